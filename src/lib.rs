@@ -51,10 +51,10 @@
 //!  stdin ─ acp::connection ─ acp::server ─► SessionCommand ─► session task
 //!    loop { turn.next(&thread) {
 //!        Commit(change) → 1 journal  2 thread.apply  3 announce      store follows behind
-//!        Ask(ask)       → hooks · model call · permission · tool · compaction
+//!        Run(effect)    → hooks · model call · permission · tool · compaction
 //!        Wait           → command | model's stream | finished job
 //!        End(reason)    → sync the journal, then the answer } }
-//!  stdout ◄ acp::writer ◄ acp::outbox (merges while the pipe is busy) ◄ Out
+//!  stdout ◄ acp::writer ◄ acp::outbox (merges while the pipe is busy) ◄ SessionEvent
 //! ```
 //!
 //! Two processes may sit between an editor and `acp::connection`: a front end and the daemon ([`daemon`]). They exchange

@@ -11,14 +11,14 @@ use epitome::config::{Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
-use epitome::provider::{Basis, Request};
+use epitome::provider::{Basis, ModelRequest};
 use epitome::thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq, SessionId,
     ThoughtLevel, Thread,
 };
 use epitome::tokens::{Counter, Ruler, Vocabulary};
 use epitome::tools::reaper::Reaper;
-use epitome::tools::sandbox::{Rules, TEMPORARY};
+use epitome::tools::sandbox::{SandboxRules, TEMPORARY};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
 use serde_json::json;
 
@@ -88,13 +88,14 @@ fn sandbox(count: u32, lines: &mut Vec<Line>) -> Result<()> {
         ("HOME".into(), home.path().as_os_str().to_owned()),
     ];
     let workspace = Arc::new(Workspace::new(std::env::current_dir()?, Vec::new(), Arc::new(environment)));
-    let tools = Toolbox::built_in(Arc::new(Reaper::none()));
+    let tools = Toolbox::built_in(Arc::new(Reaper::disabled()));
     let bash = tools.get("bash").context("a built-in tool")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut times = [Vec::new(), Vec::new()];
     for turn in 0..2 * count {
         let enabled = turn % 2 == 1;
-        let rules = Rules { enabled, temporary: TEMPORARY.map(Into::into).into(), ..Rules::default() };
+        let rules =
+            SandboxRules { enabled, temporary: TEMPORARY.map(Into::into).into(), ..SandboxRules::default() };
         let context = ToolContext { sandbox: Arc::new(rules), ..ToolContext::bare(workspace.clone()) };
         let began = Instant::now();
         let result = runtime.block_on(bash.run(json!({"command": "true"}), context));
@@ -152,7 +153,7 @@ fn speeds(vocabulary: &Vocabulary, count: u32, lines: &mut Vec<Line>) {
 }
 
 fn long_thread(vocabulary: &Arc<Vocabulary>, count: u32, lines: &mut Vec<Line>) -> Result<()> {
-    let ruler = Ruler::of(Some(&ModelName(MODELS[0].1.to_owned()))).exact(Some(vocabulary.clone()));
+    let ruler = Ruler::for_model(Some(&ModelName(MODELS[0].1.to_owned()))).exact(Some(vocabulary.clone()));
     let (mut cold, mut whole, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
         let mut thread = thread(LONG)?;
@@ -245,9 +246,9 @@ fn append(thread: &mut Thread, change: Change) {
 }
 
 /// The request that a session would build for its next call.
-fn request(thread: &Thread) -> Request<'_> {
+fn request(thread: &Thread) -> ModelRequest<'_> {
     let (system, tools) = thread.frame().expect("the thread has one");
-    Request {
+    ModelRequest {
         system,
         tools,
         items: thread.view().items(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use epitome::compaction::Keep;
-use epitome::config::{Compaction, Threshold};
+use epitome::compaction::KeptTail;
+use epitome::config::{CompactionSettings, CompactionThreshold};
 
 use crate::bench::baseline;
 use crate::bench::corpus::{Corpus, Session};
@@ -207,12 +207,12 @@ fn curve(
     points: &mut [Point],
 ) -> Result<(), String> {
     let ruler = ruler();
-    let Threshold::Ratio(due) = Compaction::default().threshold else {
+    let CompactionThreshold::Ratio(due) = CompactionSettings::default().threshold else {
         return Err("no threshold".to_owned());
     };
     let window = (ruler.view(session.thread().view()) as f64 / due) as u64;
     for (point, ratio) in points.iter_mut().zip(TAILS) {
-        let keep = if ratio == 0.0 { Keep::Nothing } else { Keep::Ratio(ratio) };
+        let keep = if ratio == 0.0 { KeptTail::Nothing } else { KeptTail::Ratio(ratio) };
         let mut thread = session.thread();
         Ours { window, keep, ..Ours::default() }.compact(&mut thread)?;
         let shown: Vec<String> = thread.view().pieces().iter().map(|(_, piece)| piece.text()).collect();

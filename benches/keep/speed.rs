@@ -3,8 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use epitome::compaction::{Budget, Decision, Keep, Scene, Wish, Written, compacted_in, decided};
-use epitome::config::Compaction;
+use epitome::compaction::{
+    Budget, CompactionDecision, CompactionInput, CompactionRequest, KeptTail, SummaryResult, compacted_in,
+    decided,
+};
+use epitome::config::CompactionSettings;
 use epitome::thread::Trigger;
 
 use crate::bench::corpus::Session;
@@ -33,18 +36,23 @@ fn time(tokens: u64, wanted: f64) -> Result<Time> {
     let turns = tokens * 10 / ruler.view(ten.thread().view());
     let session = Session::of("generated", conversation(turns as usize))?;
     let thread = session.thread();
-    let budget = Budget::of(&Compaction::default(), tokens * 5 / 4, 16_000, 0);
-    let wish = Wish { trigger: Trigger::Threshold, keep: Keep::Ratio(0.4), focus: None, summary: true };
+    let budget = Budget::new(&CompactionSettings::default(), tokens * 5 / 4, 16_000, 0);
+    let wish = CompactionRequest {
+        trigger: Trigger::Threshold,
+        keep: KeptTail::Ratio(0.4),
+        focus: None,
+        summary: true,
+    };
     let (mut plans, mut messages) = (Vec::new(), Vec::new());
     for _ in 0..COUNT {
         let began = Instant::now();
-        let scene = Scene::of(&ruler, &thread, &budget);
-        let Decision::Summarise(plan) = decided(&scene, &wish) else {
+        let scene = CompactionInput::new(&ruler, &thread, &budget);
+        let CompactionDecision::Summarise(plan) = decided(&scene, &wish) else {
             bail!("the generated conversation is not compacted")
         };
         plans.push(milliseconds(began));
         let began = Instant::now();
-        let change = compacted_in(&scene, &plan, thread.next_message(), Written::default());
+        let change = compacted_in(&scene, &plan, thread.next_message(), SummaryResult::default());
         messages.push(milliseconds(began));
         change.map_err(anyhow::Error::msg)?;
     }

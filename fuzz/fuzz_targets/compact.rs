@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use epitome_compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, preview, pruned};
-use epitome_settings::Compaction;
+use epitome_compaction::{Budget, CompactionDecision, KeptTail, CompactionRequest, SummaryResult, compacted, decide, preview, pruned};
+use epitome_settings::CompactionSettings;
 use epitome_thread::{
-    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq,
+    CallId, CallDisplay, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq,
     SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome_tokens::Ruler;
@@ -22,19 +22,19 @@ use serde_json::{Value, json};
 
 fuzz_target!(|data: &[u8]| {
     let thread = conversation(&String::from_utf8_lossy(data));
-    let ruler = Ruler::of(None);
+    let ruler = Ruler::for_model(None);
     let view = ruler.view(thread.view());
     for (window, used) in [(2_048, None), (2_048, Some(view * 7 / 10)), (200_000, Some(view * 13 / 10))] {
-        let budget = Budget { used, ..Budget::of(&Compaction::default(), window, window / 8, 0) };
-        for (trigger, keep) in [(Trigger::Must, Keep::Ratio(0.4)), (Trigger::Manual, Keep::Nothing)] {
-            let wish = Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
+        let budget = Budget { used, ..Budget::new(&CompactionSettings::default(), window, window / 8, 0) };
+        for (trigger, keep) in [(Trigger::Must, KeptTail::Ratio(0.4)), (Trigger::Manual, KeptTail::Nothing)] {
+            let wish = CompactionRequest { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
             preview(&ruler, &thread, &budget, &wish);
             let made = match decide(&ruler, &thread, &budget, &wish) {
-                Decision::Nothing(_) => continue,
-                Decision::Prune(masks) => pruned(&ruler, &thread, masks, trigger),
-                Decision::Summarise(plan) => {
+                CompactionDecision::Nothing(_) => continue,
+                CompactionDecision::Prune(masks) => pruned(&ruler, &thread, masks, trigger),
+                CompactionDecision::Summarise(plan) => {
                     let id = thread.next_message();
-                    match compacted(&ruler, &thread, &budget, &plan, id, Written::default()) {
+                    match compacted(&ruler, &thread, &budget, &plan, id, SummaryResult::default()) {
                         Ok(change) => change,
                         // A short conversation may have nothing to gain.
                         Err(_) => continue,
@@ -81,7 +81,7 @@ fn called(thread: &mut Thread, kind: char, text: &str) {
     let input = serde_json::from_str(input).ok().filter(Value::is_object);
     let input = input.unwrap_or_else(|| json!({ "command": text }));
     let id = CallId(format!("c{}", thread.next_seq().0));
-    let call = ToolCall { id: id.clone(), name, input, card: Card::default() };
+    let call = ToolCall { id: id.clone(), name, input, card: CallDisplay::default() };
     replied(thread, vec![Content::Call(call)]);
     let status = match kind {
         'f' => OutcomeStatus::Failed,

@@ -13,7 +13,7 @@ use super::from_wire::BadParams;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
 use epitome_session::registry::Header;
-use epitome_session::{Answer, ModelChoice, SessionError, SessionOptions, Steered, provider_title};
+use epitome_session::{ModelOption, SessionAnswer, SessionError, SessionOptions, Steered, provider_title};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
 
@@ -41,35 +41,45 @@ pub const THOUGHT: &str = "thought_level";
 pub const AUTH_METHOD: &str = "environment";
 
 /// The result of a request, from the session's answer.
-pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::Error> {
+pub fn result(kind: RequestKind, answer: SessionAnswer) -> Result<Box<RawValue>, wire::Error> {
     match (kind, answer) {
         // `session/fork` is unstable in the schema crate; its response has the same form as that of
         // `session/new`.
-        (RequestKind::New | RequestKind::Fork, Answer::Attached { session, options }) => {
+        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options }) => {
             raw(&wire::NewSessionResponse::new(session.0)
                 .modes(modes(&options))
                 .config_options(config_options(&options)))
         }
-        (RequestKind::Load, Answer::Attached { options, .. }) => raw(&wire::LoadSessionResponse::new()
-            .modes(modes(&options))
-            .config_options(config_options(&options))),
-        (RequestKind::Resume, Answer::Attached { options, .. }) => raw(&wire::ResumeSessionResponse::new()
-            .modes(modes(&options))
-            .config_options(config_options(&options))),
-        (RequestKind::Prompt, Answer::TurnEnded { reason, usage, meta }) => turn_ended(reason, &usage, meta),
-        (RequestKind::Steer, Answer::Steered(Steered::Injected)) => raw(&json!({ "outcome": "injected" })),
-        (RequestKind::Steer, Answer::Steered(Steered::PromptRequired(why))) => {
+        (RequestKind::Load, SessionAnswer::Attached { options, .. }) => {
+            raw(&wire::LoadSessionResponse::new()
+                .modes(modes(&options))
+                .config_options(config_options(&options)))
+        }
+        (RequestKind::Resume, SessionAnswer::Attached { options, .. }) => {
+            raw(&wire::ResumeSessionResponse::new()
+                .modes(modes(&options))
+                .config_options(config_options(&options)))
+        }
+        (RequestKind::Prompt, SessionAnswer::TurnEnded { reason, usage, meta }) => {
+            turn_ended(reason, &usage, meta)
+        }
+        (RequestKind::Steer, SessionAnswer::Steered(Steered::Injected)) => {
+            raw(&json!({ "outcome": "injected" }))
+        }
+        (RequestKind::Steer, SessionAnswer::Steered(Steered::PromptRequired(why))) => {
             raw(&json!({ "outcome": "promptRequired", "reason": why }))
         }
         // The session is closing.
-        (RequestKind::Steer, Answer::Closed) => raw(&json!({ "outcome": "failed" })),
-        (RequestKind::SetMode, Answer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
-        (RequestKind::SetOption, Answer::Options(options)) => {
+        (RequestKind::Steer, SessionAnswer::Closed) => raw(&json!({ "outcome": "failed" })),
+        (RequestKind::SetMode, SessionAnswer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
             raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
         }
-        (RequestKind::Close, Answer::Closed) => raw(&wire::CloseSessionResponse::new()),
+        (RequestKind::Close, SessionAnswer::Closed) => raw(&wire::CloseSessionResponse::new()),
         // A session that closes during a prompt still owes it a response.
-        (RequestKind::Prompt, Answer::Closed) => turn_ended(StopReason::Cancelled, &Usage::default(), None),
+        (RequestKind::Prompt, SessionAnswer::Closed) => {
+            turn_ended(StopReason::Cancelled, &Usage::default(), None)
+        }
         (kind, answer) => {
             tracing::error!(?kind, ?answer, "a session answered a different kind of request");
             Err(wire::Error::new(INTERNAL, "The session ended before it could answer"))
@@ -97,7 +107,7 @@ pub fn session_error(error: &SessionError) -> wire::Error {
 }
 
 /// Adapts an error for a client that shows only `data.details`: puts the message at their beginning.
-pub fn told_in_details(error: wire::Error) -> wire::Error {
+pub fn put_message_in_details(error: wire::Error) -> wire::Error {
     let mut data = error.data.clone().unwrap_or_else(|| json!({}));
     let told = match data["details"].as_str() {
         Some(details) => format!("{}. {details}", error.message.trim_end_matches('.')),
@@ -225,11 +235,11 @@ pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption
 
 /// The models of the model option, grouped by provider if there are many and from several providers. A short
 /// list is easier to scan without groups, and not every client shows groups.
-fn model_options(current: &ModelName, models: &[ModelChoice]) -> wire::SessionConfigSelectOptions {
-    let current = ModelChoice { name: current.clone(), about: String::new() };
+fn model_options(current: &ModelName, models: &[ModelOption]) -> wire::SessionConfigSelectOptions {
+    let current = ModelOption { name: current.clone(), about: String::new() };
     let is_there = models.iter().any(|choice| choice.name == current.name);
-    let all: Vec<&ModelChoice> = (!is_there).then_some(&current).into_iter().chain(models).collect();
-    let mut groups: Vec<(&str, Vec<&ModelChoice>)> = Vec::new();
+    let all: Vec<&ModelOption> = (!is_there).then_some(&current).into_iter().chain(models).collect();
+    let mut groups: Vec<(&str, Vec<&ModelOption>)> = Vec::new();
     for choice in &all {
         let (provider, _) = parts(&choice.name);
         match groups.iter_mut().find(|(of, _)| *of == provider) {
@@ -237,18 +247,18 @@ fn model_options(current: &ModelName, models: &[ModelChoice]) -> wire::SessionCo
             None => groups.push((provider, vec![choice])),
         }
     }
-    let option = |choice: &ModelChoice, shown: String| {
+    let option = |choice: &ModelOption, shown: String| {
         let option = wire::SessionConfigSelectOption::new(choice.name.0.clone(), shown);
         if choice.about.is_empty() { option } else { option.description(choice.about.clone()) }
     };
     if groups.len() < 2 || all.len() <= MODELS_FLAT_MAX {
-        let shown = |choice: &ModelChoice| match parts(&choice.name) {
+        let shown = |choice: &ModelOption| match parts(&choice.name) {
             (provider, name) if groups.len() > 1 => format!("{name} ({})", provider_title(provider)),
             (_, name) => name.to_owned(),
         };
         return all.iter().map(|choice| option(choice, shown(choice))).collect::<Vec<_>>().into();
     }
-    let group = |(provider, models): (&str, Vec<&ModelChoice>)| {
+    let group = |(provider, models): (&str, Vec<&ModelOption>)| {
         let options = models.iter().map(|choice| option(choice, parts(&choice.name).1.to_owned())).collect();
         wire::SessionConfigSelectGroup::new(provider.to_owned(), provider_title(provider).to_owned(), options)
     };
@@ -333,7 +343,8 @@ mod tests {
     /// both read "Epitome returned an error".
     #[test]
     fn the_details_contain_the_complete_message() {
-        let told = |error: &SessionError| told_in_details(session_error(error)).data.expect("it has data");
+        let told =
+            |error: &SessionError| put_message_in_details(session_error(error)).data.expect("it has data");
         let refused = |hint: Option<&str>| SessionError::Provider {
             message: "The key was not accepted".to_owned(),
             hint: hint.map(str::to_owned),

@@ -30,7 +30,7 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     }
     let bytes = decoded(&format!("{field}.data"), &image.data)?;
     let claimed = essence(&image.mime_type);
-    match FileType::of(&bytes) {
+    match FileType::detect(&bytes) {
         Some(kind) => attached(field, kind, &bytes, image.uri),
         // With a wrong MIME type, the provider would reject every later request of the conversation.
         None if is_known(&claimed) => {
@@ -51,7 +51,7 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
         }
         Content::Document { data, name, .. } => {
             let bytes = decoded(&format!("{field}.data"), &data).map_err(|BadParams(why)| why)?;
-            let kind = FileType::of(&bytes).ok_or_else(|| {
+            let kind = FileType::detect(&bytes).ok_or_else(|| {
                 format!("`{field}` is neither a PDF document nor an image of a supported type")
             })?;
             match kind.too_large(bytes.len()) {
@@ -70,7 +70,7 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
 /// Converts an embedded binary resource.
 pub fn blob(field: &str, resource: BlobResourceContents) -> Result<Content, BadParams> {
     let bytes = decoded(&format!("{field}.resource.blob"), &resource.blob)?;
-    if let Some(kind) = FileType::of(&bytes) {
+    if let Some(kind) = FileType::detect(&bytes) {
         return attached(field, kind, &bytes, Some(resource.uri));
     }
     let claimed = resource.mime_type.as_deref().map(essence).unwrap_or_default();
@@ -135,11 +135,11 @@ mod tests {
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUg==";
     const PDF: &str = "JVBERi0xLjcKJQ==";
 
-    fn of_image(mime_type: &str, data: &str, uri: Option<&str>) -> Result<Content, BadParams> {
+    fn image_content(mime_type: &str, data: &str, uri: Option<&str>) -> Result<Content, BadParams> {
         image("prompt[0]", ImageContent::new(data, mime_type).uri(uri.map(str::to_owned)))
     }
 
-    fn of_blob(mime_type: &str, blob: &str) -> Result<Content, BadParams> {
+    fn blob_content(mime_type: &str, blob: &str) -> Result<Content, BadParams> {
         let contents = BlobResourceContents::new(blob, "file:///w/My%20Plan.pdf?x#page=2");
         super::blob("prompt[0]", contents.mime_type(mime_type.to_owned()))
     }
@@ -167,7 +167,7 @@ mod tests {
         ];
         for (mime_type, data, expected) in table {
             let expected = expected.map_err(|why| BadParams(why.to_owned()));
-            assert_eq!(of_image(mime_type, data, None), expected, "{mime_type} {data}");
+            assert_eq!(image_content(mime_type, data, None), expected, "{mime_type} {data}");
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
     fn an_image_without_data_is_a_link() {
         let uri = "https://example.org/a/chart.png";
         let link = Content::ResourceLink { uri: uri.to_owned(), name: "chart.png".to_owned() };
-        assert_eq!(of_image("image/png", "", Some(uri)), Ok(link));
+        assert_eq!(image_content("image/png", "", Some(uri)), Ok(link));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             ("application/zip", "AAAAAA==", text(binary)),
         ];
         for (mime_type, blob, expected) in table {
-            assert_eq!(of_blob(mime_type, blob), Ok(expected), "{mime_type} {blob}");
+            assert_eq!(blob_content(mime_type, blob), Ok(expected), "{mime_type} {blob}");
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
     fn an_oversized_image_is_rejected_with_its_size() {
         let mut large = b"\x89PNG\r\n\x1a\n".to_vec();
         large.resize(FileType::Png.bytes_max() + 50_000, 0);
-        let refused = of_image("image/png", &STANDARD.encode(&large), None);
+        let refused = image_content("image/png", &STANDARD.encode(&large), None);
         let expected = "`prompt[0]` is an image of 3.80 MB, and a model takes at most 3.75 MB: make a smaller copy of it";
         assert_eq!(refused, Err(BadParams(expected.to_owned())));
     }

@@ -26,9 +26,9 @@ const PART_BYTES_MAX: usize = 8 * 1024;
 
 /// The compaction that the client has seen start but not end.
 #[derive(Debug, Default)]
-pub(super) struct Open(Option<MessageId>);
+pub(super) struct OpenCompaction(Option<MessageId>);
 
-impl Open {
+impl OpenCompaction {
     /// Translates the progress of a compaction. Progress of a compaction that the client has not seen start
     /// is dropped.
     pub(super) fn state(&mut self, id: MessageId, state: CompactionState, updates: &mut Vec<SessionUpdate>) {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::envelope;
 use super::outbox::Outbox;
 use super::requests::first_id;
-use super::server::{ConnectionConfig, Pending, Server};
+use super::server::{AcpServer, ConnectionConfig, PendingCount};
 use super::writer::UpdateWriter;
 use epitome_session::port::SessionPort;
 
@@ -33,17 +33,17 @@ const SETTLE_TIME_MAX: Duration = Duration::from_millis(400);
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum LineDirection {
     FromClient,
     ToClient,
 }
 
 /// Called with each line in both directions, without its newline, in wire order. Used for recordings.
-pub type Tap = Box<dyn FnMut(Direction, &[u8]) + Send>;
+pub type Tap = Box<dyn FnMut(LineDirection, &[u8]) + Send>;
 
 /// Why the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ConnectionExit {
     /// The client closed its end.
     EndOfInput,
     /// Reading failed.
@@ -52,8 +52,8 @@ pub enum Exit {
 
 /// One client's connection. Both ends must be blocking.
 pub struct Connection<P: SessionPort> {
-    server: Server<P>,
-    closer: Closer<P>,
+    server: AcpServer<P>,
+    closer: ConnectionCloser<P>,
     tap: SharedTap,
 }
 
@@ -77,8 +77,8 @@ impl<P: SessionPort> Connection<P> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outbox = Arc::new(Outbox::new(first_id(now, config.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
-        let (background, held) = (Pending::new(), Pending::new());
-        let closer = Closer {
+        let (background, held) = (PendingCount::new(), PendingCount::new());
+        let closer = ConnectionCloser {
             outbox: outbox.clone(),
             background: background.clone(),
             held: held.clone(),
@@ -96,32 +96,32 @@ impl<P: SessionPort> Connection<P> {
                 }
             })
             .expect("the system can start one thread");
-        Connection { server: Server::new(config, outbox, background, held), closer, tap }
+        Connection { server: AcpServer::new(config, outbox, background, held), closer, tap }
     }
 
     /// Reads until the client closes its end.
-    pub fn read(&self, reader: impl Read) -> Exit {
+    pub fn read(&self, reader: impl Read) -> ConnectionExit {
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = reader.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
             match read {
-                Ok(0) => return Exit::EndOfInput,
+                Ok(0) => return ConnectionExit::EndOfInput,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "reading from the client failed");
-                    return Exit::ReadFailed;
+                    return ConnectionExit::ReadFailed;
                 }
             }
             if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
                 self.server.line_too_long();
                 if let Err(error) = reader.skip_until(b'\n') {
                     tracing::warn!(%error, "reading from the client failed");
-                    return Exit::ReadFailed;
+                    return ConnectionExit::ReadFailed;
                 }
             } else {
-                tell(&self.tap, Direction::FromClient, &line);
+                tap_line(&self.tap, LineDirection::FromClient, &line);
                 self.server.receive(envelope::read(&line));
             }
             if line.capacity() > KEPT_BUFFER_BYTES {
@@ -131,25 +131,25 @@ impl<P: SessionPort> Connection<P> {
     }
 
     /// Returns a handle that ends the connection from another thread.
-    pub fn closer(&self) -> Closer<P> {
+    pub fn closer(&self) -> ConnectionCloser<P> {
         self.closer.clone()
     }
 }
 
 /// Ends a connection. Cheap to clone.
 #[derive(Clone)]
-pub struct Closer<P> {
+pub struct ConnectionCloser<P> {
     outbox: Arc<Outbox>,
     /// Requests being handled on background threads.
-    background: Pending,
+    background: PendingCount,
     /// This client's attachments that sessions still hold.
-    held: Pending,
+    held: PendingCount,
     sessions: P,
     client: epitome_session::ClientId,
     runtime: tokio::runtime::Handle,
 }
 
-impl<P: SessionPort> Closer<P> {
+impl<P: SessionPort> ConnectionCloser<P> {
     /// Detaches the client from its sessions, waits a bounded time for each to release it (once its turn is
     /// recorded) and for pending requests to be answered, and then for the client to read the remaining
     /// output. Must not be called on a runtime thread; repeated calls are harmless.
@@ -177,7 +177,7 @@ impl<P: SessionPort> Closer<P> {
 
 /// Marks the writer as ended when dropped, even by a panic: nobody must wait for it any longer, and no turn
 /// may continue whose output can't be delivered.
-struct WriterEnd<P: SessionPort>(Closer<P>);
+struct WriterEnd<P: SessionPort>(ConnectionCloser<P>);
 
 impl<P: SessionPort> Drop for WriterEnd<P> {
     fn drop(&mut self) {
@@ -202,7 +202,7 @@ fn write_until_closed(outbox: &Outbox, mut writer: impl Write, tap: &SharedTap) 
             }
             if tap.is_some() {
                 for line in buffer.split_inclusive(|byte| *byte == b'\n') {
-                    tell(tap, Direction::ToClient, line);
+                    tap_line(tap, LineDirection::ToClient, line);
                 }
             }
             writer.write_all(&buffer)?;
@@ -216,7 +216,7 @@ fn write_until_closed(outbox: &Outbox, mut writer: impl Write, tap: &SharedTap) 
     Ok(())
 }
 
-fn tell(tap: &SharedTap, direction: Direction, line: &[u8]) {
+fn tap_line(tap: &SharedTap, direction: LineDirection, line: &[u8]) {
     if let Some(tap) = tap {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut tap = tap.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ pub enum Incoming<'a> {
 
 /// The envelope's fields; a `null` value is distinguished from an absent field.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct MessageEnvelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -77,7 +77,7 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
             };
         }
     }
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+    let envelope: MessageEnvelope<'_> = match serde_json::from_str(text) {
         Ok(envelope) => envelope,
         Err(error) => {
             return match error.classify() {

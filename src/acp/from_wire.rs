@@ -14,10 +14,11 @@ use serde_json::value::RawValue;
 
 use super::attached;
 use epitome_session::{
-    self as session, EditorAnswer, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply,
+    self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
+    QuestionReply,
 };
 use epitome_thread::attached::prompt_too_large;
-use epitome_thread::halves::whole_characters;
+use epitome_thread::halves::replace_unpaired_surrogates;
 use epitome_thread::{Content, SessionId};
 
 /// ACP's code for a missing resource, and JSON-RPC's for an unknown method.
@@ -61,7 +62,7 @@ impl ClientTraits {
     pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
         // Each field is parsed separately, so that an invalid one does not affect the others.
         let field = |name: &str| -> Value {
-            Params::read(params)
+            RequestParams::read(params)
                 .and_then(|params| params.optional(name))
                 .unwrap_or_default()
                 .unwrap_or_default()
@@ -87,18 +88,18 @@ impl ClientTraits {
 }
 
 /// The params of one request, with each field still unparsed.
-pub struct Params<'a> {
+pub struct RequestParams<'a> {
     fields: HashMap<String, &'a RawValue>,
 }
 
-impl<'a> Params<'a> {
-    pub fn read(params: Option<&'a RawValue>) -> Result<Params<'a>, BadParams> {
+impl<'a> RequestParams<'a> {
+    pub fn read(params: Option<&'a RawValue>) -> Result<RequestParams<'a>, BadParams> {
         let fields = match params {
             None => HashMap::new(),
             Some(params) => serde_json::from_str(params.get())
                 .map_err(|_| BadParams("The parameters must be an object".to_owned()))?,
         };
-        Ok(Params { fields })
+        Ok(RequestParams { fields })
     }
 
     /// Parses a required field.
@@ -184,22 +185,22 @@ impl<'a> Params<'a> {
 }
 
 /// The response to an elicitation. Anything other than a clear answer counts as cancelled.
-pub fn elicited(result: &Value) -> Reply {
+pub fn elicited(result: &Value) -> QuestionReply {
     match result.get("action").and_then(Value::as_str) {
         Some("accept") => {
             let content = result.get("content").and_then(Value::as_object).cloned();
-            Reply::Accepted(content.unwrap_or_default())
+            QuestionReply::Accepted(content.unwrap_or_default())
         }
-        Some("decline") => Reply::Declined,
-        Some(_) | None => Reply::Cancelled,
+        Some("decline") => QuestionReply::Declined,
+        Some(_) | None => QuestionReply::Cancelled,
     }
 }
 
 /// The editor's text of a file.
-pub fn editor_text(mut result: Value) -> EditorAnswer {
+pub fn editor_text(mut result: Value) -> EditorResponse {
     match result.get_mut("content").map(Value::take) {
-        Some(Value::String(text)) => EditorAnswer::Text(text),
-        Some(_) | None => EditorAnswer::Failed("its answer has no text".to_owned()),
+        Some(Value::String(text)) => EditorResponse::Text(text),
+        Some(_) | None => EditorResponse::Failed("its answer has no text".to_owned()),
     }
 }
 
@@ -207,7 +208,7 @@ pub fn editor_text(mut result: Value) -> EditorAnswer {
 const NO_SUCH_FILE: [&str; 3] = ["not found", "no such file", "enoent"];
 
 /// Translates an editor's error. A missing file is a regular answer.
-pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
+pub fn unfulfilled(error: &RawValue) -> EditorResponse {
     let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
     let message: String =
         error["message"].as_str().unwrap_or("an error without words").chars().take(ERROR_CHARS_MAX).collect();
@@ -216,8 +217,8 @@ pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
         error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part));
     // Editors that don't implement the method use similar words.
     match is_missing && error["code"] != METHOD_NOT_FOUND {
-        true => EditorAnswer::Missing,
-        false => EditorAnswer::Failed(message),
+        true => EditorResponse::Missing,
+        false => EditorResponse::Failed(message),
     }
 }
 
@@ -236,14 +237,14 @@ fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadPar
                 return wrong("has an empty `command`");
             }
             let env = server.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
-            (server.name, McpWay::Stdio { command, args: server.args, env })
+            (server.name, McpTransport::Stdio { command, args: server.args, env })
         }
         McpServer::Http(server) => {
             if !server.url.starts_with("https://") && !server.url.starts_with("http://") {
                 return wrong("has a `url` that does not begin with https:// or http://");
             }
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
-            (server.name, McpWay::Http { url: server.url, headers, key_variable: None })
+            (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
         }
         McpServer::Sse(_) => {
             return wrong("has the transport `sse`, which is not supported: use `http` (streamable HTTP)");
@@ -297,7 +298,7 @@ fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams
             let wrong = |error: serde_json::Error| {
                 BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string())))
             };
-            let whole = whole_characters(raw.get()).ok_or_else(|| wrong(error))?;
+            let whole = replace_unpaired_surrogates(raw.get()).ok_or_else(|| wrong(error))?;
             serde_json::from_str(&whole).map_err(wrong)
         }
     }
@@ -329,7 +330,7 @@ mod tests {
     }
 
     fn prompt(blocks: &str) -> Result<Vec<Content>, BadParams> {
-        Params::read(Some(&raw(&format!(r#"{{"sessionId":"s","prompt":{blocks}}}"#))))
+        RequestParams::read(Some(&raw(&format!(r#"{{"sessionId":"s","prompt":{blocks}}}"#))))
             .and_then(|p| p.prompt())
     }
 
@@ -340,8 +341,8 @@ mod tests {
     #[test]
     fn an_editors_answer_is_text_missing_file_or_failure() {
         let text = |json: &str| editor_text(serde_json::from_str(json).expect("the test's JSON is valid"));
-        assert_eq!(text(r#"{"content":"a\n"}"#), EditorAnswer::Text("a\n".into()));
-        assert!(matches!(text(r#"{"text":"a\n"}"#), EditorAnswer::Failed(_)));
+        assert_eq!(text(r#"{"content":"a\n"}"#), EditorResponse::Text("a\n".into()));
+        assert!(matches!(text(r#"{"text":"a\n"}"#), EditorResponse::Failed(_)));
         for (error, is_missing) in [
             (r#"{"code":-32002,"message":"Resource not found"}"#, true),
             (r#"{"code":-32603,"message":"ENOENT: no such file or directory"}"#, true),
@@ -350,7 +351,7 @@ mod tests {
             (r#"{"code":"odd"}"#, false),
             ("7", false),
         ] {
-            assert_eq!(unfulfilled(&raw(error)) == EditorAnswer::Missing, is_missing, "{error}");
+            assert_eq!(unfulfilled(&raw(error)) == EditorResponse::Missing, is_missing, "{error}");
         }
     }
 
@@ -419,7 +420,7 @@ mod tests {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
                               {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
         assert_eq!(
-            Params::read(Some(&params))
+            RequestParams::read(Some(&params))
                 .unwrap()
                 .mcp_servers()
                 .unwrap()
@@ -429,7 +430,7 @@ mod tests {
             ["a", "b"]
         );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
-        let fault = fault(Params::read(Some(&params)).unwrap().mcp_servers());
+        let fault = fault(RequestParams::read(Some(&params)).unwrap().mcp_servers());
         assert!(fault.starts_with("`mcpServers[0]` ") && !fault.contains("secret"), "{fault}");
     }
 
@@ -441,14 +442,17 @@ mod tests {
             (r#"{"cwd":"src"}"#, "`cwd` must be an absolute path"),
             (r#"{"cwd":"/a\u0000b"}"#, "`cwd` contains a NUL byte"),
         ] {
-            assert_eq!(fault(Params::read(Some(&raw(params))).unwrap().cwd()), expected);
+            assert_eq!(fault(RequestParams::read(Some(&raw(params))).unwrap().cwd()), expected);
         }
         let params = raw(r#"{"additionalDirectories":["/a","b"]}"#);
         assert_eq!(
-            fault(Params::read(Some(&params)).unwrap().directories()),
+            fault(RequestParams::read(Some(&params)).unwrap().directories()),
             "`additionalDirectories[1]` must be an absolute path"
         );
-        assert_eq!(fault(Params::read(Some(&raw("[1]"))).map(|_| ())), "The parameters must be an object");
+        assert_eq!(
+            fault(RequestParams::read(Some(&raw("[1]"))).map(|_| ())),
+            "The parameters must be an object"
+        );
     }
 
     #[test]

@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use epitome_session::event_queue::{self, EventQueue, Limits};
-use epitome_session::{Offers, Out, Outlet, Shows};
+use epitome_session::event_queue::{self, EventQueue, QueueLimits};
+use epitome_session::{EditorSupport, EventSink, QuestionSupport, SessionEvent};
 use epitome_thread::SessionId;
 
 /// Limits of what is queued for a client that does not read.
-const LIMITS: Limits = Limits {
+const LIMITS: QueueLimits = QueueLimits {
     bytes: 1024 * 1024,
     output_bytes: 16 * 1024,
     notices: 64,
     replaces_states: true,
-    ..Limits::NONE
+    ..QueueLimits::NONE
 };
 
 /// Queued lines beyond which the reader stops reading.
 const PENDING_LINES_MAX: usize = 1024;
 
 /// A session's event, not yet translated, or a complete line, including its newline.
-pub type Item = event_queue::Item<Vec<u8>>;
+pub type OutboxItem = event_queue::QueuedItem<Vec<u8>>;
 
-/// Shared by the sessions (`Outlet`), the reader (lines) and the writer (`take`).
+/// Shared by the sessions (`EventSink`), the reader (lines) and the writer (`take`).
 ///
 /// A lock instead of a channel, because queued items must be merged and a channel does not give access to
 /// them. It is held for microseconds; no translation or I/O happens under it.
 pub struct Outbox {
-    pending: Mutex<Pending>,
+    pending: Mutex<OutboxContents>,
     /// Signals the writer that there are items.
     filled: Condvar,
     /// Signals the reader that there is room, and a closer that the writer has ended.
@@ -41,17 +41,17 @@ pub struct Outbox {
     requests: Mutex<Requests>,
 }
 
-struct Pending {
+struct OutboxContents {
     queue: EventQueue<Vec<u8>>,
     lines: usize,
     traits: ClientTraits,
     /// A wake-up is a system call even without waiters; this avoids it.
     writer_waits: bool,
-    state: State,
+    state: OutboxState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum OutboxState {
     Open,
     /// New items are rejected; queued ones are still written.
     Closing,
@@ -63,12 +63,12 @@ impl Outbox {
     /// `first_own` is the id of our first request to this client.
     pub fn new(first_own: u64) -> Outbox {
         Outbox {
-            pending: Mutex::new(Pending {
+            pending: Mutex::new(OutboxContents {
                 queue: EventQueue::new(LIMITS),
                 lines: 0,
                 traits: ClientTraits::default(),
                 writer_waits: false,
-                state: State::Open,
+                state: OutboxState::Open,
             }),
             filled: Condvar::new(),
             drained: Condvar::new(),
@@ -89,7 +89,7 @@ impl Outbox {
     /// Queues a complete line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
-        if pending.state == State::Open {
+        if pending.state == OutboxState::Open {
             pending.lines += 1;
             pending.queue.put_own(line);
             self.wake_writer(pending);
@@ -99,16 +99,16 @@ impl Outbox {
     /// If the client sends much and reads nothing, waits until its responses have been written.
     pub fn wait_for_room(&self) {
         let mut pending = self.lock();
-        while pending.lines > PENDING_LINES_MAX && pending.state == State::Open {
+        while pending.lines > PENDING_LINES_MAX && pending.state == OutboxState::Open {
             pending = self.drained.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Moves all queued items into `items`, waiting for at least one; `None` once closed and drained.
-    pub fn take(&self, items: &mut VecDeque<Item>) -> Option<ClientTraits> {
+    pub fn take(&self, items: &mut VecDeque<OutboxItem>) -> Option<ClientTraits> {
         let mut pending = self.lock();
         while pending.queue.is_empty() {
-            if pending.state != State::Open {
+            if pending.state != OutboxState::Open {
                 return None;
             }
             pending.writer_waits = true;
@@ -124,8 +124,8 @@ impl Outbox {
     /// Rejects new items; the writer writes what is queued and ends.
     pub fn close(&self) {
         let mut pending = self.lock();
-        if pending.state == State::Open {
-            pending.state = State::Closing;
+        if pending.state == OutboxState::Open {
+            pending.state = OutboxState::Closing;
         }
         pending.writer_waits = true;
         self.wake_writer(pending);
@@ -134,7 +134,7 @@ impl Outbox {
     /// Marks the writer as ended and drops queued items.
     pub fn ended(&self) {
         let mut pending = self.lock();
-        pending.state = State::Ended;
+        pending.state = OutboxState::Ended;
         pending.queue.clear();
         self.drained.notify_all();
     }
@@ -143,7 +143,7 @@ impl Outbox {
     pub fn wait_until_ended(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut pending = self.lock();
-        while pending.state != State::Ended {
+        while pending.state != OutboxState::Ended {
             let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
             pending = self.drained.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -155,11 +155,11 @@ impl Outbox {
         self.lock().queue.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, OutboxContents> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake_writer(&self, mut pending: MutexGuard<'_, Pending>) {
+    fn wake_writer(&self, mut pending: MutexGuard<'_, OutboxContents>) {
         let waits = std::mem::take(&mut pending.writer_waits);
         drop(pending);
         if waits {
@@ -168,24 +168,24 @@ impl Outbox {
     }
 }
 
-impl Outlet for Outbox {
-    fn put(&self, session: &SessionId, out: Out) {
+impl EventSink for Outbox {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
         let mut pending = self.lock();
-        if pending.state == State::Open {
+        if pending.state == OutboxState::Open {
             // Whatever it drops, the client gets with a later event.
             drop(pending.queue.put(session, out));
             self.wake_writer(pending);
         }
     }
 
-    fn shows(&self) -> Shows {
+    fn shows(&self) -> QuestionSupport {
         let traits = self.lock().traits;
-        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
+        QuestionSupport { forms: traits.elicitation_form, urls: traits.elicitation_url }
     }
 
-    fn offers(&self) -> Offers {
+    fn offers(&self) -> EditorSupport {
         let traits = self.lock().traits;
-        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
+        EditorSupport { reads: traits.read_text_file, writes: traits.write_text_file }
     }
 
     fn shows_agents(&self) -> bool {
@@ -209,15 +209,24 @@ mod tests {
         SessionId(format!("s_{name:020x}"))
     }
 
-    fn text(message: u64, text: &str) -> Out {
-        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    fn text(message: u64, text: &str) -> SessionEvent {
+        SessionEvent::Text {
+            message: MessageId(message),
+            part: 0,
+            kind: TextKind::Reply,
+            text: text.to_owned(),
+        }
     }
 
-    fn reply(message: u64, text: &str) -> Out {
+    fn reply(message: u64, text: &str) -> SessionEvent {
         let message =
             Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
-        Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change }), replay: false, own: true }
+        SessionEvent::Entry {
+            entry: Arc::new(Entry { seq: Seq(1), at: 0, change }),
+            replay: false,
+            own: true,
+        }
     }
 
     /// Writes what is queued, and adds it to the text that the client has, by session.

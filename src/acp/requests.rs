@@ -28,7 +28,7 @@ pub enum RequestKind {
 
 /// An unanswered request of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenRequest {
+pub struct IncomingRequest {
     /// The request's id, byte for byte.
     pub id: Box<str>,
     pub kind: RequestKind,
@@ -38,15 +38,15 @@ pub struct OpenRequest {
 
 /// An unanswered request that we sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct OutgoingRequest {
     pub session: SessionId,
     pub ask: AskId,
-    pub what: What,
+    pub what: OutgoingKind,
 }
 
 /// The kind of a request that we sent, as far as its answer depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum OutgoingKind {
     /// A permission request, and whether "always" and "never" were offered.
     Permission { always: bool, never: bool },
     /// A form or a URL.
@@ -76,9 +76,9 @@ pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
 /// Tables of unanswered requests, and of running subagents.
 #[derive(Debug)]
 pub struct Requests {
-    open: HashMap<Ticket, OpenRequest>,
+    open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
-    asked: HashMap<u64, Asked>,
+    asked: HashMap<u64, OutgoingRequest>,
     /// Running subagents that the client knows of, each with its parent.
     agents: HashMap<SessionId, SessionId>,
 }
@@ -90,7 +90,7 @@ impl Requests {
     }
 
     /// Records a request; `None` if too many are unanswered.
-    pub fn open(&mut self, request: OpenRequest) -> Option<Ticket> {
+    pub fn open(&mut self, request: IncomingRequest) -> Option<Ticket> {
         if self.open.len() >= REQUESTS_OPEN_MAX {
             return None;
         }
@@ -100,7 +100,7 @@ impl Requests {
     }
 
     /// Removes a request in order to answer it.
-    pub fn answer(&mut self, ticket: Ticket) -> Option<OpenRequest> {
+    pub fn answer(&mut self, ticket: Ticket) -> Option<IncomingRequest> {
         self.open.remove(&ticket)
     }
 
@@ -113,7 +113,7 @@ impl Requests {
     }
 
     /// Records a request to the client and returns its id.
-    pub fn ask(&mut self, asked: Asked) -> u64 {
+    pub fn ask(&mut self, asked: OutgoingRequest) -> u64 {
         let id = self.next_own;
         self.next_own += 1;
         self.asked.insert(id, asked);
@@ -144,7 +144,7 @@ impl Requests {
     }
 
     /// Removes a request that we sent by its id, in order to pass on its answer.
-    pub fn decided(&mut self, id: u64) -> Option<Asked> {
+    pub fn decided(&mut self, id: u64) -> Option<OutgoingRequest> {
         self.asked.remove(&id)
     }
 
@@ -160,9 +160,9 @@ impl Requests {
 mod tests {
     use super::*;
 
-    fn request(id: &str) -> OpenRequest {
+    fn request(id: &str) -> IncomingRequest {
         let session = Some(SessionId("s_0".to_owned()));
-        OpenRequest { id: id.into(), kind: RequestKind::Prompt, session }
+        IncomingRequest { id: id.into(), kind: RequestKind::Prompt, session }
     }
 
     #[test]
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn request_ids_are_not_repeated_after_a_restart() {
-        let asked = || Asked {
+        let asked = || OutgoingRequest {
             session: SessionId("s_0".to_owned()),
             ask: AskId(1),
-            what: What::Permission { always: false, never: false },
+            what: OutgoingKind::Permission { always: false, never: false },
         };
         let now = 1_795_300_000;
         let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
@@ -219,10 +219,10 @@ mod tests {
     fn a_withdrawn_request_cannot_be_answered() {
         let mut requests = Requests::new(0);
         let session = SessionId("s_0".to_owned());
-        let id = requests.ask(Asked {
+        let id = requests.ask(OutgoingRequest {
             session: session.clone(),
             ask: AskId(1),
-            what: What::Permission { always: true, never: false },
+            what: OutgoingKind::Permission { always: true, never: false },
         });
         assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
         assert_eq!(requests.decided(id), None);

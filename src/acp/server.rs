@@ -14,18 +14,18 @@ use tokio::sync::watch;
 
 use super::answers;
 use super::envelope::Incoming;
-use super::from_wire::{self, BadParams, ClientTraits, Params};
+use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::outbox::Outbox;
-use super::requests::{OpenRequest, RequestKind, What};
+use super::requests::{IncomingRequest, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::writer;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::{Header, Overrides};
 use epitome_session::{
-    Attachment, ClientId, Decision, EditorAnswer, Offers, Opening, Out, Outlet, Replay, SessionCommand,
-    SessionError, Shows, Ticket,
+    Attachment, ClientId, EditorResponse, EditorSupport, EventSink, Opening, QuestionSupport, Replay,
+    SessionCommand, SessionError, SessionEvent, Ticket, UserDecision,
 };
-use epitome_thread::{Part, SessionId};
+use epitome_thread::{PartId, SessionId};
 
 /// Sessions on one page of a listing.
 pub const PAGE_SESSIONS: usize = 50;
@@ -49,11 +49,11 @@ pub struct ConnectionConfig<P> {
 
 /// Counts what must finish before a connection can end.
 #[derive(Clone)]
-pub(super) struct Pending(Arc<watch::Sender<usize>>);
+pub(super) struct PendingCount(Arc<watch::Sender<usize>>);
 
-impl Pending {
-    pub fn new() -> Pending {
-        Pending(Arc::new(watch::Sender::new(0)))
+impl PendingCount {
+    pub fn new() -> PendingCount {
+        PendingCount(Arc::new(watch::Sender::new(0)))
     }
 
     fn one_more(&self) {
@@ -72,28 +72,28 @@ impl Pending {
 }
 
 /// A session's reference to the outbox, dropped when the session releases the client.
-struct Held {
+struct OutboxHandle {
     outbox: Arc<Outbox>,
-    count: Pending,
+    count: PendingCount,
 }
 
-impl Held {
-    fn new(outbox: Arc<Outbox>, count: Pending) -> Held {
+impl OutboxHandle {
+    fn new(outbox: Arc<Outbox>, count: PendingCount) -> OutboxHandle {
         count.one_more();
-        Held { outbox, count }
+        OutboxHandle { outbox, count }
     }
 }
 
-impl Outlet for Held {
-    fn put(&self, session: &SessionId, out: Out) {
+impl EventSink for OutboxHandle {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
         self.outbox.put(session, out);
     }
 
-    fn shows(&self) -> Shows {
+    fn shows(&self) -> QuestionSupport {
         self.outbox.shows()
     }
 
-    fn offers(&self) -> Offers {
+    fn offers(&self) -> EditorSupport {
         self.outbox.offers()
     }
 
@@ -102,17 +102,17 @@ impl Outlet for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OutboxHandle {
     fn drop(&mut self) {
         self.count.one_less();
     }
 }
 
 /// Routes the messages of one client.
-pub struct Server<P> {
+pub struct AcpServer<P> {
     config: ConnectionConfig<P>,
-    background: Pending,
-    held: Pending,
+    background: PendingCount,
+    held: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
 }
@@ -135,14 +135,14 @@ impl From<BadParams> for wire::Error {
     }
 }
 
-impl<P: SessionPort> Server<P> {
+impl<P: SessionPort> AcpServer<P> {
     pub(super) fn new(
         config: ConnectionConfig<P>,
         outbox: Arc<Outbox>,
-        background: Pending,
-        held: Pending,
-    ) -> Server<P> {
-        Server { config, background, held, outbox, initialized: AtomicBool::new(false) }
+        background: PendingCount,
+        held: PendingCount,
+    ) -> AcpServer<P> {
+        AcpServer { config, background, held, outbox, initialized: AtomicBool::new(false) }
     }
 
     /// Handles one message. Each request gets exactly one response, now or later; other messages get none.
@@ -174,7 +174,7 @@ impl<P: SessionPort> Server<P> {
         if !self.initialized.load(Ordering::Relaxed) {
             return Err(answers::not_initialized());
         }
-        let params = &Params::read(params)?;
+        let params = &RequestParams::read(params)?;
         match method {
             "authenticate" => self.authenticate(params),
             "session/new" => self.new_session(id, params),
@@ -219,15 +219,15 @@ impl<P: SessionPort> Server<P> {
     }
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
-        let Ok(params) = Params::read(params) else { return };
+        let Ok(params) = RequestParams::read(params) else { return };
         match method {
             "session/cancel" => {
                 let session = params.session_id().ok().and_then(|text| from_wire::session_id(&text));
                 let Some(session) = session else { return };
                 let root = self.outbox.requests().root_of(&session);
                 match root {
-                    Some(root) => self.tell(&root, SessionCommand::CancelAgent { agent: session }),
-                    None => self.tell(&session, SessionCommand::Cancel),
+                    Some(root) => self.send_command(&root, SessionCommand::CancelAgent { agent: session }),
+                    None => self.send_command(&session, SessionCommand::Cancel),
                 }
             }
             "$/cancel_request" => {
@@ -235,7 +235,7 @@ impl<P: SessionPort> Server<P> {
                 let Ok(id) = params.required::<Box<RawValue>>("requestId") else { return };
                 let prompt = self.outbox.requests().prompt_with_id(id.get());
                 if let Some((ticket, session)) = prompt {
-                    self.tell(&session, SessionCommand::CancelPrompt { ticket });
+                    self.send_command(&session, SessionCommand::CancelPrompt { ticket });
                 }
             }
             _ => {}
@@ -248,7 +248,7 @@ impl<P: SessionPort> Server<P> {
         answers::initialized_with_fork((self.config.configured)().is_ok())
     }
 
-    fn authenticate(&self, params: &Params<'_>) -> Result<Routed, wire::Error> {
+    fn authenticate(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let method: String = params.required("methodId")?;
         if method != answers::AUTH_METHOD {
             return Err(answers::bad_params(&BadParams(
@@ -260,7 +260,7 @@ impl<P: SessionPort> Server<P> {
         Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
     }
 
-    fn new_session(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+    fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let ticket = self.open(id, RequestKind::New, None)?;
         self.config.sessions.create(ticket, opening);
@@ -270,7 +270,7 @@ impl<P: SessionPort> Server<P> {
     fn attach(
         &self,
         id: &str,
-        params: &Params<'_>,
+        params: &RequestParams<'_>,
         kind: RequestKind,
         replay: Replay,
     ) -> Result<Routed, wire::Error> {
@@ -283,7 +283,7 @@ impl<P: SessionPort> Server<P> {
 
     /// Creates a session with the context of another, which need not be open. `_meta.epitome.at` names the
     /// last entry to include.
-    fn fork(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+    fn fork(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let session = session_of(params)?;
         let meta: Option<Value> = params.optional("_meta")?;
@@ -291,7 +291,7 @@ impl<P: SessionPort> Server<P> {
             None | Some(Value::Null) => None,
             Some(at) => {
                 let part =
-                    at.as_str().and_then(|at| at.parse::<Part>().ok()).filter(|part| part.part.is_none());
+                    at.as_str().and_then(|at| at.parse::<PartId>().ok()).filter(|part| part.part.is_none());
                 let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
                 Some(part.ok_or_else(wrong)?.entry)
             }
@@ -305,18 +305,18 @@ impl<P: SessionPort> Server<P> {
             let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
             match forked.unwrap_or_else(|_| Err(failed())) {
                 Ok(fork) => sessions.attach(ticket, fork, opening, Replay::Nothing),
-                Err(error) => outbox.put(&session, Out::Answer { ticket, answer: Err(error) }),
+                Err(error) => outbox.put(&session, SessionEvent::Answer { ticket, answer: Err(error) }),
             }
             background.one_less();
         });
         Ok(Routed::Later)
     }
 
-    fn opening(&self, params: &Params<'_>) -> Result<Opening, wire::Error> {
+    fn opening(&self, params: &RequestParams<'_>) -> Result<Opening, wire::Error> {
         Ok(Opening {
             attachment: Attachment {
                 client: self.config.client,
-                outlet: Arc::new(Held::new(self.outbox.clone(), self.held.clone())),
+                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.held.clone())),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
@@ -330,7 +330,7 @@ impl<P: SessionPort> Server<P> {
     fn command(
         &self,
         id: &str,
-        params: &Params<'_>,
+        params: &RequestParams<'_>,
         kind: RequestKind,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Routed, wire::Error> {
@@ -338,12 +338,12 @@ impl<P: SessionPort> Server<P> {
         let ticket = self.open(id, kind, Some(session.clone()))?;
         if let Err(error) = self.config.sessions.send(&session, command(ticket, self.config.client)) {
             // Through the outbox, so that it does not overtake the session's earlier events.
-            self.outbox.put(&session, Out::Answer { ticket, answer: Err(error) });
+            self.outbox.put(&session, SessionEvent::Answer { ticket, answer: Err(error) });
         }
         Ok(Routed::Later)
     }
 
-    fn list(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+    fn list(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let cwd: Option<String> = params.optional("cwd")?;
         let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
         let cursor: Option<String> = params.optional("cursor")?;
@@ -361,7 +361,7 @@ impl<P: SessionPort> Server<P> {
         })
     }
 
-    fn delete(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+    fn delete(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         // Deleting a session that does not exist succeeds, even with an invalid id.
         let Some(session) = from_wire::session_id(&params.session_id()?) else {
             return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
@@ -411,26 +411,26 @@ impl<P: SessionPort> Server<P> {
         let result: Value =
             result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
         let (always, never) = match asked.what {
-            What::Permission { always, never } => (always, never),
-            What::Elicitation => {
+            OutgoingKind::Permission { always, never } => (always, never),
+            OutgoingKind::Elicitation => {
                 let reply = from_wire::elicited(&result);
-                return self.tell(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
+                return self.send_command(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
             }
-            What::Text => {
+            OutgoingKind::Text => {
                 let answer = match error {
                     Some(error) => from_wire::unfulfilled(error),
                     None => from_wire::editor_text(result),
                 };
-                return self.tell(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
+                return self.send_command(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
             }
-            What::Put => {
-                let answer = error.map_or(EditorAnswer::Taken, from_wire::unfulfilled);
-                return self.tell(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
+            OutgoingKind::Put => {
+                let answer = error.map_or(EditorResponse::Taken, from_wire::unfulfilled);
+                return self.send_command(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
             }
         };
         if is_error {
             let (ask, client) = (asked.ask, self.config.client);
-            return self.tell(&asked.session, SessionCommand::Absent { ask, client });
+            return self.send_command(&asked.session, SessionCommand::Absent { ask, client });
         }
         let outcome = &result["outcome"];
         let chosen = match outcome["outcome"].as_str() {
@@ -438,24 +438,24 @@ impl<P: SessionPort> Server<P> {
             Some(_) | None => None,
         };
         let decision = match chosen {
-            Some(ALLOW_ONCE) => Decision::AllowOnce,
-            Some(ALLOW_ALWAYS) if always => Decision::AllowAlways,
-            Some(REJECT_ONCE) => Decision::Reject,
-            Some(REJECT_ALWAYS) if never => Decision::RejectAlways,
-            Some(_) | None => Decision::Dismissed,
+            Some(ALLOW_ONCE) => UserDecision::AllowOnce,
+            Some(ALLOW_ALWAYS) if always => UserDecision::AllowAlways,
+            Some(REJECT_ONCE) => UserDecision::Reject,
+            Some(REJECT_ALWAYS) if never => UserDecision::RejectAlways,
+            Some(_) | None => UserDecision::Dismissed,
         };
-        self.tell(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });
+        self.send_command(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });
     }
 
     /// Sends a command that has no response. It is dropped if the session is gone.
-    fn tell(&self, session: &SessionId, command: SessionCommand) {
+    fn send_command(&self, session: &SessionId, command: SessionCommand) {
         if let Err(error) = self.config.sessions.send(session, command) {
             tracing::debug!(%session, %error, "a notification was for a session that is not open");
         }
     }
 
     fn open(&self, id: &str, kind: RequestKind, session: Option<SessionId>) -> Result<Ticket, wire::Error> {
-        let request = OpenRequest { id: id.into(), kind, session };
+        let request = IncomingRequest { id: id.into(), kind, session };
         self.outbox.requests().open(request).ok_or_else(answers::too_many_requests)
     }
 
@@ -467,7 +467,7 @@ impl<P: SessionPort> Server<P> {
 }
 
 /// The session that a request names.
-fn session_of(params: &Params<'_>) -> Result<SessionId, wire::Error> {
+fn session_of(params: &RequestParams<'_>) -> Result<SessionId, wire::Error> {
     let text = params.session_id()?;
     from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))
 }

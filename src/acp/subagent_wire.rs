@@ -9,14 +9,14 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::updates::pieces;
-use epitome_session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
+use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Content, Message, SessionId, StopReason};
 
 /// A subagent's state, with its description if included.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
     let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
-    if let Some(SubagentAbout { title, description, cwd }) = now.about.as_deref() {
+    if let Some(SubagentInfo { title, description, cwd }) = now.about.as_deref() {
         update = update.title(visible_line(title)).cwd(cwd.clone());
         if !description.is_empty() {
             update = update.description(description.clone());
@@ -93,9 +93,9 @@ mod tests {
 
     use super::*;
 
-    fn told(about: bool, state: SubagentState) -> Value {
+    fn describe_state(about: bool, state: SubagentState) -> Value {
         let about = about.then(|| {
-            Arc::new(SubagentAbout {
+            Arc::new(SubagentInfo {
                 title: "explore: Find it".into(),
                 description: "Finds things out.".into(),
                 cwd: PathBuf::from("/w"),
@@ -109,14 +109,14 @@ mod tests {
     fn a_subagent_is_announced_in_full_then_by_state_changes() {
         let update = "subagent_update";
         assert_eq!(
-            told(true, SubagentState::Running),
+            describe_state(true, SubagentState::Running),
             json!({
                 "sessionUpdate": update, "sessionId": "s_b", "title": "explore: Find it", "cwd": "/w",
                 "description": "Finds things out.", "capabilities": { "cancel": {} }, "state": { "state": "running" },
             })
         );
         assert_eq!(
-            told(false, SubagentState::RequiresAction),
+            describe_state(false, SubagentState::RequiresAction),
             json!({ "sessionUpdate": update, "sessionId": "s_b", "state": { "state": "requires_action" } })
         );
     }
@@ -136,7 +136,7 @@ mod tests {
             (SubagentEnd::Unknown, json!({ "state": "idle" })),
         ];
         for (end, state) in table {
-            let told = told(false, SubagentState::Ended(end));
+            let told = describe_state(false, SubagentState::Ended(end));
             assert_eq!(told["state"], state);
             assert_eq!(told.get("capabilities"), Some(&Value::Null));
         }

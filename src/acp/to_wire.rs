@@ -11,15 +11,15 @@ use super::answers;
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
 use super::subagent_wire;
-use super::tool_wire::{self, Detail};
+use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, command, cut_line, empty_line, ending_line, entry_line, follow_up, info_update,
     last_shown, line_id, notice, part_id, plan, set_apart, usage_update, user_message,
 };
-use epitome_session::{CompactionState, Out, Severity, TextKind};
+use epitome_session::{CompactionState, NoticeSeverity, SessionEvent, TextKind};
 use epitome_thread::{
-    CallId, Change, Content, Entry, Group, Message, MessageId, Origin, OutcomeStatus, SessionId, ToolCall,
-    ToolOutcome, describe, text,
+    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, SessionId,
+    ToolCall, ToolOutcome, describe, text,
 };
 
 /// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
@@ -45,10 +45,10 @@ pub struct Cursor {
     session: String,
     /// The parent session of a subagent.
     parent: Option<SessionId>,
-    live: Option<Live>,
+    live: Option<LiveMessage>,
     /// Calls that were announced and have no result yet.
-    calls: HashMap<CallId, Running>,
-    compacting: compaction_wire::Open,
+    calls: HashMap<CallId, RunningCall>,
+    compacting: compaction_wire::OpenCompaction,
     /// Replayed prompts that were queued and not taken yet.
     queued: Vec<Arc<Entry>>,
     /// Queued prompts that were shown at the end of the turn in which they were queued.
@@ -64,7 +64,7 @@ pub struct Cursor {
 
 /// The message being streamed.
 #[derive(Debug)]
-struct Live {
+struct LiveMessage {
     message: MessageId,
     parts: Vec<LivePart>,
 }
@@ -79,7 +79,7 @@ struct LivePart {
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningCall {
     terminal: bool,
     tail: String,
     sent: usize,
@@ -91,7 +91,7 @@ impl Cursor {
     }
 
     /// A cursor for a subagent started by `parent`.
-    pub fn of_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
+    pub fn for_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
     }
 
@@ -102,17 +102,20 @@ impl Cursor {
         open.sort_by(|one, other| one.0.cmp(&other.0));
         for call in open {
             let text = "Stopped before it was done.";
-            self.finish(&ToolOutcome::text(call, OutcomeStatus::Interrupted, text), Detail::Live, updates);
+            self.finish(
+                &ToolOutcome::text(call, OutcomeStatus::Interrupted, text),
+                CallDetail::Live,
+                updates,
+            );
         }
     }
 
     /// Appends the client's updates for an event to `updates`. `Ask`, `Question`, `Withdrawn` and `Answer`
     /// are not updates and append nothing.
-    pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+    pub fn translate(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         let from = updates.len();
-        let is_line =
-            matches!(&out, Out::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
-        self.tell(out, traits, updates);
+        let is_line = matches!(&out, SessionEvent::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
+        self.add_event(out, traits, updates);
         let behind = |updates: &[SessionUpdate], stands| {
             updates.iter().fold(stands, |stands, update| last_shown(update, stands))
         };
@@ -131,9 +134,9 @@ impl Cursor {
         self.last_shown = behind(&updates[from..], self.last_shown);
     }
 
-    fn tell(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+    fn add_event(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         match out {
-            Out::Entry { entry, replay, own } => {
+            SessionEvent::Entry { entry, replay, own } => {
                 if is_from_user(&entry.change) {
                     self.last_shown = None;
                 }
@@ -143,44 +146,44 @@ impl Cursor {
                 let shown = Showing { replay, own, traits };
                 self.entry(&entry, shown, updates);
             }
-            Out::Text { message, part, kind, text } => {
+            SessionEvent::Text { message, part, kind, text } => {
                 self.enter_turn(updates);
                 self.text(message, part, kind, text, updates);
             }
-            Out::CallsSeen { calls } => {
+            SessionEvent::CallsSeen { calls } => {
                 for call in &calls {
                     let terminal = traits.terminal_output && tool_wire::has_terminal(call);
-                    self.calls.insert(call.id.clone(), Running { terminal, ..Running::default() });
+                    self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
                 }
             }
-            Out::CallStarted { call } => {
+            SessionEvent::CallStarted { call } => {
                 if let Some(running) = self.calls.get(&call) {
                     let started = tool_wire::started(&call, running.terminal);
                     updates.push(SessionUpdate::ToolCallUpdate(started));
                 }
             }
-            Out::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
-            Out::CallFinished { outcome } => self.finish(&outcome, Detail::Live, updates),
-            Out::Compaction { id, state } => self.compaction(id, state, traits, updates),
-            Out::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
-            Out::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
+            SessionEvent::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
+            SessionEvent::CallFinished { outcome } => self.finish(&outcome, CallDetail::Live, updates),
+            SessionEvent::Compaction { id, state } => self.compaction(id, state, traits, updates),
+            SessionEvent::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
+            SessionEvent::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
                 wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
             )),
-            Out::Options(options) => updates.push(SessionUpdate::ConfigOptionUpdate(
+            SessionEvent::Options(options) => updates.push(SessionUpdate::ConfigOptionUpdate(
                 wire::ConfigOptionUpdate::new(answers::config_options(&options)),
             )),
-            Out::Notice { severity, text } => self.notice(severity, text, traits, updates),
-            Out::Subagent(now) => {
+            SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
+            SessionEvent::Subagent(now) => {
                 if traits.subagents {
                     updates.push(SessionUpdate::SubagentUpdate(subagent_wire::update(&now)));
                 }
             }
-            Out::Ask { .. }
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Withdrawn { .. }
-            | Out::Answer { .. } => {}
+            SessionEvent::Ask { .. }
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Withdrawn { .. }
+            | SessionEvent::Answer { .. } => {}
         }
     }
 
@@ -190,13 +193,13 @@ impl Cursor {
         &mut self,
         call: &ToolCall,
         traits: &ClientTraits,
-        detail: Detail,
+        detail: CallDetail,
     ) -> Option<SessionUpdate> {
         if self.calls.contains_key(&call.id) {
             return None;
         }
-        let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == Detail::Live;
-        self.calls.insert(call.id.clone(), Running { terminal, ..Running::default() });
+        let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == CallDetail::Live;
+        self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
         Some(SessionUpdate::ToolCall(tool_wire::announcement(call, terminal, detail)))
     }
 
@@ -256,7 +259,7 @@ impl Cursor {
             }
             Change::CallChanged { call, input, card, .. } => {
                 if self.calls.contains_key(call) {
-                    let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                    let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
                     updates
                         .push(SessionUpdate::ToolCallUpdate(tool_wire::changed(call, input, card, detail)));
                 }
@@ -268,7 +271,7 @@ impl Cursor {
             }
             Change::Replied { message, cut, .. } => {
                 self.complete(message, updates);
-                let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
                 updates.extend(message.calls().filter_map(|call| self.announce(call, shown.traits, detail)));
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
                     let from = updates.len();
@@ -279,7 +282,7 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
                 self.finish(outcome, detail, updates);
             }
             Change::Compacted { summary, .. } => {
@@ -310,7 +313,7 @@ impl Cursor {
                 }
             }
             Change::GoalSet { .. } | Change::Forked { .. } => entry_line(entry, updates),
-            change if change.group() == Group::View => entry_line(entry, updates),
+            change if change.group() == ChangeGroup::View => entry_line(entry, updates),
             // Settings are shown by options, which the session sends separately, and the trail of hooks only
             // by commands that read it.
             _ => {}
@@ -318,7 +321,7 @@ impl Cursor {
     }
 
     /// Shows a call's result, if the client knows the call.
-    fn finish(&mut self, outcome: &ToolOutcome, detail: Detail, updates: &mut Vec<SessionUpdate>) {
+    fn finish(&mut self, outcome: &ToolOutcome, detail: CallDetail, updates: &mut Vec<SessionUpdate>) {
         let Some(running) = self.calls.remove(&outcome.call) else { return };
         if running.terminal {
             let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
@@ -338,7 +341,7 @@ impl Cursor {
         updates: &mut Vec<SessionUpdate>,
     ) {
         if self.live.as_ref().is_none_or(|live| live.message != message) {
-            self.live = Some(Live { message, parts: Vec::new() });
+            self.live = Some(LiveMessage { message, parts: Vec::new() });
         }
         let live = self.live.as_mut().expect("it was set when it was not this message");
         let at = match live.parts.iter().rposition(|known| known.part == part) {
@@ -411,13 +414,13 @@ impl Cursor {
             self.compacting.state(id, state, updates);
         } else if let CompactionState::Began { tokens } = state {
             let text = format!("Compacting {} tokens…", text::tokens(tokens));
-            self.notice(Severity::Info, text, traits, updates);
+            self.notice(NoticeSeverity::Info, text, traits, updates);
         }
     }
 
     fn notice(
         &mut self,
-        severity: Severity,
+        severity: NoticeSeverity,
         text: String,
         traits: &ClientTraits,
         updates: &mut Vec<SessionUpdate>,

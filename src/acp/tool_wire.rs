@@ -9,16 +9,16 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
 
 use super::updates::{fenced, wire_path};
-use epitome_session::PermissionAsk;
+use epitome_session::PermissionRequest;
 use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
-    CallId, Card, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, Shown, ToolCall, ToolKind,
-    ToolOutcome,
+    CallDisplay, CallId, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, ToolCall,
+    ToolDisplay, ToolKind, ToolOutcome,
 };
 
 /// How much of a call is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum CallDetail {
     /// A permission request: everything that it asks about. A command or the arguments of a call have less.
     Prompt,
     /// A running call: everything within reason.
@@ -27,13 +27,13 @@ pub enum Detail {
     Replay,
 }
 
-impl Detail {
+impl CallDetail {
     /// Longest text of a result, and longest string within raw input and output, in bytes.
     fn text_bytes_max(self) -> usize {
         match self {
-            Detail::Prompt => 4 * 1024 * 1024,
-            Detail::Live => 256 * 1024,
-            Detail::Replay => 8 * 1024,
+            CallDetail::Prompt => 4 * 1024 * 1024,
+            CallDetail::Live => 256 * 1024,
+            CallDetail::Replay => 8 * 1024,
         }
     }
 
@@ -41,8 +41,8 @@ impl Detail {
     /// would be wrong.
     fn diff_bytes_max(self) -> usize {
         match self {
-            Detail::Prompt | Detail::Live => 2 * 1024 * 1024,
-            Detail::Replay => 256 * 1024,
+            CallDetail::Prompt | CallDetail::Live => 2 * 1024 * 1024,
+            CallDetail::Replay => 256 * 1024,
         }
     }
 }
@@ -68,7 +68,7 @@ pub fn has_terminal(call: &ToolCall) -> bool {
 }
 
 /// Announces a call before it runs.
-pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::ToolCall {
+pub fn announcement(call: &ToolCall, terminal: bool, detail: CallDetail) -> wire::ToolCall {
     let announced = wire::ToolCall::new(call.id.0.clone(), title(&call.card, &call.name))
         .name(call.name.clone())
         .kind(kind(call.card.kind))
@@ -82,7 +82,7 @@ pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::To
 }
 
 /// A call whose input was changed by a hook.
-pub fn changed(call: &CallId, input: &Value, card: &Card, detail: Detail) -> wire::ToolCallUpdate {
+pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDetail) -> wire::ToolCallUpdate {
     let mut fields = wire::ToolCallUpdateFields::new().raw_input(capped(input, detail.text_bytes_max()));
     // An empty title would replace the call's own.
     if !card.title.is_empty() {
@@ -119,13 +119,17 @@ pub fn started(call: &CallId, terminal: bool) -> wire::ToolCallUpdate {
 }
 
 /// The result of a call. It always has a status, and diffs come first: editors rely on both.
-pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
+pub fn outcome(outcome: &ToolOutcome, detail: CallDetail) -> wire::ToolCallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
 }
 
 /// The result of a call shown as a terminal, to which `streamed` bytes of output were sent. If that is none,
 /// the output is sent first; if some is missing, the text is shown as well.
-pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) -> Vec<wire::ToolCallUpdate> {
+pub fn terminal_outcome(
+    outcome: &ToolOutcome,
+    streamed: usize,
+    detail: CallDetail,
+) -> Vec<wire::ToolCallUpdate> {
     let mut updates = Vec::with_capacity(2);
     if streamed == 0 {
         let text = cut(&outcome.model_text(), detail.text_bytes_max());
@@ -171,7 +175,7 @@ fn signal_name(signal: i64) -> String {
 fn finished(
     outcome: &ToolOutcome,
     content: Vec<wire::ToolCallContent>,
-    detail: Detail,
+    detail: CallDetail,
 ) -> wire::ToolCallUpdate {
     let status = match outcome.status {
         OutcomeStatus::Completed => wire::ToolCallStatus::Completed,
@@ -197,16 +201,16 @@ fn tells_more_than_files(raw: &Value) -> bool {
 
 /// A permission request with at most one option of each kind, because editors bind keys to kinds. Invisible characters
 /// are escaped everywhere but in a diff, which has to be exact: what it adds of them is listed below it.
-pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
+pub fn permission(session: &SessionId, ask: &PermissionRequest) -> wire::RequestPermissionRequest {
     let mut fields = wire::ToolCallUpdateFields::new()
         .title(title(&ask.card, &ask.tool))
         .name(ask.tool.clone())
         .kind(kind(ask.card.kind))
         .status(wire::ToolCallStatus::Pending)
-        .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
+        .raw_input(capped(&ask.input, CallDetail::Live.text_bytes_max()));
     // Content replaces what the call shows already; an empty list would remove its terminal.
     if !ask.preview.is_empty() {
-        let mut content = diffs_first(&asked(&ask.preview), Detail::Prompt);
+        let mut content = diffs_first(&escape_preview(&ask.preview), CallDetail::Prompt);
         content.extend(ask.preview.iter().filter_map(invisible_added));
         fields = fields.content(content);
     }
@@ -229,17 +233,17 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
 }
 
 /// What a permission request shows, with the invisible characters of its texts escaped.
-fn asked(preview: &[Shown]) -> Vec<Shown> {
-    let escaped = |shown: &Shown| match shown {
-        Shown::Text { text } => Shown::Text { text: visible(text).into_owned() },
-        Shown::Diff { .. } => shown.clone(),
+fn escape_preview(preview: &[ToolDisplay]) -> Vec<ToolDisplay> {
+    let escaped = |shown: &ToolDisplay| match shown {
+        ToolDisplay::Text { text } => ToolDisplay::Text { text: visible(text).into_owned() },
+        ToolDisplay::Diff { .. } => shown.clone(),
     };
     preview.iter().map(escaped).collect()
 }
 
 /// Says which invisible characters a change brings into a file, with the lines that they are in.
-fn invisible_added(shown: &Shown) -> Option<wire::ToolCallContent> {
-    let Shown::Diff { path, old, new } = shown else { return None };
+fn invisible_added(shown: &ToolDisplay) -> Option<wire::ToolCallContent> {
+    let ToolDisplay::Diff { path, old, new } = shown else { return None };
     let known: HashSet<&str> = old.as_deref().unwrap_or_default().lines().collect();
     let lines: Vec<&str> = new
         .lines()
@@ -265,7 +269,7 @@ fn invisible_added(shown: &Shown) -> Option<wire::ToolCallContent> {
     )))
 }
 
-fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallContent> {
+fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<wire::ToolCallContent> {
     let is_image = |content: &&OutcomeContent| matches!(content, OutcomeContent::Image { .. });
     let mut content = diffs_first(&outcome.shown, detail);
     // Display content replaces the text that the model reads, but not its images.
@@ -298,17 +302,17 @@ fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallCon
     content
 }
 
-fn diffs_first(shown: &[Shown], detail: Detail) -> Vec<wire::ToolCallContent> {
-    let is_diff = |shown: &&Shown| matches!(shown, Shown::Diff { .. });
+fn diffs_first(shown: &[ToolDisplay], detail: CallDetail) -> Vec<wire::ToolCallContent> {
+    let is_diff = |shown: &&ToolDisplay| matches!(shown, ToolDisplay::Diff { .. });
     let diffs = shown.iter().filter(is_diff);
     let texts = shown.iter().filter(|shown| !is_diff(shown));
     diffs.chain(texts).map(|shown| show(shown, detail)).collect()
 }
 
-fn show(shown: &Shown, detail: Detail) -> wire::ToolCallContent {
+fn show(shown: &ToolDisplay, detail: CallDetail) -> wire::ToolCallContent {
     match shown {
-        Shown::Text { text } => wire::ToolCallContent::from(cut(text, detail.text_bytes_max())),
-        Shown::Diff { path, old, new } => {
+        ToolDisplay::Text { text } => wire::ToolCallContent::from(cut(text, detail.text_bytes_max())),
+        ToolDisplay::Diff { path, old, new } => {
             let bytes = new.len() + old.as_ref().map_or(0, String::len);
             if bytes > detail.diff_bytes_max() {
                 let line = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
@@ -321,7 +325,7 @@ fn show(shown: &Shown, detail: Detail) -> wire::ToolCallContent {
 
 /// The title with invisible characters escaped, or the tool's name if it is empty: some editors show nothing for an
 /// empty title.
-fn title(card: &Card, tool: &str) -> String {
+fn title(card: &CallDisplay, tool: &str) -> String {
     let title = if card.title.is_empty() { tool } else { card.title.as_str() };
     visible_line(title).into_owned()
 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
-use epitome_session::{CommandInfo, Severity, TextKind, UsageNow};
+use epitome_session::{CommandInfo, NoticeSeverity, TextKind, UsageNow};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Cut, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
-    describe, text,
+    Content, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, ReplyCut, StopReason,
+    Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -188,18 +188,20 @@ fn attachment_uri(name: Option<&str>) -> String {
 }
 
 /// Why a reply was cut short; `None` if the user cancelled it.
-pub(super) fn cut_line(cut: &Cut) -> Option<String> {
+pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
     match cut {
-        Cut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
-        Cut::Refused { reason } if reason.is_empty() => Some("Cut short: the model declined.".to_owned()),
-        Cut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
-        Cut::Broken { reason } => Some(format!("Cut short: {reason}")),
-        Cut::Cancelled => None,
-        Cut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
-        Cut::Filtered { reason } => {
+        ReplyCut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
+        ReplyCut::Refused { reason } if reason.is_empty() => {
+            Some("Cut short: the model declined.".to_owned())
+        }
+        ReplyCut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
+        ReplyCut::Broken { reason } => Some(format!("Cut short: {reason}")),
+        ReplyCut::Cancelled => None,
+        ReplyCut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
+        ReplyCut::Filtered { reason } => {
             Some(format!("Cut short: a filter of the provider held the reply back: {reason}"))
         }
-        Cut::Other { reason } => Some(format!("The model stopped: {reason}")),
+        ReplyCut::Other { reason } => Some(format!("The model stopped: {reason}")),
     }
 }
 
@@ -272,11 +274,11 @@ pub(super) fn tokens(usage: &Usage) -> Value {
 }
 
 /// Builds a notice. The first line of the text is the title, the rest is the description.
-pub(super) fn notice(severity: Severity, text: &str) -> wire::Notice {
+pub(super) fn notice(severity: NoticeSeverity, text: &str) -> wire::Notice {
     let severity = match severity {
-        Severity::Info => wire::NoticeSeverity::Info,
-        Severity::Warning => wire::NoticeSeverity::Warning,
-        Severity::Error => wire::NoticeSeverity::Error,
+        NoticeSeverity::Info => wire::NoticeSeverity::Info,
+        NoticeSeverity::Warning => wire::NoticeSeverity::Warning,
+        NoticeSeverity::Error => wire::NoticeSeverity::Error,
     };
     let text = text.trim();
     let (title, rest) = text.split_once('\n').unwrap_or((text, ""));

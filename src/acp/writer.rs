@@ -10,17 +10,17 @@ use serde_json::value::RawValue;
 
 use super::answers;
 use super::from_wire::ClientTraits;
-use super::outbox::{Item, Outbox};
-use super::requests::{Asked, RequestKind, What};
+use super::outbox::{Outbox, OutboxItem};
+use super::requests::{OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
-use super::tool_wire::{self, Detail};
+use super::tool_wire::{self, CallDetail};
 use super::updates::wire_path;
 use epitome_session::{
-    Answer, AskId, AskedByAgent, Out, PermissionAsk, Question, SessionError, Shows, Subagent, SubagentState,
-    Ticket, Wants, Wish,
+    AskId, AskedByAgent, EditorRequest, PermissionRequest, QuestionKind, QuestionSupport, SessionAnswer,
+    SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{Card, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -35,68 +35,68 @@ pub struct UpdateWriter {
 }
 
 /// The client that lines are written for.
-struct Target<'a> {
+struct WriteTarget<'a> {
     traits: &'a ClientTraits,
     outbox: &'a Outbox,
     buffer: &'a mut Vec<u8>,
 }
 
-impl Target<'_> {
+impl WriteTarget<'_> {
     /// Sends a request to the client for a session, which gets the answer.
     fn request(
         &mut self,
         session: SessionId,
         ask: AskId,
-        what: What,
+        what: OutgoingKind,
         method: &'static str,
         params: &impl Serialize,
     ) {
-        let id = self.outbox.requests().ask(Asked { session, ask, what });
+        let id = self.outbox.requests().ask(OutgoingRequest { session, ask, what });
         request(self.buffer, id, method, params);
     }
 }
 
 impl UpdateWriter {
     /// Appends the lines for an item.
-    pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
-        let target = &mut Target { traits, outbox, buffer };
+    pub fn write(&mut self, item: OutboxItem, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
+        let target = &mut WriteTarget { traits, outbox, buffer };
         match item {
-            Item::Own(line) => target.buffer.extend_from_slice(&line),
-            Item::Event { session, out } => match out {
-                Out::Ask { ask, permission } => self.ask(session, ask, &permission, target),
-                Out::Question { ask, question } => self.question(session, ask, &question, target),
-                Out::QuestionDone { id } => {
+            OutboxItem::Own(line) => target.buffer.extend_from_slice(&line),
+            OutboxItem::Event { session, out } => match out {
+                SessionEvent::Ask { ask, permission } => self.ask(session, ask, &permission, target),
+                SessionEvent::Question { ask, question } => self.question(session, ask, &question, target),
+                SessionEvent::QuestionDone { id } => {
                     // Sent once, and only to a client that was sent the elicitation.
                     if self.addresses.remove(&id) {
                         notification(target.buffer, "elicitation/complete", &json!({ "elicitationId": id }));
                     }
                 }
-                Out::Wish { ask, wish } => editor_request(session, ask, &wish, target),
-                Out::Withdrawn { ask } => {
+                SessionEvent::Wish { ask, wish } => editor_request(session, ask, &wish, target),
+                SessionEvent::Withdrawn { ask } => {
                     let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
                         let params = wire::CancelRequestNotification::new(wire::RequestId::Number(id as i64));
                         notification(target.buffer, "$/cancel_request", &params);
                     }
                 }
-                Out::Subagent(now) => self.agent(&session, now, target),
-                Out::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
-                out @ (Out::Entry { .. }
-                | Out::Text { .. }
-                | Out::CallStarted { .. }
-                | Out::CallProgress { .. }
-                | Out::CallFinished { .. }
-                | Out::CallsSeen { .. }
-                | Out::Compaction { .. }
-                | Out::Usage(_)
-                | Out::Commands(_)
-                | Out::Options(_)
-                | Out::Notice { .. }) => self.translate(&session, out, target),
+                SessionEvent::Subagent(now) => self.agent(&session, now, target),
+                SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
+                out @ (SessionEvent::Entry { .. }
+                | SessionEvent::Text { .. }
+                | SessionEvent::CallStarted { .. }
+                | SessionEvent::CallProgress { .. }
+                | SessionEvent::CallFinished { .. }
+                | SessionEvent::CallsSeen { .. }
+                | SessionEvent::Compaction { .. }
+                | SessionEvent::Usage(_)
+                | SessionEvent::Commands(_)
+                | SessionEvent::Options(_)
+                | SessionEvent::Notice { .. }) => self.translate(&session, out, target),
             },
         }
     }
 
-    fn translate(&mut self, session: &SessionId, out: Out, target: &mut Target<'_>) {
+    fn translate(&mut self, session: &SessionId, out: SessionEvent, target: &mut WriteTarget<'_>) {
         let mut updates = std::mem::take(&mut self.updates);
         self.cursor(session).translate(out, target.traits, &mut updates);
         for update in updates.drain(..) {
@@ -106,13 +106,13 @@ impl UpdateWriter {
     }
 
     /// Translates a subagent's state. The subagent has a cursor from its announcement to its end.
-    fn agent(&mut self, parent: &SessionId, now: Subagent, target: &mut Target<'_>) {
+    fn agent(&mut self, parent: &SessionId, now: Subagent, target: &mut WriteTarget<'_>) {
         if !target.traits.subagents {
             return;
         }
         let agent = now.session.clone();
         if now.about.is_some() {
-            self.cursors.insert(agent.clone(), Cursor::of_agent(&agent, parent));
+            self.cursors.insert(agent.clone(), Cursor::for_agent(&agent, parent));
         }
         match now.state {
             SubagentState::Running | SubagentState::RequiresAction => {
@@ -129,17 +129,23 @@ impl UpdateWriter {
                 }
             }
         }
-        self.translate(parent, Out::Subagent(now), target);
+        self.translate(parent, SessionEvent::Subagent(now), target);
     }
 
-    fn ask(&mut self, session: SessionId, ask: AskId, permission: &PermissionAsk, target: &mut Target<'_>) {
+    fn ask(
+        &mut self,
+        session: SessionId,
+        ask: AskId,
+        permission: &PermissionRequest,
+        target: &mut WriteTarget<'_>,
+    ) {
         // A subagent's permission request is shown in the subagent's session if the client shows that; the
         // answer still belongs to the session that asked.
         let of_agent = permission.agent.as_ref().filter(|agent| self.cursors.contains_key(&agent.session));
         let (shown_in, permission) = match of_agent {
             Some(AskedByAgent { session, call, title }) => {
-                let card = Card { title: title.clone(), ..permission.card.clone() };
-                let permission = PermissionAsk { call: call.clone(), card, ..permission.clone() };
+                let card = CallDisplay { title: title.clone(), ..permission.card.clone() };
+                let permission = PermissionRequest { call: call.clone(), card, ..permission.clone() };
                 (session.clone(), Cow::Owned(permission))
             }
             None => (session.clone(), Cow::Borrowed(permission)),
@@ -150,29 +156,37 @@ impl UpdateWriter {
             input: permission.input.clone(),
             card: permission.card.clone(),
         };
-        if let Some(update) = self.cursor(&shown_in).announce(&call, target.traits, Detail::Live) {
+        if let Some(update) = self.cursor(&shown_in).announce(&call, target.traits, CallDetail::Live) {
             session_update(target.buffer, &shown_in, &update);
         }
         let params = tool_wire::permission(&shown_in, &permission);
-        let what =
-            What::Permission { always: permission.always.is_some(), never: permission.never.is_some() };
+        let what = OutgoingKind::Permission {
+            always: permission.always.is_some(),
+            never: permission.never.is_some(),
+        };
         target.request(session, ask, what, "session/request_permission", &params);
     }
 
     /// Sends a question, unless the client can't show that kind.
-    fn question(&mut self, session: SessionId, ask: AskId, question: &Question, target: &mut Target<'_>) {
+    fn question(
+        &mut self,
+        session: SessionId,
+        ask: AskId,
+        question: &UserQuestion,
+        target: &mut WriteTarget<'_>,
+    ) {
         let traits = target.traits;
-        let shows = Shows { forms: traits.elicitation_form, urls: traits.elicitation_url };
+        let shows = QuestionSupport { forms: traits.elicitation_form, urls: traits.elicitation_url };
         if !shows.can(&question.wants) {
             return;
         }
         let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
         match &question.wants {
-            Wants::Form { schema } => {
+            QuestionKind::Form { schema } => {
                 params["mode"] = json!("form");
                 params["requestedSchema"] = schema.clone();
             }
-            Wants::Url { url, id } => {
+            QuestionKind::Url { url, id } => {
                 params["mode"] = json!("url");
                 params["url"] = json!(url);
                 params["elicitationId"] = json!(id);
@@ -181,22 +195,22 @@ impl UpdateWriter {
                 }
             }
         }
-        target.request(session, ask, What::Elicitation, "elicitation/create", &params);
+        target.request(session, ask, OutgoingKind::Elicitation, "elicitation/create", &params);
     }
 
     fn answer(
         &mut self,
         session: &SessionId,
         ticket: Ticket,
-        answer: Result<Answer, SessionError>,
-        target: &mut Target<'_>,
+        answer: Result<SessionAnswer, SessionError>,
+        target: &mut WriteTarget<'_>,
     ) {
         let Some(open) = target.outbox.requests().answer(ticket) else {
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
             return;
         };
         let gone = match (&answer, open.kind) {
-            (Ok(Answer::Closed), _) => true,
+            (Ok(SessionAnswer::Closed), _) => true,
             (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => true,
             (Ok(_) | Err(_), _) => false,
         };
@@ -206,7 +220,7 @@ impl UpdateWriter {
         let result = match answer {
             Ok(answer) => answers::result(open.kind, answer),
             Err(error) if target.traits.details_alone => {
-                Err(answers::told_in_details(answers::session_error(&error)))
+                Err(answers::put_message_in_details(answers::session_error(&error)))
             }
             Err(error) => Err(answers::session_error(&error)),
         };
@@ -222,14 +236,16 @@ impl UpdateWriter {
 }
 
 /// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
-fn editor_request(session: SessionId, ask: AskId, wish: &Wish, target: &mut Target<'_>) {
+fn editor_request(session: SessionId, ask: AskId, wish: &EditorRequest, target: &mut WriteTarget<'_>) {
     let (method, what, params) = match wish {
-        Wish::Text { path } => {
-            ("fs/read_text_file", What::Text, json!({ "sessionId": session.0, "path": wire_path(path) }))
-        }
-        Wish::Put { path, text } => (
+        EditorRequest::Text { path } => (
+            "fs/read_text_file",
+            OutgoingKind::Text,
+            json!({ "sessionId": session.0, "path": wire_path(path) }),
+        ),
+        EditorRequest::Put { path, text } => (
             "fs/write_text_file",
-            What::Put,
+            OutgoingKind::Put,
             json!({ "sessionId": session.0, "path": wire_path(path), "content": text }),
         ),
     };
@@ -256,11 +272,11 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
 fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params<'a> {
+    struct UpdateParams<'a> {
         session_id: &'a str,
         update: &'a wire::SessionUpdate,
     }
-    notification(buffer, "session/update", &Params { session_id: &session.0, update });
+    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update });
 }
 
 fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {

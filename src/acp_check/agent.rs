@@ -24,18 +24,18 @@ const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
 
 /// The directory and environment that an agent is started in.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct AgentEnvironment {
     pub workspace: PathBuf,
     pub variables: Vec<(String, OsString)>,
 }
 
 /// Starts agents.
 pub trait Launch {
-    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running>;
+    fn launch(&self, surroundings: &AgentEnvironment) -> io::Result<LaunchedAgent>;
 }
 
 /// A running agent.
-pub struct Running {
+pub struct LaunchedAgent {
     pub input: Box<dyn Write + Send>,
     pub output: Box<dyn Read + Send>,
     pub errors: Option<Box<dyn Read + Send>>,
@@ -45,7 +45,7 @@ pub struct Running {
 
 /// A command that starts an agent.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct AgentProgram {
     pub command: OsString,
     pub arguments: Vec<OsString>,
     /// What it inherits of this environment; tests of Epitome itself restrict it.
@@ -59,8 +59,8 @@ pub enum Inherits {
     PathAlone,
 }
 
-impl Launch for Program {
-    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running> {
+impl Launch for AgentProgram {
+    fn launch(&self, surroundings: &AgentEnvironment) -> io::Result<LaunchedAgent> {
         let mut command = Command::new(&self.command);
         command.args(&self.arguments).current_dir(&surroundings.workspace);
         match self.inherits {
@@ -89,7 +89,7 @@ impl Launch for Program {
             let _ = child.kill();
             let _ = child.wait();
         };
-        Ok(Running {
+        Ok(LaunchedAgent {
             input: Box::new(input),
             output: Box::new(output),
             errors: Some(Box::new(errors)),
@@ -110,16 +110,16 @@ pub(crate) enum Received {
 }
 
 /// The connection to a running agent.
-pub(crate) struct Connection {
+pub(crate) struct AgentConnection {
     to: Option<SyncSender<Vec<u8>>>,
     from: Receiver<Vec<u8>>,
     errors: Arc<Mutex<Vec<u8>>>,
     kill: Box<dyn FnMut() + Send>,
 }
 
-impl Connection {
-    pub(crate) fn begin(running: Running) -> Connection {
-        let Running { mut input, output, errors, kill } = running;
+impl AgentConnection {
+    pub(crate) fn begin(running: LaunchedAgent) -> AgentConnection {
+        let LaunchedAgent { mut input, output, errors, kill } = running;
         let (to, lines) = mpsc::sync_channel::<Vec<u8>>(LINES_TO_WRITE_MAX);
         std::thread::spawn(move || {
             for mut line in lines {
@@ -160,7 +160,7 @@ impl Connection {
                 }
             });
         }
-        Connection { to: Some(to), from, errors: kept, kill }
+        AgentConnection { to: Some(to), from, errors: kept, kill }
     }
 
     /// Queues a line for the agent. If it can't be written, its answer will be missing.
@@ -190,7 +190,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for AgentConnection {
     fn drop(&mut self) {
         self.to = None;
         (self.kill)();

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use agent::{Inherits, Program};
+use agent::{AgentProgram, Inherits};
 use epitome_transcript::Fixture;
-use story::{LINE_WITHIN, NoModel, Outcome, Setting, run_fixture};
+use story::{FixtureOutcome, LINE_WITHIN, NoModel, Setting, run_fixture};
 
 /// Run protocol fixtures against any agent that speaks ACP on stdin and stdout
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,7 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
     let fixtures = fixtures(&args.files)?;
     let (command, arguments) =
         args.command.split_first().ok_or_else(|| cannot("COMMAND is missing".into(), "try `--help`"))?;
-    let program = Program {
+    let program = AgentProgram {
         command: find_program(command)?,
         arguments: arguments.to_vec(),
         inherits: Inherits::Everything,
@@ -116,9 +116,9 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
     for (name, fixture) in &fixtures {
         let outcome = run_fixture(fixture, &setting);
         match outcome {
-            Outcome::Failed(_) => failed += 1,
-            Outcome::Passed => passed += 1,
-            Outcome::NotOffered(_) | Outcome::NotMeant(_) => {}
+            FixtureOutcome::Failed(_) => failed += 1,
+            FixtureOutcome::Passed => passed += 1,
+            FixtureOutcome::NotOffered(_) | FixtureOutcome::NotMeant(_) => {}
         }
         let text = match args.json {
             true => as_json(name, fixture.title(), &outcome),
@@ -136,12 +136,12 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
 }
 
 /// A report as text: one line, and for a failure its place and the difference.
-pub fn as_text(name: &str, title: &str, outcome: &Outcome) -> String {
+pub fn as_text(name: &str, title: &str, outcome: &FixtureOutcome) -> String {
     match outcome {
-        Outcome::Passed => format!("pass         {name}\n"),
-        Outcome::NotOffered(what) => format!("not offered  {name}: {what}\n"),
-        Outcome::NotMeant(why) => format!("not run      {name}: {why}\n"),
-        Outcome::Failed(failure) => {
+        FixtureOutcome::Passed => format!("pass         {name}\n"),
+        FixtureOutcome::NotOffered(what) => format!("not offered  {name}: {what}\n"),
+        FixtureOutcome::NotMeant(why) => format!("not run      {name}: {why}\n"),
+        FixtureOutcome::Failed(failure) => {
             let mut text = format!("FAIL         {name}: {title}\n  line {}\n", failure.line);
             for (label, what) in [("expected", &failure.expected), ("got", &failure.got)] {
                 for (at, line) in what.lines().enumerate() {
@@ -156,19 +156,19 @@ pub fn as_text(name: &str, title: &str, outcome: &Outcome) -> String {
     }
 }
 
-fn as_json(name: &str, title: &str, outcome: &Outcome) -> String {
+fn as_json(name: &str, title: &str, outcome: &FixtureOutcome) -> String {
     let mut report = json!({"fixture": name, "title": title});
     match outcome {
-        Outcome::Passed => report["outcome"] = json!("passed"),
-        Outcome::NotOffered(what) => {
+        FixtureOutcome::Passed => report["outcome"] = json!("passed"),
+        FixtureOutcome::NotOffered(what) => {
             report["outcome"] = json!("not_offered");
             report["capability"] = json!(what);
         }
-        Outcome::NotMeant(why) => {
+        FixtureOutcome::NotMeant(why) => {
             report["outcome"] = json!("not_run");
             report["reason"] = json!(why);
         }
-        Outcome::Failed(failure) => {
+        FixtureOutcome::Failed(failure) => {
             report["outcome"] = json!("failed");
             report["line"] = json!(failure.line);
             report["expected"] = json!(failure.expected);

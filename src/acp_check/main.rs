@@ -7,13 +7,13 @@ use epitome_acp_check::{CheckArgs, check};
 
 #[derive(Parser)]
 #[command(name = "acp-check", version)]
-struct Arguments {
+struct CheckCli {
     #[command(flatten)]
     check: CheckArgs,
 }
 
 fn main() -> ExitCode {
-    match check(&Arguments::parse().check, &mut std::io::stdout().lock()) {
+    match check(&CheckCli::parse().check, &mut std::io::stdout().lock()) {
         Ok(failed) => ExitCode::from(u8::from(failed > 0)),
         Err(error) => {
             eprintln!("acp-check: {}\nhint: {}", error.message, error.hint);

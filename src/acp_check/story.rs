@@ -9,16 +9,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use epitome_transcript::agent::{Expected, Verdict, update_of};
-use epitome_transcript::book::Book;
+use epitome_transcript::agent::{Comparison, Expected, update_of};
+use epitome_transcript::book::Shorthand;
 use epitome_transcript::editor::EditorAct;
 use epitome_transcript::names::Names;
-use epitome_transcript::setup::{Place, Setup};
-use epitome_transcript::update::{Update, chunk_of, is_open, word_for};
-use epitome_transcript::{Fixture, Line, What, words};
+use epitome_transcript::setup::{FileLocation, Setup};
+use epitome_transcript::update::{ExpectedUpdate, chunk_of, is_open, word_for};
+use epitome_transcript::{Fixture, FixtureLine, LineContent, words};
 use serde_json::Value;
 
-use super::agent::{Connection, Launch, Received, Surroundings};
+use super::agent::{AgentConnection, AgentEnvironment, Launch, Received};
 
 /// How long one line of the agent may take. Generous, as a loaded machine is not the agent's fault; a passing run never
 /// waits that long.
@@ -84,9 +84,9 @@ impl ModelSide for NoModel {
 
 /// The result of a fixture.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum FixtureOutcome {
     Passed,
-    Failed(Failure),
+    Failed(FixtureFailure),
     /// The agent doesn't have the capability.
     NotOffered(String),
     /// The fixture is not for this setting, and why.
@@ -95,7 +95,7 @@ pub enum Outcome {
 
 /// The first difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FixtureFailure {
     /// The line of the fixture, from 1.
     pub line: usize,
     pub expected: String,
@@ -106,14 +106,14 @@ pub struct Failure {
 
 /// Why a run stops early.
 pub enum Halt {
-    Failed(Box<Failure>),
+    Failed(Box<FixtureFailure>),
     NotOffered(String),
 }
 
 impl Halt {
     pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
         let (expected, got) = (expected.into(), shortened(got.into()));
-        Halt::Failed(Box::new(Failure { line, expected, got, notes: Vec::new() }))
+        Halt::Failed(Box::new(FixtureFailure { line, expected, got, notes: Vec::new() }))
     }
 }
 
@@ -126,27 +126,27 @@ fn shortened(text: String) -> String {
 }
 
 /// Runs a fixture in a scratch workspace.
-pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) -> Outcome {
+pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) -> FixtureOutcome {
     if let Some(why) = not_meant(fixture, setting) {
-        return Outcome::NotMeant(why);
+        return FixtureOutcome::NotMeant(why);
     }
     let mut story = match Story::begin(fixture, setting) {
         Ok(story) => story,
-        Err(error) => return Outcome::Failed(could_not(&error)),
+        Err(error) => return FixtureOutcome::Failed(could_not(&error)),
     };
     match story.run_lines(fixture) {
-        Ok(()) => Outcome::Passed,
-        Err(Halt::NotOffered(what)) => Outcome::NotOffered(what),
+        Ok(()) => FixtureOutcome::Passed,
+        Err(Halt::NotOffered(what)) => FixtureOutcome::NotOffered(what),
         Err(Halt::Failed(mut failure)) => {
             failure.notes.extend(story.notes());
-            Outcome::Failed(*failure)
+            FixtureOutcome::Failed(*failure)
         }
     }
 }
 
-pub fn could_not(error: &io::Error) -> Failure {
+pub fn could_not(error: &io::Error) -> FixtureFailure {
     let got = format!("the test could not be set up: {error}");
-    Failure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
+    FixtureFailure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
 }
 
 /// Why a fixture does not apply to a setting.
@@ -165,10 +165,10 @@ pub fn not_meant<M>(fixture: &Fixture, setting: &Setting<'_, M>) -> Option<Strin
 pub struct Story<'a, M> {
     pub setting: &'a Setting<'a, M>,
     home: PathBuf,
-    surroundings: Surroundings,
-    pub book: Book,
+    surroundings: AgentEnvironment,
+    pub book: Shorthand,
     pub model: Option<M>,
-    connection: Option<Connection>,
+    connection: Option<AgentConnection>,
     next_id: u64,
     needs: Vec<String>,
     aside: Vec<String>,
@@ -190,7 +190,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         let (workspace, home) = (scratch.path().join("workspace"), scratch.path().join("home"));
         std::fs::create_dir(&workspace)?;
         std::fs::create_dir(&home)?;
-        let mut book = Book::default();
+        let mut book = Shorthand::default();
         book.names.bind_place("$DIR", &workspace.display().to_string());
         book.names.bind_place("$HOME", &home.display().to_string());
         let mut variables: Vec<(String, OsString)> = Vec::new();
@@ -220,7 +220,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
                 | Setup::Kill => {}
             }
         }
-        let surroundings = Surroundings { workspace, variables };
+        let surroundings = AgentEnvironment { workspace, variables };
         Ok(Story {
             setting,
             home,
@@ -241,8 +241,8 @@ impl<'a, M: ModelSide> Story<'a, M> {
     fn run_lines(&mut self, fixture: &Fixture) -> Result<(), Halt> {
         for (at, line) in fixture.lines.iter().enumerate() {
             match &line.what {
-                What::Blank | What::Comment => {}
-                What::Setup(setup) => {
+                LineContent::Blank | LineContent::Comment => {}
+                LineContent::Setup(setup) => {
                     if *setup == Setup::Restart {
                         self.end_segment()?;
                         self.end_of_input(line.number)?;
@@ -252,21 +252,21 @@ impl<'a, M: ModelSide> Story<'a, M> {
                     }
                     self.perform(line, setup)?;
                 }
-                What::Editor(_, act) => {
+                LineContent::Editor(_, act) => {
                     self.end_segment()?;
                     self.send(line.number, act)?;
                     self.free = free_lines(&fixture.lines[at + 1..]);
                 }
-                What::Agent(words, expected) => {
+                LineContent::Agent(words, expected) => {
                     self.expect(line.number, &words::write("agent<", words, None), expected)?;
                 }
-                What::AgentFree(..) => {}
-                What::Sees(_) => {
+                LineContent::AgentFree(..) => {}
+                LineContent::Sees(_) => {
                     if let Some(model) = &mut self.model {
                         model.compare(line.number, &mut self.book.names, self.setting.line_within)?;
                     }
                 }
-                What::Says(_) => {
+                LineContent::Says(_) => {
                     if let Some(model) = &self.model {
                         model.reached(line.number);
                     }
@@ -283,14 +283,14 @@ impl<'a, M: ModelSide> Story<'a, M> {
     }
 
     /// Writes and checks files, and restarts the agent.
-    pub fn perform(&mut self, line: &Line, setup: &Setup) -> Result<(), Halt> {
+    pub fn perform(&mut self, line: &FixtureLine, setup: &Setup) -> Result<(), Halt> {
         let shown = line.to_string();
         let failed = |error: io::Error| Halt::wrong(line.number, shown.clone(), error.to_string());
         match setup {
             Setup::File { place, path, body } => {
                 let root = match place {
-                    Place::Workspace => self.surroundings.workspace.clone(),
-                    Place::Home => self.home.join("epitome"),
+                    FileLocation::Workspace => self.surroundings.workspace.clone(),
+                    FileLocation::Home => self.home.join("epitome"),
                 };
                 write_file(root.join(path), &body.text()).map_err(failed)
             }
@@ -327,14 +327,14 @@ impl<'a, M: ModelSide> Story<'a, M> {
             let running = self.setting.agent.launch(&self.surroundings);
             let running =
                 running.map_err(|error| Halt::wrong(line, "an agent that starts", error.to_string()))?;
-            self.connection = Some(Connection::begin(running));
+            self.connection = Some(AgentConnection::begin(running));
         }
         let (bytes, message) = act
             .line(&self.book, self.next_id)
             .map_err(|error| Halt::wrong(line, "a line that can be sent", error))?;
         self.next_id += 1;
         if let Some(message) = message {
-            self.book.editor_said(&message);
+            self.book.record_editor_message(&message);
         }
         if let Some(connection) = &self.connection {
             connection.send(bytes);
@@ -347,18 +347,18 @@ impl<'a, M: ModelSide> Story<'a, M> {
         let mut message = self.next_bound(line, shown)?;
         loop {
             match expected.compare(&message, &mut self.book) {
-                Verdict::Same => {
+                Comparison::Same => {
                     self.accept(&message)?;
-                    let open = matches!(expected, Expected::Update { update: Update::Chunk { text, .. }, .. } if is_open(text));
+                    let open = matches!(expected, Expected::Update { update: ExpectedUpdate::Chunk { text, .. }, .. } if is_open(text));
                     self.swallow = open.then_some(message);
                     return Ok(());
                 }
-                Verdict::Part(length) => {
+                Comparison::Part(length) => {
                     let rest = split_chunk(&mut message, length);
                     self.received.push_front(rest);
                     return Ok(());
                 }
-                Verdict::More => {
+                Comparison::More => {
                     let so_far = self.shown(&message);
                     let next = self.next_bound(line, shown).map_err(|halt| match halt {
                         Halt::Failed(failure) => {
@@ -371,7 +371,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
                         return Err(Halt::wrong(line, shown, format!("{so_far}\n{then}")));
                     }
                 }
-                Verdict::Different => {
+                Comparison::Different => {
                     let got = self.shown(&message);
                     return Err(Halt::wrong(line, shown, got));
                 }
@@ -405,13 +405,13 @@ impl<'a, M: ModelSide> Story<'a, M> {
     /// this waits for.
     fn receive(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
         let message = match self.next(deadline) {
-            Next::Message(message) => message,
-            Next::Nothing => {
+            NextMessage::Message(message) => message,
+            NextMessage::Nothing => {
                 let within = self.setting.line_within;
                 return Err(Halt::wrong(line, shown, format!("nothing within {within:?}")));
             }
-            Next::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
-            Next::NoMessage(text) => {
+            NextMessage::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
+            NextMessage::NoMessage(text) => {
                 return Err(Halt::wrong(line, shown, format!("a line that is not a message: {text:?}")));
             }
         };
@@ -419,7 +419,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
         let taken = self
             .free
             .iter()
-            .position(|(_, _, expected)| expected.compare(&message, &mut self.book) == Verdict::Same);
+            .position(|(_, _, expected)| expected.compare(&message, &mut self.book) == Comparison::Same);
         let Some(at) = taken else { return Ok(Some(message)) };
         self.free.remove(at);
         self.accept(&message)?;
@@ -427,19 +427,19 @@ impl<'a, M: ModelSide> Story<'a, M> {
     }
 
     /// The next message that the fixture does not ignore.
-    pub fn next(&mut self, deadline: Instant) -> Next {
+    pub fn next(&mut self, deadline: Instant) -> NextMessage {
         loop {
             let message = match self.received.pop_front() {
                 Some(message) => message,
                 None => {
-                    let Some(connection) = &self.connection else { return Next::End };
+                    let Some(connection) = &self.connection else { return NextMessage::End };
                     match connection.receive(deadline.saturating_duration_since(Instant::now())) {
-                        Received::Nothing => return Next::Nothing,
-                        Received::End => return Next::End,
+                        Received::Nothing => return NextMessage::Nothing,
+                        Received::End => return NextMessage::End,
                         Received::Line(line) => match serde_json::from_slice::<Value>(&line) {
                             Ok(message @ Value::Object(_)) => message,
                             Ok(_) | Err(_) => {
-                                return Next::NoMessage(String::from_utf8_lossy(&line).into_owned());
+                                return NextMessage::NoMessage(String::from_utf8_lossy(&line).into_owned());
                             }
                         },
                     }
@@ -451,7 +451,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
             let aside = update_of(&message)
                 .is_some_and(|update| self.aside.iter().any(|kind| kind == word_for(update)));
             if !aside {
-                return Next::Message(message);
+                return NextMessage::Message(message);
             }
         }
     }
@@ -463,7 +463,7 @@ impl<'a, M: ModelSide> Story<'a, M> {
             .editor_open
             .iter()
             .any(|(id, method)| method == "initialize" && message.get("id") == Some(id));
-        self.book.agent_said(message);
+        self.book.record_agent_message(message);
         if answers_initialize && message.get("result").is_some() {
             for capability in &self.needs {
                 let path = format!("/result/agentCapabilities/{}", capability.replace('.', "/"));
@@ -482,16 +482,16 @@ impl<'a, M: ModelSide> Story<'a, M> {
         connection.close();
         let deadline = Instant::now() + EXIT_WITHIN;
         match self.next(deadline) {
-            Next::End => Ok(()),
-            Next::Message(message) => {
+            NextMessage::End => Ok(()),
+            NextMessage::Message(message) => {
                 self.book.learn(&message);
                 let got = self.shown(&message);
                 Err(Halt::wrong(line, "nothing more after this line", got))
             }
-            Next::NoMessage(text) => {
+            NextMessage::NoMessage(text) => {
                 Err(Halt::wrong(line, "nothing more after this line", format!("no message: {text:?}")))
             }
-            Next::Nothing => {
+            NextMessage::Nothing => {
                 let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
                 Err(Halt::wrong(line, "the agent's end after this line", got))
             }
@@ -499,19 +499,20 @@ impl<'a, M: ModelSide> Story<'a, M> {
     }
 
     pub fn shown(&self, message: &Value) -> String {
-        let detail = epitome_transcript::agent::Detail { ids: true, calls: true };
+        let detail = epitome_transcript::agent::WriteDetail { ids: true, calls: true };
         let words = epitome_transcript::agent::words_of(message, &mut self.book.clone(), detail);
         words::write("agent<", &words, None)
     }
 
     fn notes(&self) -> Vec<String> {
         let calls = self.model.as_ref().and_then(ModelSide::note);
-        let errors = self.connection.as_ref().map(Connection::errors).filter(|errors| !errors.is_empty());
+        let errors =
+            self.connection.as_ref().map(AgentConnection::errors).filter(|errors| !errors.is_empty());
         calls.into_iter().chain(errors.map(|errors| format!("the agent's error output: {errors}"))).collect()
     }
 }
 
-pub enum Next {
+pub enum NextMessage {
     Message(Value),
     /// A line that is not a JSON object.
     NoMessage(String),
@@ -520,20 +521,20 @@ pub enum Next {
 }
 
 /// The unordered expectations up to the editor's next line.
-fn free_lines(lines: &[Line]) -> Vec<(usize, String, Expected)> {
+fn free_lines(lines: &[FixtureLine]) -> Vec<(usize, String, Expected)> {
     let mut free = Vec::new();
     for line in lines {
         match &line.what {
-            What::Editor(..) | What::Setup(Setup::Restart | Setup::Kill) => break,
-            What::AgentFree(words, expected) => {
+            LineContent::Editor(..) | LineContent::Setup(Setup::Restart | Setup::Kill) => break,
+            LineContent::AgentFree(words, expected) => {
                 free.push((line.number, words::write("agent~", words, None), expected.clone()));
             }
-            What::Blank
-            | What::Comment
-            | What::Setup(_)
-            | What::Agent(..)
-            | What::Sees(_)
-            | What::Says(_) => {}
+            LineContent::Blank
+            | LineContent::Comment
+            | LineContent::Setup(_)
+            | LineContent::Agent(..)
+            | LineContent::Sees(_)
+            | LineContent::Says(_) => {}
         }
     }
     free

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
-use super::node::Node;
+use super::node::FileNode;
 use super::record::{self, Durable, PathName, remove};
-use super::scan::{KnownNode, ScannedPath, Snapshot, zip_paths};
+use super::scan::{KnownNode, ScannedPath, WorkspaceSnapshot, zip_paths};
 use super::walk::order;
 use epitome_files::atomic_file::private_directory;
 use epitome_thread::Seq;
@@ -26,7 +26,7 @@ const LINES_MIN: usize = 1_000;
 
 /// Marks a running command, and identifies its baseline scan.
 #[derive(Serialize, Deserialize)]
-pub struct Open {
+pub struct OpenCommand {
     pub turn: Seq,
     pub roots: Vec<PathName>,
     began: i64,
@@ -37,16 +37,16 @@ pub struct Open {
 
 /// A line of the list: the node at a path from this line on.
 #[derive(Serialize, Deserialize)]
-struct Line(PathName, Node);
+struct BaselineLine(PathName, FileNode);
 
 /// The baseline files of a session.
 pub struct Baseline {
     directory: PathBuf,
-    written: Option<Written>,
+    written: Option<WrittenList>,
 }
 
 /// The list as last written by this process.
-struct Written {
+struct WrittenList {
     found: Arc<Vec<ScannedPath>>,
     bytes: u64,
     lines: usize,
@@ -59,7 +59,12 @@ impl Baseline {
     }
 
     /// Records that a command starts, and the scan before it.
-    pub fn open(&mut self, turn: Seq, roots: Vec<PathName>, seen: &Snapshot) -> Result<(), CheckpointError> {
+    pub fn open(
+        &mut self,
+        turn: Seq,
+        roots: Vec<PathName>,
+        seen: &WorkspaceSnapshot,
+    ) -> Result<(), CheckpointError> {
         // A list whose write failed halfway is rewritten.
         let before = self.written.take();
         let path = self.list_path();
@@ -68,7 +73,7 @@ impl Baseline {
             .map_err(|error| CheckpointError::io("write the scan before a command to", &path, &error))?;
         let (began, is_whole, bytes) = (seen.began, seen.is_whole, written.bytes);
         self.written = Some(written);
-        record::save(&self.open_path(), &Open { turn, roots, began, is_whole, bytes }, Durable::No)
+        record::save(&self.open_path(), &OpenCommand { turn, roots, began, is_whole, bytes }, Durable::No)
     }
 
     /// Records that no command is running.
@@ -77,8 +82,8 @@ impl Baseline {
     }
 
     /// The mark and scan left by a process that ended while a command was running.
-    pub fn left_open(&self) -> Result<Option<(Open, Snapshot)>, CheckpointError> {
-        let Some(open) = record::load::<Open>(&self.open_path())? else { return Ok(None) };
+    pub fn left_open(&self) -> Result<Option<(OpenCommand, WorkspaceSnapshot)>, CheckpointError> {
+        let Some(open) = record::load::<OpenCommand>(&self.open_path())? else { return Ok(None) };
         let path = self.list_path();
         let nodes = read(&path, open.bytes)
             .map_err(|error| CheckpointError::io("read the scan before a command from", &path, &error))?;
@@ -89,7 +94,10 @@ impl Baseline {
         let mut found: Vec<ScannedPath> = found.collect();
         found.sort_unstable_by(|a, b| order(&a.path, &b.path));
         let (began, is_whole) = (open.began, open.is_whole);
-        Ok(Some((open, Snapshot { found: Arc::new(found), began, is_whole, ..Snapshot::default() })))
+        Ok(Some((
+            open,
+            WorkspaceSnapshot { found: Arc::new(found), began, is_whole, ..WorkspaceSnapshot::default() },
+        )))
     }
 
     /// Removes the list from the disk; the next command rewrites it.
@@ -98,9 +106,9 @@ impl Baseline {
         remove(&self.list_path())
     }
 
-    fn write(&self, before: Option<Written>, seen: &Snapshot) -> io::Result<Written> {
+    fn write(&self, before: Option<WrittenList>, seen: &WorkspaceSnapshot) -> io::Result<WrittenList> {
         let lines_max = LINES_MIN.max(seen.found.len().saturating_mul(GROWTH_MAX));
-        let (before, known): (Option<Written>, Arc<Vec<ScannedPath>>) = match before {
+        let (before, known): (Option<WrittenList>, Arc<Vec<ScannedPath>>) = match before {
             Some(before) if before.lines <= lines_max => {
                 let known = before.found.clone();
                 (Some(before), known)
@@ -110,9 +118,9 @@ impl Baseline {
         let mut text = Vec::new();
         let mut lines = 0;
         let mut failed = None;
-        let mut line = |path: &Path, node: &Node| {
+        let mut line = |path: &Path, node: &FileNode| {
             lines += 1;
-            // `Line` by reference, in the same serialized form.
+            // `BaselineLine` by reference, in the same serialized form.
             let line = (PathName(path.to_path_buf()), node);
             failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
             text.push(b'\n');
@@ -120,14 +128,14 @@ impl Baseline {
         zip_paths(&known, &seen.found, |old, new| match (old, new) {
             (Some(old), Some(new)) if old.is_same(new) => {}
             (_, Some(new)) => line(&new.path, &new.known.node),
-            (Some(old), None) => line(&old.path, &Node::Missing),
+            (Some(old), None) => line(&old.path, &FileNode::Missing),
             (None, None) => {}
         });
         if let Some(error) = failed {
             return Err(error.into());
         }
         let (old_bytes, old_lines) = before.as_ref().map_or((0, 0), |before| (before.bytes, before.lines));
-        let written = Written {
+        let written = WrittenList {
             found: seen.found.clone(),
             bytes: old_bytes + text.len() as u64,
             lines: old_lines + lines,
@@ -156,14 +164,14 @@ impl Baseline {
 }
 
 /// The node at each path, according to its last line.
-fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, Node>> {
+fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, FileNode>> {
     let mut nodes = BTreeMap::new();
     let mut list = BufReader::new(File::open(path)?.take(bytes));
     let mut line = Vec::new();
     while list.read_until(b'\n', &mut line)? > 0 {
         match serde_json::from_slice(&line)? {
-            Line(path, Node::Missing) => drop(nodes.remove(&path)),
-            Line(path, node) => drop(nodes.insert(path, node)),
+            BaselineLine(path, FileNode::Missing) => drop(nodes.remove(&path)),
+            BaselineLine(path, node) => drop(nodes.insert(path, node)),
         }
         line.clear();
     }

@@ -19,23 +19,23 @@ use epitome_platform::disk::sync_files;
 const COMPRESSION: u8 = 1;
 
 /// The stored contents of one session. `put` may be called from several threads.
-pub struct Blobs {
+pub struct CheckpointBlobs {
     directory: PathBuf,
-    stored: Mutex<Stored>,
+    stored: Mutex<StoredHashes>,
 }
 
 #[derive(Default)]
-struct Stored {
+struct StoredHashes {
     /// Hashes of the stored contents.
     known: HashSet<String>,
     /// Their size on the disk.
     bytes: u64,
 }
 
-impl Blobs {
+impl CheckpointBlobs {
     /// Opens the directory and lists the stored contents.
-    pub fn open(directory: PathBuf) -> io::Result<Blobs> {
-        let mut stored = Stored::default();
+    pub fn open(directory: PathBuf) -> io::Result<CheckpointBlobs> {
+        let mut stored = StoredHashes::default();
         let listing = match fs::read_dir(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             listing => Some(listing?),
@@ -52,7 +52,7 @@ impl Blobs {
                 false => drop(fs::remove_file(file.path())),
             }
         }
-        Ok(Blobs { directory, stored: Mutex::new(stored) })
+        Ok(CheckpointBlobs { directory, stored: Mutex::new(stored) })
     }
 
     /// Size on the disk in bytes.
@@ -60,7 +60,7 @@ impl Blobs {
         self.stored().bytes
     }
 
-    fn stored(&self) -> MutexGuard<'_, Stored> {
+    fn stored(&self) -> MutexGuard<'_, StoredHashes> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn damaged_contents_are_detected() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
+        let blobs = CheckpointBlobs::open(directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
         assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
         assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not stored"));
@@ -159,10 +159,10 @@ mod tests {
     fn unneeded_contents_are_removed() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = directory.path().join("blobs");
-        let blobs = Blobs::open(place.clone()).expect("opened");
+        let blobs = CheckpointBlobs::open(place.clone()).expect("opened");
         let (a, b) = (blobs.put(b"a").expect("kept"), blobs.put(b"b").expect("kept"));
         blobs.retain(&HashSet::from([a.clone()]));
-        let again = Blobs::open(place).expect("opened");
+        let again = CheckpointBlobs::open(place).expect("opened");
         assert_eq!(again.bytes(), blobs.bytes());
         assert!(again.get(&a, 1).is_ok() && again.get(&b, 1).is_err());
         again.put(b"b").expect("kept again");

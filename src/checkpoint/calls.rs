@@ -5,12 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::baseline::Open;
-use super::blobs::Blobs;
-use super::node::{self, Node};
-use super::record::{LineCount, PathName, Touched};
-use super::scan::{self, ScanScope, ScanTime, Snapshot};
-use super::tracker::{AffectedFiles, Checkpoints, State, opened};
+use super::baseline::OpenCommand;
+use super::blobs::CheckpointBlobs;
+use super::node::{self, FileNode};
+use super::record::{LineCount, PathName, TouchedPath};
+use super::scan::{self, ScanScope, ScanTime, WorkspaceSnapshot};
+use super::tracker::{AffectedFiles, Checkpoints, TrackerState, opened};
 use super::{Bounds, CheckpointError};
 
 /// Changed files per call whose lines are counted, and maximum bytes of each compared side: the counts are
@@ -57,7 +57,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    fn before_files(&self, state: &mut State, paths: &[PathBuf]) -> Result<(), CheckpointError> {
+    fn before_files(&self, state: &mut TrackerState, paths: &[PathBuf]) -> Result<(), CheckpointError> {
         for path in with_missing_directories(paths) {
             let node = self.keep(state, &path)?;
             let Some(record) = &mut state.record else { return Ok(()) };
@@ -72,7 +72,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    fn after_files(&self, state: &mut State, paths: &[PathBuf]) {
+    fn after_files(&self, state: &mut TrackerState, paths: &[PathBuf]) {
         let known: Vec<PathBuf> = { state.record.iter().flat_map(|record| &record.files) }
             .filter(|touched| {
                 touched.after.is_none() && paths.iter().any(|path| path.starts_with(&touched.path))
@@ -81,8 +81,8 @@ impl Checkpoints {
             .collect();
         for path in known {
             // Left in an unknown state; a rewind will report a conflict.
-            let node = self.keep(state, &path).unwrap_or(Node::Other);
-            let State { record, blobs, .. } = state;
+            let node = self.keep(state, &path).unwrap_or(FileNode::Other);
+            let TrackerState { record, blobs, .. } = state;
             let touched = record.iter_mut().flat_map(|record| &mut record.files);
             if let Some(touched) = { touched }.find(|touched| touched.path == path) {
                 touched.lines = count(blobs, &touched.before, &node);
@@ -92,7 +92,7 @@ impl Checkpoints {
     }
 
     /// The scan after the last command isn't reused, because the user may have changed files since.
-    fn before_anything(&self, state: &mut State, roots: &[PathBuf]) -> Result<(), CheckpointError> {
+    fn before_anything(&self, state: &mut TrackerState, roots: &[PathBuf]) -> Result<(), CheckpointError> {
         state.running += 1;
         if state.before.is_some() {
             return Ok(());
@@ -101,14 +101,14 @@ impl Checkpoints {
         let roots = real(roots);
         let seen = self.scan(state, &roots, ScanTime::Before);
         let Some(record) = &mut state.record else { return Ok(()) };
-        record.say_beyond(&seen.beyond);
+        record.record_beyond_limits(&seen.beyond);
         if seen.pending > 0 {
             let text = format!(
                 "{} files were not stored yet when a command started: reading them would have taken more than {} s",
                 seen.pending,
                 bounds.copy_time.as_secs()
             );
-            record.say_beyond(&[text]);
+            record.record_beyond_limits(&[text]);
         }
         for touched in &mut record.files {
             let now = now_of(&touched.path, &seen, bounds);
@@ -121,7 +121,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    fn after_anything(&self, state: &mut State, roots: &[PathBuf]) {
+    fn after_anything(&self, state: &mut TrackerState, roots: &[PathBuf]) {
         state.running = state.running.saturating_sub(1);
         let Some(before) = state.before.take() else { return };
         self.merge(state, &before, &real(roots));
@@ -131,15 +131,15 @@ impl Checkpoints {
     }
 
     /// Adds the differences from an earlier scan to the turn's record.
-    fn merge(&self, state: &mut State, before: &Snapshot, roots: &[PathBuf]) {
+    fn merge(&self, state: &mut TrackerState, before: &WorkspaceSnapshot, roots: &[PathBuf]) {
         let seen = self.scan(state, roots, ScanTime::After);
         let bounds = self.bounds();
         let (differences, unsure) = scan::compare(before, &seen, bounds);
-        let State { record, blobs, .. } = state;
+        let TrackerState { record, blobs, .. } = state;
         let Some(record) = record else { return };
-        record.say_beyond(&seen.beyond);
+        record.record_beyond_limits(&seen.beyond);
         let mut counted = 0;
-        let mut lines = |blobs: &Blobs, before: &Node, after: &Node| {
+        let mut lines = |blobs: &CheckpointBlobs, before: &FileNode, after: &FileNode| {
             counted += 1;
             if counted <= COUNTED_FILES_MAX { count(blobs, before, after) } else { None }
         };
@@ -154,7 +154,7 @@ impl Checkpoints {
         for difference in differences.into_iter().filter(|difference| !known.contains(&difference.path)) {
             let lines = lines(blobs, &difference.before, &difference.after);
             let touched = touched(difference.path, difference.before, Some(difference.after));
-            record.files.push(Touched { lines, ..touched });
+            record.files.push(TouchedPath { lines, ..touched });
         }
         for path in unsure.into_iter().map(PathName) {
             if !record.unsure.contains(&path) {
@@ -166,9 +166,9 @@ impl Checkpoints {
     /// Completes a command during which the process ended: all differences count as the turn's.
     pub(super) fn finish_command(
         &self,
-        state: &mut State,
-        open: Open,
-        before: &Snapshot,
+        state: &mut TrackerState,
+        open: OpenCommand,
+        before: &WorkspaceSnapshot,
         roots: &[PathBuf],
     ) -> Result<(), CheckpointError> {
         self.begin_turn(open.turn);
@@ -177,14 +177,14 @@ impl Checkpoints {
         self.merge(state, before, &real(if then.is_empty() { roots } else { &then }));
         if let Some(record) = &mut state.record {
             let text = "Epitome ended while a command of this turn ran: all changes until the session was opened again count as the turn's";
-            record.say_beyond(&[text.to_owned()]);
+            record.record_beyond_limits(&[text.to_owned()]);
         }
         self.save_record(state)?;
         state.baseline.close()
     }
 
     /// Scans a workspace, whose directories must not contain links.
-    fn scan(&self, state: &mut State, roots: &[PathBuf], when: ScanTime) -> Snapshot {
+    fn scan(&self, state: &mut TrackerState, roots: &[PathBuf], when: ScanTime) -> WorkspaceSnapshot {
         let place = ScanScope { roots, excluded: self.excluded(), bounds: self.bounds() };
         let seen = scan::scan(&place, &state.last, &state.blobs, when);
         state.last = seen.found.clone();
@@ -192,7 +192,7 @@ impl Checkpoints {
     }
 
     /// The node at a path; stores its content.
-    fn keep(&self, state: &mut State, path: &Path) -> Result<Node, CheckpointError> {
+    fn keep(&self, state: &mut TrackerState, path: &Path) -> Result<FileNode, CheckpointError> {
         let most = self.bounds().named_bytes;
         node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
             .map_err(|error| CheckpointError::io("keep", path, &error))
@@ -218,11 +218,11 @@ fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The scanned node at a path; a path that the scan skipped is looked up individually.
-fn now_of(path: &Path, seen: &Snapshot, bounds: &Bounds) -> Node {
+fn now_of(path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
     match seen.get(path) {
-        Some(node) if !matches!(node, Node::Unkept { .. }) => node.clone(),
+        Some(node) if !matches!(node, FileNode::Unkept { .. }) => node.clone(),
         Some(_) | None => node::look(path, |path, metadata| scan::name(path, metadata, bounds.named_bytes))
-            .unwrap_or(Node::Other),
+            .unwrap_or(FileNode::Other),
     }
 }
 
@@ -231,29 +231,29 @@ pub(super) fn real(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| root.canonicalize().ok()).collect()
 }
 
-pub(super) fn touched(path: PathBuf, before: Node, after: Option<Node>) -> Touched {
-    Touched { path, before, after, shared: false, lines: None }
+pub(super) fn touched(path: PathBuf, before: FileNode, after: Option<FileNode>) -> TouchedPath {
+    TouchedPath { path, before, after, shared: false, lines: None }
 }
 
 /// Whether a known node equals the current one. A file known only by its stamp is compared by that.
-pub(super) fn is_same(known: &Node, now: &Node, path: &Path) -> bool {
-    known == now || (matches!(now, Node::File { .. }) && scan::has_stamp(known, path))
+pub(super) fn is_same(known: &FileNode, now: &FileNode, path: &Path) -> bool {
+    known == now || (matches!(now, FileNode::File { .. }) && scan::has_stamp(known, path))
 }
 
 /// Counts added and removed lines if both sides are text of limited length.
-fn count(blobs: &Blobs, before: &Node, after: &Node) -> Option<LineCount> {
-    let text = |node: &Node| match node {
-        Node::Missing => Some(String::new()),
-        Node::File { hash, bytes, .. } if *bytes <= COUNTED_BYTES_MAX => {
+fn count(blobs: &CheckpointBlobs, before: &FileNode, after: &FileNode) -> Option<LineCount> {
+    let text = |node: &FileNode| match node {
+        FileNode::Missing => Some(String::new()),
+        FileNode::File { hash, bytes, .. } if *bytes <= COUNTED_BYTES_MAX => {
             String::from_utf8(blobs.get(hash, *bytes).ok()?).ok()
         }
-        Node::File { .. }
-        | Node::Unkept { .. }
-        | Node::Link { .. }
-        | Node::Directory { .. }
-        | Node::Other => None,
+        FileNode::File { .. }
+        | FileNode::Unkept { .. }
+        | FileNode::Link { .. }
+        | FileNode::Directory { .. }
+        | FileNode::Other => None,
     };
-    if !matches!((before, after), (Node::File { .. }, _) | (_, Node::File { .. })) {
+    if !matches!((before, after), (FileNode::File { .. }, _) | (_, FileNode::File { .. })) {
         return None;
     }
     let (before, after) = (text(before)?, text(after)?);

@@ -33,8 +33,8 @@ use std::time::Duration;
 use epitome_thread::SessionId;
 
 pub use plan::{Conflict, ConflictReason};
-pub use record::{LineCount, Touched, TurnRecord};
-pub use restore::{Failure, Progress};
+pub use record::{LineCount, TouchedPath, TurnRecord};
+pub use restore::{Progress, RestoreFailure};
 pub use tracker::{AffectedFiles, Checkpoints, RewindReport, RewindTarget};
 
 /// Name prefix of temporary files.

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use epitome_platform::root::{self, Entry};
+use epitome_platform::root::{self, DirectoryEntry};
 
 /// The bits of a mode that are kept: permissions, setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
@@ -19,7 +19,7 @@ const MODE_BITS: u32 = 0o7777;
 /// The file system node at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Node {
+pub enum FileNode {
     Missing,
     /// A file whose content is stored under its hash.
     File {
@@ -31,7 +31,7 @@ pub enum Node {
     Unkept {
         bytes: u64,
         mode: u32,
-        stamp: Stamp,
+        stamp: NodeStamp,
     },
     Link {
         #[serde(with = "written")]
@@ -46,7 +46,7 @@ pub enum Node {
 
 /// Metadata that changes when a file does. Times are nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stamp {
+pub struct NodeStamp {
     pub bytes: u64,
     pub modified: i64,
     /// Unlike `modified`, programs can't set this time back.
@@ -55,11 +55,11 @@ pub struct Stamp {
     pub mode: u32,
 }
 
-impl Stamp {
-    pub fn of(metadata: &Metadata) -> Stamp {
+impl NodeStamp {
+    pub fn from_metadata(metadata: &Metadata) -> NodeStamp {
         let nanoseconds =
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        Stamp {
+        NodeStamp {
             bytes: metadata.len(),
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
@@ -69,33 +69,36 @@ impl Stamp {
     }
 }
 
-impl Node {
+impl FileNode {
     pub fn is_directory(&self) -> bool {
-        matches!(self, Node::Directory { .. })
+        matches!(self, FileNode::Directory { .. })
     }
 
     pub fn is_missing(&self) -> bool {
-        matches!(self, Node::Missing)
+        matches!(self, FileNode::Missing)
     }
 
     /// The hash of the content that must be kept for this node.
     pub fn hash(&self) -> Option<&str> {
         match self {
-            Node::File { hash, .. } => Some(hash),
-            Node::Missing
-            | Node::Unkept { .. }
-            | Node::Link { .. }
-            | Node::Directory { .. }
-            | Node::Other => None,
+            FileNode::File { hash, .. } => Some(hash),
+            FileNode::Missing
+            | FileNode::Unkept { .. }
+            | FileNode::Link { .. }
+            | FileNode::Directory { .. }
+            | FileNode::Other => None,
         }
     }
 }
 
 /// Returns the node at a path. `keep` turns a regular file into a node.
-pub fn look(path: &Path, keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>) -> io::Result<Node> {
-    match Entry::at(path).and_then(|entry| entry.metadata()) {
+pub fn look(
+    path: &Path,
+    keep: impl FnOnce(&Path, &Metadata) -> io::Result<FileNode>,
+) -> io::Result<FileNode> {
+    match DirectoryEntry::at(path).and_then(|entry| entry.metadata()) {
         Ok(metadata) => of(path, &metadata, keep),
-        Err(error) if is_absence(&error) => Ok(Node::Missing),
+        Err(error) if is_absence(&error) => Ok(FileNode::Missing),
         Err(error) => Err(error),
     }
 }
@@ -104,24 +107,28 @@ pub fn look(path: &Path, keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>
 pub fn of(
     path: &Path,
     metadata: &Metadata,
-    keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>,
-) -> io::Result<Node> {
+    keep: impl FnOnce(&Path, &Metadata) -> io::Result<FileNode>,
+) -> io::Result<FileNode> {
     let kind = metadata.file_type();
     if kind.is_symlink() {
-        return Ok(Node::Link { target: Entry::at(path)?.read_link()? });
+        return Ok(FileNode::Link { target: DirectoryEntry::at(path)?.read_link()? });
     }
     if kind.is_dir() {
-        return Ok(Node::Directory { mode: mode_of(metadata) });
+        return Ok(FileNode::Directory { mode: mode_of(metadata) });
     }
     match kind.is_file() {
         true => keep(path, metadata),
-        false => Ok(Node::Other),
+        false => Ok(FileNode::Other),
     }
 }
 
 /// A node for a file identified only by its stamp.
-pub fn unkept(metadata: &Metadata) -> Node {
-    Node::Unkept { bytes: metadata.len(), mode: mode_of(metadata), stamp: Stamp::of(metadata) }
+pub fn unkept(metadata: &Metadata) -> FileNode {
+    FileNode::Unkept {
+        bytes: metadata.len(),
+        mode: mode_of(metadata),
+        stamp: NodeStamp::from_metadata(metadata),
+    }
 }
 
 pub fn mode_of(metadata: &Metadata) -> u32 {
@@ -135,7 +142,7 @@ pub fn is_absence(error: &io::Error) -> bool {
 
 /// Reads a regular file of at most `bytes_max` bytes; `None` if it is larger. Never blocks on a pipe.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = Entry::at(path)?.read()?;
+    let file = DirectoryEntry::at(path)?.read()?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is no file any more"));
@@ -151,23 +158,23 @@ pub mod written {
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum PathForm {
         Text(String),
         Bytes { base64: String },
     }
 
     pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         let form = match path.to_str() {
-            Some(text) => Form::Text(text.to_owned()),
-            None => Form::Bytes { base64: STANDARD.encode(path.as_os_str().as_bytes()) },
+            Some(text) => PathForm::Text(text.to_owned()),
+            None => PathForm::Bytes { base64: STANDARD.encode(path.as_os_str().as_bytes()) },
         };
         form.serialize(serializer)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        match Form::deserialize(deserializer)? {
-            Form::Text(text) => Ok(text.into()),
-            Form::Bytes { base64 } => {
+        match PathForm::deserialize(deserializer)? {
+            PathForm::Text(text) => Ok(text.into()),
+            PathForm::Bytes { base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(serde::de::Error::custom)?;
                 Ok(OsString::from_vec(bytes).into())
             }

@@ -5,28 +5,28 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::node::{Node, written};
+use super::node::{FileNode, written};
 use super::record::TurnRecord;
 
 /// The state to be restored at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    pub node: Node,
+pub struct TargetState {
+    pub node: FileNode,
     /// The state that the last turn left there.
-    pub left: Option<Node>,
+    pub left: Option<FileNode>,
     /// Whether it was changed by someone else in between.
     pub shared: bool,
 }
 
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct RestoreStep {
     #[serde(with = "written")]
     pub path: PathBuf,
     /// The current node.
-    pub now: Node,
+    pub now: FileNode,
     /// The node to be restored.
-    pub to: Node,
+    pub to: FileNode,
 }
 
 /// A path that is left unchanged.
@@ -82,13 +82,15 @@ impl ConflictReason {
 
 /// Merges the records of turns, oldest first: the state before the first of them, and the state after the
 /// last.
-pub fn merge_records<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeMap<PathBuf, Wanted> {
-    let mut wanted: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
+pub fn merge_records<'a>(
+    records: impl IntoIterator<Item = &'a TurnRecord>,
+) -> BTreeMap<PathBuf, TargetState> {
+    let mut wanted: BTreeMap<PathBuf, TargetState> = BTreeMap::new();
     for touched in records.into_iter().flat_map(|record| &record.files) {
         match wanted.get_mut(&touched.path) {
             None => {
                 let (node, left) = (touched.before.clone(), touched.after.clone());
-                wanted.insert(touched.path.clone(), Wanted { node, left, shared: touched.shared });
+                wanted.insert(touched.path.clone(), TargetState { node, left, shared: touched.shared });
             }
             Some(known) => {
                 // The state before this turn differs from the one that the previous turn left.
@@ -102,8 +104,8 @@ pub fn merge_records<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> B
 }
 
 /// The current node at a path, and how it compares.
-pub struct Now {
-    pub node: Node,
+pub struct CurrentState {
+    pub node: FileNode,
     /// Whether it equals the node that the turn left.
     pub is_left: bool,
     /// Whether it equals the wanted node.
@@ -113,20 +115,20 @@ pub struct Now {
 /// Decides what to do with each path. `now` returns the current state of a path; `forced` also overwrites
 /// changes made by someone else.
 pub fn decide(
-    wanted: &BTreeMap<PathBuf, Wanted>,
-    mut now: impl FnMut(&PathBuf, &Wanted) -> Now,
+    wanted: &BTreeMap<PathBuf, TargetState>,
+    mut now: impl FnMut(&PathBuf, &TargetState) -> CurrentState,
     forced: bool,
-) -> (Vec<Step>, Vec<Conflict>) {
+) -> (Vec<RestoreStep>, Vec<Conflict>) {
     let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
     for (path, wanted) in wanted {
-        let Now { node: now, is_left, is_wanted } = now(path, wanted);
+        let CurrentState { node: now, is_left, is_wanted } = now(path, wanted);
         if is_wanted {
             continue;
         }
         let why = match (&wanted.node, &now) {
-            (Node::Other, _) | (_, Node::Other) => Some(ConflictReason::NoFile),
-            (Node::Unkept { .. }, _) => Some(ConflictReason::NotKept),
-            (_, Node::Unkept { .. }) => Some(ConflictReason::TooLarge),
+            (FileNode::Other, _) | (_, FileNode::Other) => Some(ConflictReason::NoFile),
+            (FileNode::Unkept { .. }, _) => Some(ConflictReason::NotKept),
+            (_, FileNode::Unkept { .. }) => Some(ConflictReason::TooLarge),
             _ if is_left => wanted.shared.then_some(ConflictReason::Between),
             _ => Some(ConflictReason::Edited),
         };
@@ -134,7 +136,7 @@ pub fn decide(
             Some(why) if !(forced && why.can_be_forced()) => {
                 conflicts.push(Conflict { path: path.clone(), why });
             }
-            Some(_) | None => steps.push(Step { path: path.clone(), now, to: wanted.node.clone() }),
+            Some(_) | None => steps.push(RestoreStep { path: path.clone(), now, to: wanted.node.clone() }),
         }
     }
     (steps, conflicts)

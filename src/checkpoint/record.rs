@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
-use super::node::{Node, written};
+use super::node::{FileNode, written};
 use epitome_files::atomic_file;
 use epitome_thread::Seq;
 
@@ -16,7 +16,7 @@ use epitome_thread::Seq;
 pub struct TurnRecord {
     /// The first entry of the turn.
     pub turn: Seq,
-    pub files: Vec<Touched>,
+    pub files: Vec<TouchedPath>,
     /// Paths that may or may not have existed before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<PathName>,
@@ -35,13 +35,13 @@ pub struct PathName(#[serde(with = "written")] pub PathBuf);
 
 /// The change of one path by a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Touched {
+pub struct TouchedPath {
     #[serde(with = "written")]
     pub path: PathBuf,
-    pub before: Node,
+    pub before: FileNode,
     /// The state that the turn left; `None` while a call is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Node>,
+    pub after: Option<FileNode>,
     /// Whether someone else changed it between two calls of the turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
@@ -56,7 +56,7 @@ pub struct LineCount {
     pub removed: u64,
 }
 
-impl Touched {
+impl TouchedPath {
     pub fn is_changed(&self) -> bool {
         self.after.as_ref() != Some(&self.before)
     }
@@ -65,18 +65,18 @@ impl Touched {
     pub fn verb(&self) -> &'static str {
         let Some(after) = &self.after else { return "being changed" };
         match (&self.before, after) {
-            (Node::Missing, Node::Directory { .. }) => "directory created",
-            (Node::Directory { .. }, Node::Missing) => "directory deleted",
-            (Node::Missing, _) => "created",
-            (_, Node::Missing) => "deleted",
-            (Node::File { hash: a, .. }, Node::File { hash: b, .. }) if a == b => "mode changed",
-            (Node::Directory { .. }, Node::Directory { .. }) => "mode changed",
+            (FileNode::Missing, FileNode::Directory { .. }) => "directory created",
+            (FileNode::Directory { .. }, FileNode::Missing) => "directory deleted",
+            (FileNode::Missing, _) => "created",
+            (_, FileNode::Missing) => "deleted",
+            (FileNode::File { hash: a, .. }, FileNode::File { hash: b, .. }) if a == b => "mode changed",
+            (FileNode::Directory { .. }, FileNode::Directory { .. }) => "mode changed",
             (_, _) => "changed",
         }
     }
 
     pub fn is_directory(&self) -> bool {
-        self.before.is_directory() || self.after.as_ref().is_some_and(Node::is_directory)
+        self.before.is_directory() || self.after.as_ref().is_some_and(FileNode::is_directory)
     }
 }
 
@@ -86,7 +86,7 @@ impl TurnRecord {
     }
 
     /// The paths that differ between the start and the end of the turn.
-    pub fn changed(&self) -> impl Iterator<Item = &Touched> {
+    pub fn changed(&self) -> impl Iterator<Item = &TouchedPath> {
         self.files.iter().filter(|touched| touched.is_changed())
     }
 
@@ -97,10 +97,10 @@ impl TurnRecord {
     /// Hashes of the contents that it refers to.
     pub fn hashes(&self) -> impl Iterator<Item = &str> {
         let nodes = self.files.iter().flat_map(|touched| [Some(&touched.before), touched.after.as_ref()]);
-        nodes.flatten().filter_map(Node::hash)
+        nodes.flatten().filter_map(FileNode::hash)
     }
 
-    pub fn say_beyond(&mut self, what: &[String]) {
+    pub fn record_beyond_limits(&mut self, what: &[String]) {
         for what in what {
             if !self.beyond.contains(what) {
                 self.beyond.push(what.clone());

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::blobs::Blobs;
-use super::node::{self, Node};
-use super::plan::Step;
+use super::blobs::CheckpointBlobs;
+use super::node::{self, FileNode};
+use super::plan::RestoreStep;
 use super::record::{self, Durable, PathName};
 use super::{CheckpointError, TEMPORARY};
 use epitome_platform::disk::sync_files;
-use epitome_platform::root::{self, Entry};
+use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::Seq;
 
 /// A rewind: its steps, the previous state and its progress.
@@ -29,7 +29,7 @@ pub struct Rewind {
     /// The rewind that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u32>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<RestoreStep>,
     /// For each step, the temporary file of its staged content.
     #[serde(rename = "beside")]
     pub staged: Vec<Option<PathName>>,
@@ -55,7 +55,7 @@ pub enum Progress {
 
 /// A path that could not be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RestoreFailure {
     pub path: PathBuf,
     pub why: String,
 }
@@ -86,7 +86,7 @@ impl Rewind {
     }
 
     /// Stages all contents. On failure, the temporary files are removed and no file has changed.
-    pub fn stage(&self, blobs: &Blobs) -> Result<(), CheckpointError> {
+    pub fn stage(&self, blobs: &CheckpointBlobs) -> Result<(), CheckpointError> {
         for (nth, step) in self.steps.iter().enumerate() {
             if let Err(error) = self.stage_one(nth, step, blobs) {
                 self.unstage();
@@ -94,7 +94,7 @@ impl Rewind {
             }
         }
         let steps = self.steps.iter().zip(&self.staged);
-        let files = steps.filter(|(step, _)| matches!(step.to, Node::File { .. }));
+        let files = steps.filter(|(step, _)| matches!(step.to, FileNode::File { .. }));
         let files: Vec<PathBuf> =
             files.filter_map(|(_, staged)| staged.as_ref().map(|PathName(path)| path.clone())).collect();
         // Without this, some file systems would show empty files after a power loss.
@@ -108,11 +108,16 @@ impl Rewind {
     pub fn unstage(&self) {
         for PathName(staged) in self.staged.iter().flatten() {
             // It may have been renamed already, or never written.
-            let _ = Entry::at(staged).and_then(|staged| staged.remove_file());
+            let _ = DirectoryEntry::at(staged).and_then(|staged| staged.remove_file());
         }
     }
 
-    fn stage_one(&self, nth: usize, step: &Step, blobs: &Blobs) -> Result<(), CheckpointError> {
+    fn stage_one(
+        &self,
+        nth: usize,
+        step: &RestoreStep,
+        blobs: &CheckpointBlobs,
+    ) -> Result<(), CheckpointError> {
         let failed = |why: &dyn std::fmt::Display| {
             CheckpointError(format!("{} can't be written: {why}", step.path.display()))
         };
@@ -121,19 +126,21 @@ impl Rewind {
                 .ok_or_else(|| failed(&"a directory above it is a link, or can't be entered"))
         };
         match &step.to {
-            Node::File { hash, bytes, mode } => {
+            FileNode::File { hash, bytes, mode } => {
                 let content = blobs.get(hash, *bytes).map_err(|why| failed(&why))?;
                 write_staged(staged()?, &content, *mode).map_err(|error| failed(&error))
             }
-            Node::Link { target } => {
+            FileNode::Link { target } => {
                 let link = || {
-                    let staged = Entry::at(staged()?).map_err(|error| failed(&error))?;
+                    let staged = DirectoryEntry::at(staged()?).map_err(|error| failed(&error))?;
                     let _ = staged.remove_file();
                     staged.link_to(target).map_err(|error| failed(&error))
                 };
                 link()
             }
-            Node::Missing | Node::Unkept { .. } | Node::Directory { .. } | Node::Other => Ok(()),
+            FileNode::Missing | FileNode::Unkept { .. } | FileNode::Directory { .. } | FileNode::Other => {
+                Ok(())
+            }
         }
     }
 
@@ -142,8 +149,8 @@ impl Rewind {
     }
 
     /// Chooses a temporary file in the nearest parent directory that exists and will remain.
-    fn staging_path(&self, nth: usize, step: &Step) -> Option<PathBuf> {
-        if !matches!(step.to, Node::File { .. } | Node::Link { .. }) {
+    fn staging_path(&self, nth: usize, step: &RestoreStep) -> Option<PathBuf> {
+        if !matches!(step.to, FileNode::File { .. } | FileNode::Link { .. }) {
             return None;
         }
         // A real directory that isn't reached through a link, because a step may replace that link by a
@@ -158,10 +165,10 @@ impl Rewind {
 
     /// Applies all steps and returns the failures. Steps that are already done are skipped, so that this can
     /// be repeated after a crash.
-    pub fn apply(&self, blobs: &Blobs) -> Vec<Failure> {
+    pub fn apply(&self, blobs: &CheckpointBlobs) -> Vec<RestoreFailure> {
         let mut failures = Vec::new();
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
-            failures.push(Failure { path: path.to_path_buf(), why: error.to_string() });
+            failures.push(RestoreFailure { path: path.to_path_buf(), why: error.to_string() });
         };
         // Make room first, deepest paths before their directories.
         for step in self.steps.iter().rev() {
@@ -171,9 +178,9 @@ impl Rewind {
         }
         for (nth, step) in self.steps.iter().enumerate() {
             let done = match &step.to {
-                Node::Directory { .. } => make_directory(&step.path),
-                Node::File { .. } | Node::Link { .. } => self.name(nth, step, blobs),
-                Node::Missing | Node::Unkept { .. } | Node::Other => Ok(()),
+                FileNode::Directory { .. } => make_directory(&step.path),
+                FileNode::File { .. } | FileNode::Link { .. } => self.name(nth, step, blobs),
+                FileNode::Missing | FileNode::Unkept { .. } | FileNode::Other => Ok(()),
             };
             if let Err(error) = done {
                 fail(&step.path, &error);
@@ -181,7 +188,7 @@ impl Rewind {
         }
         // Set directory modes last: a directory may become read-only.
         for step in self.steps.iter().rev() {
-            if let Node::Directory { mode } = step.to
+            if let FileNode::Directory { mode } = step.to
                 && let Err(error) = set_mode(&step.path, mode)
             {
                 fail(&step.path, &error);
@@ -191,11 +198,11 @@ impl Rewind {
         failures
     }
 
-    fn name(&self, nth: usize, step: &Step, blobs: &Blobs) -> io::Result<()> {
+    fn name(&self, nth: usize, step: &RestoreStep, blobs: &CheckpointBlobs) -> io::Result<()> {
         let entry = entry(&step.path)?;
         let staged =
             self.staged_file(nth).ok_or_else(|| io::Error::other("no temporary file was chosen for it"))?;
-        let from = Entry::at(staged)?;
+        let from = DirectoryEntry::at(staged)?;
         if from.metadata().is_ok() {
             return from.rename(&entry);
         }
@@ -218,15 +225,15 @@ fn write_staged(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Removes a node that is to be deleted or replaced by one of another kind.
-fn make_room(step: &Step) -> io::Result<()> {
-    let found = Entry::at(&step.path).and_then(|entry| Ok((entry.metadata()?, entry)));
+fn make_room(step: &RestoreStep) -> io::Result<()> {
+    let found = DirectoryEntry::at(&step.path).and_then(|entry| Ok((entry.metadata()?, entry)));
     let (found, entry) = match found {
         // The old node may have disappeared with a directory that was replaced by a link.
         Err(error) if node::is_absence(&error) => return Ok(()),
         found => found?,
     };
     match (&step.to, found.is_dir()) {
-        (Node::Directory { .. }, true) => Ok(()),
+        (FileNode::Directory { .. }, true) => Ok(()),
         (_, true) => entry.remove_directory().map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::Error::other(
                 "the directory was not removed: it contains files that no recorded turn created",
@@ -234,9 +241,9 @@ fn make_room(step: &Step) -> io::Result<()> {
             _ => error,
         }),
         // Replaced by a rename, so that the path always exists.
-        (Node::File { .. } | Node::Link { .. }, false) => Ok(()),
-        (Node::Missing | Node::Directory { .. }, false) => entry.remove_file(),
-        (Node::Unkept { .. } | Node::Other, false) => Ok(()),
+        (FileNode::File { .. } | FileNode::Link { .. }, false) => Ok(()),
+        (FileNode::Missing | FileNode::Directory { .. }, false) => entry.remove_file(),
+        (FileNode::Unkept { .. } | FileNode::Other, false) => Ok(()),
     }
 }
 
@@ -257,8 +264,8 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// The entry with this path, which must have no link above it.
-fn entry(path: &Path) -> io::Result<Entry> {
-    Entry::at(path).map_err(|error| match root::is_link(&error) {
+fn entry(path: &Path) -> io::Result<DirectoryEntry> {
+    DirectoryEntry::at(path).map_err(|error| match root::is_link(&error) {
         true => io::Error::other("a directory above it is a link"),
         false => error,
     })

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::blobs::Blobs;
+use super::blobs::CheckpointBlobs;
 use super::calls::{is_same, touched};
-use super::node::{self, Node};
-use super::plan::{self, Conflict, Now, Wanted};
+use super::node::{self, FileNode};
+use super::plan::{self, Conflict, CurrentState, TargetState};
 use super::record::{self, PathName, TurnRecord};
 use super::restore::{self, Progress, Rewind};
 use super::scan;
-use super::tracker::{Checkpoints, DroppedTurns, RewindReport, RewindTarget, State, opened};
+use super::tracker::{Checkpoints, DroppedTurns, RewindReport, RewindTarget, TrackerState, opened};
 use super::{Bounds, CheckpointError};
 use epitome_thread::Seq;
 
@@ -24,7 +24,7 @@ impl Checkpoints {
         self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
-        Ok(self.plan(state, asked, forced, Keep::No)?.1)
+        Ok(self.plan(state, asked, forced, StoreContent::No)?.1)
     }
 
     /// Applies a rewind. An error means that nothing was changed. If a rewind can't be recorded as completed, its
@@ -33,7 +33,7 @@ impl Checkpoints {
         self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
-        let (rewind, mut report) = self.plan(state, asked, forced, Keep::Yes)?;
+        let (rewind, mut report) = self.plan(state, asked, forced, StoreContent::Yes)?;
         let Some(mut rewind) = rewind.filter(|rewind| !rewind.steps.is_empty()) else { return Ok(report) };
         let needed = rewind.steps.iter().filter_map(|step| step.now.hash());
         state.blobs.sync(needed).map_err(|error| {
@@ -114,10 +114,10 @@ impl Checkpoints {
 
     fn plan(
         &self,
-        state: &mut State,
+        state: &mut TrackerState,
         asked: RewindTarget,
         forced: bool,
-        keep: Keep,
+        keep: StoreContent,
     ) -> Result<(Option<Rewind>, RewindReport), CheckpointError> {
         let rewinds = restore::all(&self.rewinds_directory())?;
         let number = rewinds.last().map_or(1, |last| last.number + 1);
@@ -173,7 +173,7 @@ impl Checkpoints {
                 rewind.undoes = Some(undone.number);
                 let back = undone.steps.iter().map(|step| {
                     let (node, left) = (step.now.clone(), Some(step.to.clone()));
-                    (step.path.clone(), Wanted { node, left, shared: false })
+                    (step.path.clone(), TargetState { node, left, shared: false })
                 });
                 back.collect::<BTreeMap<_, _>>()
             }
@@ -223,7 +223,7 @@ impl Checkpoints {
 
 /// Whether the current content of a path is stored when it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum StoreContent {
     Yes,
     No,
 }
@@ -234,7 +234,7 @@ fn newest_in_effect(rewinds: &[Rewind]) -> Option<&Rewind> {
 }
 
 fn report_of(rewind: &Rewind) -> RewindReport {
-    let change = |step: &plan::Step| {
+    let change = |step: &plan::RestoreStep| {
         let as_touched = touched(step.path.clone(), step.now.clone(), Some(step.to.clone()));
         let verb = match as_touched.verb() {
             "changed" => "put back",
@@ -252,15 +252,21 @@ fn report_of(rewind: &Rewind) -> RewindReport {
 }
 
 /// The current state of a path, compared with the state that was left there and the wanted one.
-fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &Blobs, keep: Keep) -> Now {
+fn now(
+    path: &Path,
+    wanted: &TargetState,
+    bounds: &Bounds,
+    blobs: &CheckpointBlobs,
+    keep: StoreContent,
+) -> CurrentState {
     let most = bounds.named_bytes;
     let looked = node::look(path, |path, metadata| match keep {
-        Keep::Yes => scan::keep(path, metadata, most, blobs),
-        Keep::No => scan::name(path, metadata, most),
+        StoreContent::Yes => scan::keep(path, metadata, most, blobs),
+        StoreContent::No => scan::name(path, metadata, most),
     });
-    let node = looked.unwrap_or(Node::Other);
+    let node = looked.unwrap_or(FileNode::Other);
     let is_wanted = is_same(&wanted.node, &node, path);
     // After a call that was interrupted by a crash, the state that it left is unknown.
     let is_left = wanted.left.as_ref().is_none_or(|left| is_same(left, &node, path));
-    Now { node, is_left, is_wanted }
+    CurrentState { node, is_left, is_wanted }
 }

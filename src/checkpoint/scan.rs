@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Bounds;
-use super::blobs::Blobs;
-use super::node::{self, Node, Stamp};
+use super::blobs::CheckpointBlobs;
+use super::node::{self, FileNode, NodeStamp};
 use super::walk::{order, walk};
 
 /// Files that define what a scan ignores.
@@ -28,7 +28,7 @@ const READ_TOGETHER_MIN: usize = 64;
 
 /// The state of a workspace at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct WorkspaceSnapshot {
     /// In the order of `walk::order`, without duplicates.
     pub found: Arc<Vec<ScannedPath>>,
     /// Start of the scan: nanoseconds since the epoch, by the clock of file stamps.
@@ -51,9 +51,9 @@ pub struct ScannedPath {
 /// The known state of a path.
 #[derive(Debug)]
 pub struct KnownNode {
-    pub node: Node,
+    pub node: FileNode,
     /// `None` if an earlier process scanned it.
-    stamp: Option<Stamp>,
+    stamp: Option<NodeStamp>,
     /// Whether it must be read by the next scan: it hasn't been read yet, or was read so soon after a change
     /// that it may have changed again.
     is_open: bool,
@@ -61,7 +61,7 @@ pub struct KnownNode {
 
 impl KnownNode {
     /// The state according to an earlier process.
-    pub fn from_earlier(node: Node) -> KnownNode {
+    pub fn from_earlier(node: FileNode) -> KnownNode {
         KnownNode { node, stamp: None, is_open: true }
     }
 }
@@ -73,12 +73,12 @@ impl ScannedPath {
             return true;
         }
         // It was only read between the two scans.
-        matches!(&self.known.node, Node::Unkept { stamp, .. } if after.known.stamp == Some(*stamp))
+        matches!(&self.known.node, FileNode::Unkept { stamp, .. } if after.known.stamp == Some(*stamp))
     }
 }
 
-impl Snapshot {
-    pub fn get(&self, path: &Path) -> Option<&Node> {
+impl WorkspaceSnapshot {
+    pub fn get(&self, path: &Path) -> Option<&FileNode> {
         let at = self.found.binary_search_by(|found| order(&found.path, path)).ok()?;
         Some(&self.found[at].known.node)
     }
@@ -128,9 +128,14 @@ pub enum ScanTime {
 
 /// Scans everything that isn't ignored. Files that changed since the `last` scan are read as time permits,
 /// newest first, followed by those that an earlier scan had no time for.
-pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: ScanTime) -> Snapshot {
+pub fn scan(
+    place: &ScanScope<'_>,
+    last: &[ScannedPath],
+    blobs: &CheckpointBlobs,
+    when: ScanTime,
+) -> WorkspaceSnapshot {
     let bounds = place.bounds;
-    let mut seen = Snapshot { began: now(), is_whole: true, ..Snapshot::default() };
+    let mut seen = WorkspaceSnapshot { began: now(), is_whole: true, ..WorkspaceSnapshot::default() };
     let walked = walk(place, Instant::now() + bounds.scan_time);
     if walked.is_late {
         seen.beyond.push(format!(
@@ -148,7 +153,7 @@ pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: Sc
     for (path, metadata) in walked.paths {
         while last.next_if(|old| order(&old.path, &path).is_lt()).is_some() {}
         let old = last.next_if(|old| *old.path == *path);
-        let stamp = Stamp::of(&metadata);
+        let stamp = NodeStamp::from_metadata(&metadata);
         let had_stamp = old.is_some_and(|old| old.known.stamp == Some(stamp));
         let at = found.len();
         if metadata.is_file() {
@@ -159,7 +164,7 @@ pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: Sc
                         KnownNode { node: node::unkept(&metadata), stamp: Some(stamp), is_open: true };
                     found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
                     let is_old =
-                        had_stamp && old.is_some_and(|old| matches!(old.known.node, Node::Unkept { .. }));
+                        had_stamp && old.is_some_and(|old| matches!(old.known.node, FileNode::Unkept { .. }));
                     unread_files.push(Unread { at, metadata, stamp, is_old });
                 }
             }
@@ -183,7 +188,7 @@ pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: Sc
     seen.pending = all - files.len();
     for (Unread { at, stamp, .. }, node) in files {
         match node {
-            Ok(Node::Missing) => gone.push(at),
+            Ok(FileNode::Missing) => gone.push(at),
             Ok(node) => {
                 let is_open = stamp.changed.saturating_add(TICK.as_nanos() as i64) >= seen.began;
                 found[at].known = Arc::new(KnownNode { node, stamp: Some(stamp), is_open });
@@ -196,7 +201,7 @@ pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: Sc
     }
     gone.sort_unstable();
     gone.into_iter().rev().for_each(|at| drop(found.remove(at)));
-    let is_too_large = |found: &&ScannedPath| matches!(found.known.node, Node::Unkept { .. });
+    let is_too_large = |found: &&ScannedPath| matches!(found.known.node, FileNode::Unkept { .. });
     let unkept = found.iter().filter(is_too_large).count().saturating_sub(seen.pending);
     if unkept > 0 {
         seen.beyond.push(format!(
@@ -223,7 +228,7 @@ struct Unread {
     /// Its index in the scan.
     at: usize,
     metadata: Metadata,
-    stamp: Stamp,
+    stamp: NodeStamp,
     /// Whether an earlier scan had no time for it.
     is_old: bool,
 }
@@ -233,9 +238,9 @@ fn read_all(
     found: &[ScannedPath],
     mut files: Vec<Unread>,
     bounds: &Bounds,
-    blobs: &Blobs,
+    blobs: &CheckpointBlobs,
     when: ScanTime,
-) -> Vec<(Unread, io::Result<Node>)> {
+) -> Vec<(Unread, io::Result<FileNode>)> {
     // Recently changed files are the most likely to change next.
     files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
     let began = Instant::now();
@@ -260,7 +265,7 @@ fn read_all(
             nodes.push((nth, node));
         }
     };
-    let mut nodes: Vec<(usize, io::Result<Node>)> = match files.len() {
+    let mut nodes: Vec<(usize, io::Result<FileNode>)> = match files.len() {
         0..READ_TOGETHER_MIN => read(),
         READ_TOGETHER_MIN.. => std::thread::scope(|scope| {
             let others: Vec<_> = (1..READERS).map(|_| scope.spawn(read)).collect();
@@ -282,12 +287,17 @@ fn read_all(
 }
 
 /// The node of a file; stores its content if it has at most `bytes_max` bytes.
-pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &Blobs) -> io::Result<Node> {
+pub fn keep(
+    path: &Path,
+    metadata: &Metadata,
+    bytes_max: u64,
+    blobs: &CheckpointBlobs,
+) -> io::Result<FileNode> {
     node_of(path, metadata, bytes_max, |content| blobs.put(content))
 }
 
 /// Like `keep`, but only computes the hash without storing the content.
-pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node> {
+pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<FileNode> {
     node_of(path, metadata, bytes_max, |content| Ok(super::blobs::hash(content)))
 }
 
@@ -296,18 +306,18 @@ fn node_of(
     metadata: &Metadata,
     bytes_max: u64,
     hash: impl FnOnce(&[u8]) -> io::Result<String>,
-) -> io::Result<Node> {
+) -> io::Result<FileNode> {
     if metadata.len() > bytes_max {
         return Ok(node::unkept(metadata));
     }
     match node::read(path, bytes_max) {
         Ok(Some(content)) => {
             let hash = hash(&content)?;
-            Ok(Node::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
+            Ok(FileNode::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
         }
         // It just grew.
         Ok(None) => Ok(node::unkept(metadata)),
-        Err(error) if node::is_absence(&error) => Ok(Node::Missing),
+        Err(error) if node::is_absence(&error) => Ok(FileNode::Missing),
         // Without read permission, it is identified by its stamp.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
         Err(error) => Err(error),
@@ -317,8 +327,8 @@ fn node_of(
 /// A difference between two scans: a path with its old and new node.
 pub struct Difference {
     pub path: PathBuf,
-    pub before: Node,
-    pub after: Node,
+    pub before: FileNode,
+    pub after: FileNode,
 }
 
 /// Compares two scans of the same workspace.
@@ -326,10 +336,14 @@ pub struct Difference {
 /// A path that only the second scan has seen may have existed before: ignored then and not now, or beyond a
 /// limit. It counts as new if the first scan was complete and the path was created or changed since, or was
 /// moved along with a renamed directory. If that is uncertain, the path is in the second list.
-pub fn compare(before: &Snapshot, after: &Snapshot, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
+pub fn compare(
+    before: &WorkspaceSnapshot,
+    after: &WorkspaceSnapshot,
+    bounds: &Bounds,
+) -> (Vec<Difference>, Vec<PathBuf>) {
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
-    let mut new: Vec<(&Path, &Node)> = Vec::new();
+    let mut new: Vec<(&Path, &FileNode)> = Vec::new();
     zip_paths(&before.found, &after.found, |old, found| match (old, found) {
         (Some(old), Some(found)) => {
             if !old.is_same(found) {
@@ -340,7 +354,7 @@ pub fn compare(before: &Snapshot, after: &Snapshot, bounds: &Bounds) -> (Vec<Dif
         (Some(old), None) => {
             // It is ignored now, beyond a limit, or deleted.
             let now = node::look(&old.path, |path, metadata| name(path, metadata, bounds.file_bytes))
-                .unwrap_or(Node::Other);
+                .unwrap_or(FileNode::Other);
             if old.known.node != now && !has_stamp(&old.known.node, &old.path) {
                 let before = old.known.node.clone();
                 differences.push(Difference { path: old.path.to_path_buf(), before, after: now });
@@ -354,11 +368,12 @@ pub fn compare(before: &Snapshot, after: &Snapshot, bounds: &Bounds) -> (Vec<Dif
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
         || new.iter().any(|(path, _)| is_ignore_file(path));
     // Files in a renamed directory show no sign of the move.
-    let gone: HashSet<Node> = differences.iter().map(|difference| difference.before.clone()).collect();
+    let gone: HashSet<FileNode> = differences.iter().map(|difference| difference.before.clone()).collect();
     let mut new_directories: HashSet<&Path> = HashSet::new();
     for (path, node) in new {
         let came_along = path.parent().is_some_and(|parent| new_directories.contains(parent));
-        let changed = std::fs::symlink_metadata(path).map(|metadata| Stamp::of(&metadata).changed);
+        let changed =
+            std::fs::symlink_metadata(path).map(|metadata| NodeStamp::from_metadata(&metadata).changed);
         let is_older = changed.is_ok_and(|at| at.saturating_add(TICK.as_nanos() as i64) < before.began);
         if is_older && !came_along {
             continue;
@@ -371,18 +386,26 @@ pub fn compare(before: &Snapshot, after: &Snapshot, bounds: &Bounds) -> (Vec<Dif
         if node.is_directory() {
             new_directories.insert(path);
         }
-        differences.push(Difference { path: path.to_path_buf(), before: Node::Missing, after: node.clone() });
+        differences.push(Difference {
+            path: path.to_path_buf(),
+            before: FileNode::Missing,
+            after: node.clone(),
+        });
     }
     (differences, unsure)
 }
 
 /// Whether a file known only by its stamp still has that stamp.
-pub fn has_stamp(known: &Node, path: &Path) -> bool {
+pub fn has_stamp(known: &FileNode, path: &Path) -> bool {
     match known {
-        Node::Unkept { stamp, .. } => {
-            std::fs::symlink_metadata(path).is_ok_and(|found| Stamp::of(&found) == *stamp)
+        FileNode::Unkept { stamp, .. } => {
+            std::fs::symlink_metadata(path).is_ok_and(|found| NodeStamp::from_metadata(&found) == *stamp)
         }
-        Node::Missing | Node::File { .. } | Node::Link { .. } | Node::Directory { .. } | Node::Other => false,
+        FileNode::Missing
+        | FileNode::File { .. }
+        | FileNode::Link { .. }
+        | FileNode::Directory { .. }
+        | FileNode::Other => false,
     }
 }
 
@@ -396,24 +419,24 @@ mod tests {
     use super::*;
 
     /// A workspace with these files, and a blob store outside of it.
-    fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], Blobs) {
+    fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], CheckpointBlobs) {
         let home = tempfile::tempdir().expect("a temporary directory");
         let root = home.path().canonicalize().expect("it is there").join("w");
         std::fs::create_dir(&root).expect("made");
         for file in files {
             std::fs::write(root.join(file), file).expect("written");
         }
-        let blobs = Blobs::open(home.path().join("contents")).expect("opened");
+        let blobs = CheckpointBlobs::open(home.path().join("contents")).expect("opened");
         (home, [root], blobs)
     }
 
     fn looked(
         roots: &[PathBuf],
         last: &[ScannedPath],
-        blobs: &Blobs,
+        blobs: &CheckpointBlobs,
         bounds: &Bounds,
         when: ScanTime,
-    ) -> Snapshot {
+    ) -> WorkspaceSnapshot {
         scan(&ScanScope { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, when)
     }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::baseline::Baseline;
-use super::blobs::Blobs;
+use super::blobs::CheckpointBlobs;
 use super::plan::Conflict;
 use super::record::{self, Durable, TurnRecord};
-use super::restore::{self, Failure};
-use super::scan::{ScannedPath, Snapshot};
+use super::restore::{self, RestoreFailure};
+use super::scan::{ScannedPath, WorkspaceSnapshot};
 use super::{Bounds, CheckpointError, directory};
 use epitome_thread::{Seq, SessionId};
 
@@ -50,7 +50,7 @@ pub struct RewindReport {
     /// The paths that were or would be restored, with a description of the change.
     pub changed: Vec<(PathBuf, &'static str)>,
     pub conflicts: Vec<Conflict>,
-    pub failures: Vec<Failure>,
+    pub failures: Vec<RestoreFailure>,
     /// Descriptions of limits exceeded during the turns.
     pub beyond: Vec<String>,
 }
@@ -58,15 +58,15 @@ pub struct RewindReport {
 /// A handle to the checkpoints of one session. Clones share their state.
 #[derive(Clone)]
 pub struct Checkpoints {
-    inner: Arc<Inner>,
+    inner: Arc<CheckpointsInner>,
 }
 
-struct Inner {
+struct CheckpointsInner {
     directory: PathBuf,
     data: PathBuf,
     bounds: Bounds,
     /// `None` until first used: most sessions are only listed and read.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<TrackerState>>,
     calls: Mutex<CallState>,
     /// Notified when a call's end is recorded.
     ended: Condvar,
@@ -83,15 +83,15 @@ struct CallState {
     under_way: usize,
 }
 
-pub(super) struct State {
-    pub(super) blobs: Blobs,
+pub(super) struct TrackerState {
+    pub(super) blobs: CheckpointBlobs,
     /// The result of the newest scan.
     pub(super) last: Arc<Vec<ScannedPath>>,
     /// The record of the most recent turn, and its form on the disk.
     pub(super) record: Option<TurnRecord>,
     saved: Option<TurnRecord>,
     /// The scan before the running commands, and their number.
-    pub(super) before: Option<Snapshot>,
+    pub(super) before: Option<WorkspaceSnapshot>,
     pub(super) running: usize,
     pub(super) baseline: Baseline,
 }
@@ -106,7 +106,7 @@ pub(super) struct DroppedTurns {
 impl Checkpoints {
     /// Creates a handle, without listing or reading any checkpoints. `data` is the data directory.
     pub fn new(data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
-        let inner = Inner {
+        let inner = CheckpointsInner {
             directory: directory(data, session),
             data: data.canonicalize().unwrap_or_else(|_| data.to_path_buf()),
             bounds,
@@ -150,7 +150,7 @@ impl Checkpoints {
     }
 
     /// Releases what is only kept for future commands. The next one scans the workspace from scratch.
-    pub fn rest(&self) -> Result<(), CheckpointError> {
+    pub fn release(&self) -> Result<(), CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
         state.last = Arc::default();
@@ -162,7 +162,7 @@ impl Checkpoints {
     }
 
     /// Loads or creates the record of the current turn.
-    pub(super) fn open_record(&self, state: &mut State) -> Result<(), CheckpointError> {
+    pub(super) fn open_record(&self, state: &mut TrackerState) -> Result<(), CheckpointError> {
         let turn = self.calls().turn;
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
             return Ok(());
@@ -179,7 +179,7 @@ impl Checkpoints {
     }
 
     /// Drops the oldest turns until there is room.
-    fn make_room(&self, state: &mut State, records: Vec<TurnRecord>) -> Result<(), CheckpointError> {
+    fn make_room(&self, state: &mut TrackerState, records: Vec<TurnRecord>) -> Result<(), CheckpointError> {
         let bounds = &self.inner.bounds;
         let mut left = records.len();
         for record in records {
@@ -197,7 +197,7 @@ impl Checkpoints {
     }
 
     /// The contents that are referenced by a record, a scan or a rewind.
-    fn needed(&self, state: &State) -> Result<HashSet<String>, CheckpointError> {
+    fn needed(&self, state: &TrackerState) -> Result<HashSet<String>, CheckpointError> {
         let (records, _) = record::all(&self.turns_directory())?;
         let rewinds = restore::all(&self.rewinds_directory())?;
         let records = records.iter().chain(&state.record);
@@ -210,7 +210,7 @@ impl Checkpoints {
         Ok(needed)
     }
 
-    pub(super) fn save_record(&self, state: &mut State) -> Result<(), CheckpointError> {
+    pub(super) fn save_record(&self, state: &mut TrackerState) -> Result<(), CheckpointError> {
         if let Some(record) = &state.record
             && state.saved.as_ref() != Some(record)
         {
@@ -253,13 +253,13 @@ impl Checkpoints {
     }
 
     /// Locks the state and initialises it if necessary; `opened` then returns it.
-    pub(super) fn state(&self) -> Result<MutexGuard<'_, Option<State>>, CheckpointError> {
+    pub(super) fn state(&self) -> Result<MutexGuard<'_, Option<TrackerState>>, CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
             let place = self.inner.directory.join("contents");
-            let blobs =
-                Blobs::open(place.clone()).map_err(|error| CheckpointError::io("list", &place, &error))?;
-            *guard = Some(State {
+            let blobs = CheckpointBlobs::open(place.clone())
+                .map_err(|error| CheckpointError::io("list", &place, &error))?;
+            *guard = Some(TrackerState {
                 blobs,
                 last: Arc::default(),
                 record: None,
@@ -285,6 +285,6 @@ impl Checkpoints {
     }
 }
 
-pub(super) fn opened<'a>(guard: &'a mut MutexGuard<'_, Option<State>>) -> &'a mut State {
+pub(super) fn opened<'a>(guard: &'a mut MutexGuard<'_, Option<TrackerState>>) -> &'a mut TrackerState {
     guard.as_mut().expect("it was opened with its lock")
 }

@@ -14,13 +14,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
-use crate::acp::connection::{Closer, Connection, Direction, Tap};
+use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::daemon;
-use crate::daemon::control::Environment;
+use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
-use crate::daemon::front::attach::{Connector, Link};
-use crate::daemon::front::signals::Blocked;
+use crate::daemon::front::attach::{Connector, DaemonLink};
+use crate::daemon::front::signals::BlockedSignals;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
@@ -71,9 +71,9 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 }
 
 /// Finds or starts the daemon. Blocks signals from here on, which later threads inherit.
-fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, Link, Blocked), String> {
-    let signals = Blocked::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
-    let environment = Environment::of_this_process();
+fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
+    let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
+    let environment = EnvironmentObject::current();
     let mut connector = Connector::new(paths, environment, overrides.clone())
         .map_err(|error| format!("this program is not found: {error}"))?;
     let link = connector.attach(0)?;
@@ -104,7 +104,7 @@ fn standalone(
         ids_above: 0,
     };
     let connection = Connection::open(writer, parts, tap);
-    let end = End { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
+    let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
     end_on_signal(&runtime, &end);
     connection.read(reader);
     end.now()
@@ -112,13 +112,13 @@ fn standalone(
 
 /// Ends a process that runs without a daemon.
 #[derive(Clone)]
-struct End {
-    closer: Closer<Sessions>,
+struct LocalShutdown {
+    closer: ConnectionCloser<Sessions>,
     sessions: Sessions,
     runtime: tokio::runtime::Handle,
 }
 
-impl End {
+impl LocalShutdown {
     /// Blocks, so it must not be called on a thread of the runtime.
     fn now(&self) -> ! {
         self.closer.close();
@@ -148,7 +148,7 @@ fn ends() -> io::Result<(File, File)> {
 }
 
 /// Editors end this process with SIGTERM; running work is recorded before the exit.
-fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
+fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
     for kind in [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()] {
         let end = end.clone();
         runtime.spawn(async move {
@@ -170,8 +170,8 @@ fn record(path: &Path) -> Result<Tap, CliError> {
     let mut recorder = Recorder::new(file);
     Ok(Box::new(move |direction, line| {
         let direction = match direction {
-            Direction::FromClient => crate::transcript::Direction::ToAgent,
-            Direction::ToClient => crate::transcript::Direction::ToEditor,
+            LineDirection::FromClient => crate::transcript::MessageDirection::ToAgent,
+            LineDirection::ToClient => crate::transcript::MessageDirection::ToEditor,
         };
         // A full disk must not end the session.
         drop(recorder.line(direction, line));

@@ -16,13 +16,13 @@ use super::hooks::Project;
 use super::terminal;
 use super::{CliError, daemon, doctor, serve, sessions};
 use crate::config::Settings;
-use crate::daemon::control::Client;
+use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::visible::visible;
-use redact::Redactor;
+use redact::ReportRedactor;
 
 /// Lines of the log that are included.
 const LOG_LINES: usize = 500;
@@ -81,7 +81,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
-    let project = Project::of_cwd(paths.clone())?;
+    let project = Project::load(paths.clone())?;
     let redactor = redactor(paths, &project.settings);
     let structure = session.map(|typed| structure(store, typed)).transpose()?;
     let mut out = PREAMBLE.to_owned();
@@ -90,7 +90,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
         let _ = write!(out, "\n── {title} ──\n\n{}\n", text.trim_end());
     };
     section("System", &system());
-    section("Daemon", &serve::runtime()?.block_on(daemon_now(&RuntimeDir::of(paths))));
+    section("Daemon", &serve::runtime()?.block_on(daemon_now(&RuntimeDir::new(paths))));
     section("Settings", &settings::file(&paths.config_file()));
     section("Settings of this directory", &settings::file(&project.cwd.join(".epitome/config.toml")));
     section("Hooks of this directory", &settings::hooks(&project));
@@ -104,7 +104,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
 }
 
 /// A redactor with the secrets of this environment and these settings.
-fn redactor(paths: &Paths, settings: &Settings) -> Redactor {
+fn redactor(paths: &Paths, settings: &Settings) -> ReportRedactor {
     let named = settings::key_variables(settings);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.to_string_lossy().into_owned());
@@ -115,7 +115,7 @@ fn redactor(paths: &Paths, settings: &Settings) -> Redactor {
     let of_home = home.and_then(Path::file_name).and_then(|name| name.to_str()).map(str::to_owned);
     let user = text("USER").or_else(|| text("LOGNAME")).or(of_home);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| text("HOSTNAME"));
-    Redactor::new(
+    ReportRedactor::new(
         variables.chain(settings::secrets(settings)),
         home,
         user.as_deref(),
@@ -145,7 +145,7 @@ fn system() -> String {
 
 /// Status and metrics of the daemon.
 async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
-    let client = match Client::connect(runtime_dir).await {
+    let client = match ControlClient::connect(runtime_dir).await {
         Ok(Some(client)) => client,
         Ok(None) => return "none runs\n".to_owned(),
         Err(fault) => return format!("{}\n", fault.message),
@@ -178,7 +178,7 @@ fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
 
 /// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first
 /// line.
-fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
+fn last_of_log(redactor: &ReportRedactor, directory: &Path) -> String {
     let mut text = String::new();
     for path in daemon::logs_of(directory).iter().rev() {
         // Twice as many, so that PEM blocks are complete.

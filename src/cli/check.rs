@@ -13,13 +13,13 @@ pub fn main(args: &CheckArgs) -> Result<i32, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::cli::Command;
+    use crate::cli::CliCommand;
     use crate::cli::tests::{parsed, usage_error};
 
     #[test]
     fn the_command_and_its_options_come_after_two_hyphens() {
         let line = ["check", "--json", "a.txt", "--", "agent", "--json", "--", "x"];
-        let Command::Check(args) = parsed(&line).command else { panic!("not a check") };
+        let CliCommand::Check(args) = parsed(&line).command else { panic!("not a check") };
         assert_eq!((args.json, args.files.len()), (true, 1));
         assert_eq!(args.command, ["agent", "--json", "--", "x"]);
         usage_error(&["check", "a.txt"], "COMMAND");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::terminal;
 use super::{CliError, serve};
-use crate::daemon::control::Client;
+use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::thread::visible::visible;
 
@@ -73,13 +73,13 @@ pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     match args.command {
         DaemonCommand::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
-        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&RuntimeDir::of(&paths), json)),
-        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&RuntimeDir::of(&paths), force)),
+        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&RuntimeDir::new(&paths), json)),
+        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&RuntimeDir::new(&paths), force)),
     }
 }
 
 /// Calls a daemon, which may be stuck.
-pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
+pub(super) async fn call(client: &ControlClient, method: &str, params: Value) -> Result<Value, CliError> {
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
         Ok(answered) => Ok(answered?),
         Err(_) => {
@@ -94,7 +94,7 @@ pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result
 const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
 
 async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(runtime_dir).await? else {
+    let Some(client) = ControlClient::connect(runtime_dir).await? else {
         let text = if json { format!("{}\n", json!({ "running": false })) } else { NONE_RUNS.to_owned() };
         return terminal::print(&text).map(|()| 1);
     };
@@ -157,7 +157,7 @@ fn bytes(count: u64) -> String {
 }
 
 async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(runtime_dir).await? else {
+    let Some(client) = ControlClient::connect(runtime_dir).await? else {
         return terminal::print(NONE_RUNS).map(|()| 1);
     };
     let stopping = call(&client, "stop", json!({ "force": force })).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{CliError, log, serve};
 use crate::daemon::Daemon;
 use crate::daemon::serve::{Claimed, claim, idle_time, serve as serve_all};
-use crate::daemon::start::tell_starter;
+use crate::daemon::start::report_to_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
 
@@ -20,15 +20,15 @@ pub fn main() -> Result<i32, CliError> {
     raise_descriptors();
     let started = start(paths).inspect_err(|error| {
         tracing::error!(error = error.message, "the daemon could not be started");
-        tell_starter(Err(&error.message));
+        report_to_starter(Err(&error.message));
     })?;
     let Some((runtime, claim, daemon)) = started else {
         // Another daemon serves already, and the front end can connect to that.
-        tell_starter(Ok(()));
+        report_to_starter(Ok(()));
         return Ok(0);
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "a daemon serves");
-    tell_starter(Ok(()));
+    report_to_starter(Ok(()));
     let served = runtime.block_on(serve_all(daemon, claim, idle_time()));
     let code = match served {
         Ok(()) => 0,
@@ -42,11 +42,11 @@ pub fn main() -> Result<i32, CliError> {
     std::process::exit(code)
 }
 
-type Started = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon>);
+type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon>);
 
 /// `None` if another daemon is running for this directory.
-fn start(paths: crate::paths::Paths) -> Result<Option<Started>, CliError> {
-    let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::of(&paths);
+fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
+    let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
     let claim = match claim(&runtime_dir).map_err(|why| CliError::failed(why, None))? {
         Claimed::Ours(claim) => claim,
         Claimed::Others => return Ok(None),

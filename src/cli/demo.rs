@@ -19,7 +19,7 @@ use super::scratch::{self, Scratch};
 use super::terminal::Style;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
-use client::Client;
+use client::DemoClient;
 use model::DemoModel;
 use screen::Screen;
 
@@ -37,7 +37,7 @@ pub struct DemoArgs {
 }
 
 pub fn main(args: DemoArgs) -> Result<i32, CliError> {
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     let began = Instant::now();
     let scratch = Scratch::new("demo")
         .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
@@ -60,9 +60,9 @@ fn wrong(step: &str, what: &str) -> CliError {
     CliError::failed(format!("the demo went wrong at \"{step}\": {what}"), Some(hint))
 }
 
-type Step = fn(&mut Demo) -> Result<(), String>;
+type DemoStep = fn(&mut Demo) -> Result<(), String>;
 
-const STEPS: [(&str, Step); 6] = [
+const STEPS: [(&str, DemoStep); 6] = [
     ("1. An editor starts the daemon and gives it a task", Demo::task),
     ("2. The conversation is compacted", Demo::compact),
     ("3. And uncompacted: nothing was lost", Demo::undo),
@@ -82,7 +82,7 @@ struct Demo {
     environment: Vec<(String, OsString)>,
     program: PathBuf,
     /// `None` between the kill and the next start.
-    client: Option<Client>,
+    client: Option<DemoClient>,
     session: String,
     /// Tokens in context after each of these commands.
     measured: Vec<(&'static str, u64)>,
@@ -242,7 +242,7 @@ impl Demo {
 
     /// Starts a daemon, initializes the connection, and returns the process id.
     fn start(&mut self) -> Result<u32, String> {
-        let client = Client::start(&self.program, &self.workspace, &self.environment)?;
+        let client = DemoClient::start(&self.program, &self.workspace, &self.environment)?;
         let process = client.process();
         self.client = Some(client);
         let params = json!({

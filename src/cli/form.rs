@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::session::{Question, Reply, Wants};
+use crate::session::{QuestionKind, QuestionReply, UserQuestion};
 
 /// Fields of a form that are asked for. Longer forms are not suited for a terminal.
 const FIELDS_MAX: usize = 50;
@@ -11,21 +11,21 @@ const FIELDS_MAX: usize = 50;
 pub const NO: &str = "-";
 
 /// A form that is being filled in.
-pub struct Form {
+pub struct FormDialog {
     heading: String,
-    fields: Vec<Field>,
+    fields: Vec<FormField>,
     at: usize,
     given: Map<String, Value>,
 }
 
-struct Field {
+struct FormField {
     name: String,
     title: String,
     required: bool,
-    kind: Kind,
+    kind: FormFieldKind,
 }
 
-enum Kind {
+enum FormFieldKind {
     Text,
     Number,
     Integer,
@@ -37,28 +37,29 @@ enum Kind {
     Agreement,
 }
 
-impl Form {
-    pub fn of(question: &Question) -> Form {
-        let agreement = || Field {
+impl FormDialog {
+    pub fn new(question: &UserQuestion) -> FormDialog {
+        let agreement = || FormField {
             name: String::new(),
             title: "Press Enter".to_owned(),
             required: false,
-            kind: Kind::Agreement,
+            kind: FormFieldKind::Agreement,
         };
         let (heading, fields) = match &question.wants {
-            Wants::Form { schema } => {
+            QuestionKind::Form { schema } => {
                 let mut fields = fields(schema);
                 if fields.is_empty() {
                     fields.push(agreement());
                 }
                 (question.message.clone(), fields)
             }
-            Wants::Url { url, .. } => {
-                let done = Field { title: "Press Enter when you are done there".to_owned(), ..agreement() };
+            QuestionKind::Url { url, .. } => {
+                let done =
+                    FormField { title: "Press Enter when you are done there".to_owned(), ..agreement() };
                 (format!("{}\n{url}", question.message), vec![done])
             }
         };
-        Form { heading, fields, at: 0, given: Map::new() }
+        FormDialog { heading, fields, at: 0, given: Map::new() }
     }
 
     /// The heading above the first field.
@@ -78,14 +79,14 @@ impl Form {
             (1..).zip(choices).map(|(number, (_, label))| format!("{number}. {label}")).collect()
         };
         let (mut lines, how): (Vec<String>, _) = match &field.kind {
-            Kind::Text => (Vec::new(), ""),
-            Kind::Number | Kind::Integer => (Vec::new(), "a number"),
-            Kind::YesOrNo => (Vec::new(), "[y]es or [n]o"),
-            Kind::One(choices) => (numbered(choices), "its number"),
-            Kind::Some(choices) => (numbered(choices), "their numbers, with commas"),
-            Kind::Agreement => (Vec::new(), ""),
+            FormFieldKind::Text => (Vec::new(), ""),
+            FormFieldKind::Number | FormFieldKind::Integer => (Vec::new(), "a number"),
+            FormFieldKind::YesOrNo => (Vec::new(), "[y]es or [n]o"),
+            FormFieldKind::One(choices) => (numbered(choices), "its number"),
+            FormFieldKind::Some(choices) => (numbered(choices), "their numbers, with commas"),
+            FormFieldKind::Agreement => (Vec::new(), ""),
         };
-        let may_be_empty = !field.required && !matches!(field.kind, Kind::Agreement);
+        let may_be_empty = !field.required && !matches!(field.kind, FormFieldKind::Agreement);
         let ways = [how, if may_be_empty { "empty for nothing" } else { "" }, "- to decline"];
         let ways: Vec<&str> = ways.into_iter().filter(|way| !way.is_empty()).collect();
         lines.push(format!("{} ({}): ", field.title, ways.join("; ")));
@@ -93,13 +94,13 @@ impl Form {
     }
 
     /// Handles a typed line; `Some` when the form is complete. An invalid line changes nothing.
-    pub fn typed(&mut self, line: &str) -> Option<Reply> {
+    pub fn typed(&mut self, line: &str) -> Option<QuestionReply> {
         if line.trim() == NO {
-            return Some(Reply::Declined);
+            return Some(QuestionReply::Declined);
         }
         let field = self.fields.get(self.at)?;
         let value = match line.trim() {
-            "" if matches!(field.kind, Kind::Agreement) || !field.required => None,
+            "" if matches!(field.kind, FormFieldKind::Agreement) || !field.required => None,
             "" => return None,
             line => Some(read(&field.kind, line)?),
         };
@@ -107,11 +108,11 @@ impl Form {
             self.given.insert(field.name.clone(), value);
         }
         self.at += 1;
-        (self.at >= self.fields.len()).then(|| Reply::Accepted(std::mem::take(&mut self.given)))
+        (self.at >= self.fields.len()).then(|| QuestionReply::Accepted(std::mem::take(&mut self.given)))
     }
 }
 
-fn fields(schema: &Value) -> Vec<Field> {
+fn fields(schema: &Value) -> Vec<FormField> {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     let field = |(name, property): (String, Value)| {
@@ -119,15 +120,15 @@ fn fields(schema: &Value) -> Vec<Field> {
         let title = text("title").or(text("description")).unwrap_or(&name).to_owned();
         let items = choices(&property["items"]);
         let kind = match (choices(&property), property["type"].as_str()) {
-            (Some(choices), _) => Kind::One(choices),
-            (None, Some("array")) => Kind::Some(items.unwrap_or_default()),
-            (None, Some("boolean")) => Kind::YesOrNo,
-            (None, Some("integer")) => Kind::Integer,
-            (None, Some("number")) => Kind::Number,
-            (None, _) => Kind::Text,
+            (Some(choices), _) => FormFieldKind::One(choices),
+            (None, Some("array")) => FormFieldKind::Some(items.unwrap_or_default()),
+            (None, Some("boolean")) => FormFieldKind::YesOrNo,
+            (None, Some("integer")) => FormFieldKind::Integer,
+            (None, Some("number")) => FormFieldKind::Number,
+            (None, _) => FormFieldKind::Text,
         };
         let required = required.iter().any(|required| required.as_str() == Some(&name));
-        Field { name, title, required, kind }
+        FormField { name, title, required, kind }
     };
     properties.into_iter().take(FIELDS_MAX).map(field).collect()
 }
@@ -153,23 +154,25 @@ fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
 }
 
 /// A typed line as a value; `None` if it is invalid.
-fn read(kind: &Kind, line: &str) -> Option<Value> {
+fn read(kind: &FormFieldKind, line: &str) -> Option<Value> {
     match kind {
-        Kind::Text => Some(line.into()),
-        Kind::Integer => line.parse::<i64>().ok().map(Value::from),
-        Kind::Number => line.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
-        Kind::YesOrNo => match line.to_ascii_lowercase().as_str() {
+        FormFieldKind::Text => Some(line.into()),
+        FormFieldKind::Integer => line.parse::<i64>().ok().map(Value::from),
+        FormFieldKind::Number => {
+            line.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from)
+        }
+        FormFieldKind::YesOrNo => match line.to_ascii_lowercase().as_str() {
             "y" | "yes" => Some(true.into()),
             "n" | "no" => Some(false.into()),
             _ => None,
         },
-        Kind::One(choices) => chosen(choices, line),
-        Kind::Some(choices) => line
+        FormFieldKind::One(choices) => chosen(choices, line),
+        FormFieldKind::Some(choices) => line
             .split(',')
             .map(|part| chosen(choices, part.trim()))
             .collect::<Option<Vec<Value>>>()
             .map(Value::from),
-        Kind::Agreement => None,
+        FormFieldKind::Agreement => None,
     }
 }
 
@@ -186,13 +189,13 @@ mod tests {
 
     use super::*;
 
-    fn form(schema: Value) -> Form {
-        Form::of(&Question { message: "Which?".into(), wants: Wants::Form { schema } })
+    fn form(schema: Value) -> FormDialog {
+        FormDialog::new(&UserQuestion { message: "Which?".into(), wants: QuestionKind::Form { schema } })
     }
 
-    fn accepted(fields: Value) -> Option<Reply> {
+    fn accepted(fields: Value) -> Option<QuestionReply> {
         let Value::Object(fields) = fields else { panic!("an object") };
-        Some(Reply::Accepted(fields))
+        Some(QuestionReply::Accepted(fields))
     }
 
     #[test]
@@ -228,13 +231,13 @@ mod tests {
     #[test]
     fn who_will_not_answer_says_so() {
         let mut form = form(json!({"properties": {"answer": {"type": "string"}}}));
-        assert_eq!(form.typed("-"), Some(Reply::Declined));
+        assert_eq!(form.typed("-"), Some(QuestionReply::Declined));
     }
 
     #[test]
     fn an_address_and_a_form_without_fields_want_a_line_end() {
-        let wants = Wants::Url { url: "https://login.example/a".into(), id: "1".into() };
-        let mut there = Form::of(&Question { message: "Log in.".into(), wants });
+        let wants = QuestionKind::Url { url: "https://login.example/a".into(), id: "1".into() };
+        let mut there = FormDialog::new(&UserQuestion { message: "Log in.".into(), wants });
         assert_eq!(there.heading(), "Log in.\nhttps://login.example/a");
         assert_eq!(there.prompt(), ["Press Enter when you are done there (- to decline): "]);
         assert_eq!(there.typed("yes?"), None);

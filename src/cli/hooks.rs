@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::terminal;
 use super::{CliError, serve};
-use crate::config::{Settings, Trust as Policy};
-use crate::hooks::discover::{Found, Search, Untrusted, discover};
+use crate::config::{HookTrust as Policy, Settings};
+use crate::hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
 use crate::hooks::shown::{self, kind, word};
-use crate::hooks::trust::{Decision, Item, Trust};
+use crate::hooks::trust::{TrustDecision, TrustStore, TrustSubject};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
@@ -88,21 +88,21 @@ pub fn main(args: HooksArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     super::log::to_file(&paths);
     match args.command {
-        HooksCommand::List { json } => list(&Project::of_cwd(paths)?, json),
+        HooksCommand::List { json } => list(&Project::load(paths)?, json),
         HooksCommand::Trust { names, never, yes } => {
-            let decision = if never { Decision::Never } else { Decision::Always };
-            let consent = if yes { Consent::Given } else { Consent::Ask };
-            trust(&Project::of_cwd(paths)?, &names, decision, consent)
+            let decision = if never { TrustDecision::Never } else { TrustDecision::Always };
+            let consent = if yes { ConsentMode::Given } else { ConsentMode::Ask };
+            trust(&Project::load(paths)?, &names, decision, consent)
         }
         HooksCommand::Test { name, event, payload, json } => {
-            try_out::test(&Project::of_cwd(paths)?, &name, &event, payload.as_deref(), json)
+            try_out::test(&Project::load(paths)?, &name, &event, payload.as_deref(), json)
         }
         HooksCommand::Log { session, newest: _, json } => log::log(&paths, session.as_deref(), json),
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Consent {
+enum ConsentMode {
     Ask,
     Given,
 }
@@ -113,25 +113,25 @@ pub(super) struct Project {
     pub cwd: PathBuf,
     pub settings: Settings,
     pub settings_problems: Vec<Problem>,
-    pub trust: Trust,
+    pub trust: TrustStore,
     pub trust_problem: Option<Problem>,
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub reaper: Arc<Reaper>,
 }
 
 impl Project {
-    pub fn of_cwd(paths: Paths) -> Result<Project, CliError> {
+    pub fn load(paths: Paths) -> Result<Project, CliError> {
         let cwd = serve::working_directory()?;
         let (settings, settings_problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
-        let (trust, trust_problem) = Trust::load(&paths, settings.hooks.trust);
+        let (trust, trust_problem) = TrustStore::load(&paths, settings.hooks.trust);
         let environment = serve::environment();
-        let reaper = Arc::new(Reaper::of_this_executable());
+        let reaper = Arc::new(Reaper::for_this_executable());
         Ok(Project { paths, cwd, settings, settings_problems, trust, trust_problem, environment, reaper })
     }
 
     /// The hooks here, without the problems of the settings and of the trust file.
-    pub fn discover(&self) -> Found {
-        discover(&Search {
+    pub fn discover(&self) -> FoundHooks {
+        discover(&HookSearch {
             paths: &self.paths,
             cwd: &self.cwd,
             settings: &self.settings.hooks,
@@ -142,7 +142,7 @@ impl Project {
         })
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> FoundHooks {
         let mut found = self.discover();
         let problems = self.settings_problems.iter().chain(&self.trust_problem);
         found.problems.splice(0..0, problems.cloned());
@@ -163,7 +163,7 @@ fn list(project: &Project, json: bool) -> Result<i32, CliError> {
     Ok(0)
 }
 
-fn text_of(found: &Found) -> String {
+fn text_of(found: &FoundHooks) -> String {
     let mut out = String::new();
     if found.hooks.is_empty() && found.untrusted.is_empty() {
         out.push_str("There are no hooks here.\n");
@@ -208,7 +208,7 @@ fn text_of(found: &Found) -> String {
     out
 }
 
-fn waiting(item: &Untrusted) -> String {
+fn waiting(item: &UntrustedHook) -> String {
     let mut out = format!("  {}  {}\n", visible(&item.name), short(&item.digest));
     let _ = writeln!(out, "    {}", visible(&item.what));
     for file in &item.files {
@@ -221,7 +221,12 @@ fn short(digest: &str) -> &str {
     digest.get(..DIGEST_SHOWN).unwrap_or(digest)
 }
 
-fn trust(project: &Project, names: &[String], decision: Decision, consent: Consent) -> Result<i32, CliError> {
+fn trust(
+    project: &Project,
+    names: &[String],
+    decision: TrustDecision,
+    consent: ConsentMode,
+) -> Result<i32, CliError> {
     match project.settings.hooks.trust {
         Policy::Ask => {}
         Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without asking"),
@@ -235,10 +240,10 @@ fn trust(project: &Project, names: &[String], decision: Decision, consent: Conse
     }
     chosen.iter().for_each(|item| eprint!("{}", waiting(item)));
     let question = match decision {
-        Decision::Never => "Never run these?",
-        Decision::Always | Decision::Once => "Let these run, until they change?",
+        TrustDecision::Never => "Never run these?",
+        TrustDecision::Always | TrustDecision::Once => "Let these run, until they change?",
     };
-    if consent == Consent::Ask {
+    if consent == ConsentMode::Ask {
         let Some(mut keyboard) = terminal::keyboard() else {
             let hint = Some("--yes skips the question".to_owned());
             return Err(CliError::failed("this must be confirmed, and there is no terminal", hint));
@@ -247,13 +252,15 @@ fn trust(project: &Project, names: &[String], decision: Decision, consent: Conse
             return Err(CliError::failed("nothing was decided", None));
         }
     }
-    let items: Vec<Item> =
-        chosen.iter().map(|item| Item { path: item.path.clone(), digest: item.digest.clone() }).collect();
+    let items: Vec<TrustSubject> = chosen
+        .iter()
+        .map(|item| TrustSubject { path: item.path.clone(), digest: item.digest.clone() })
+        .collect();
     let mut trust = project.trust.clone();
     trust.remember(&items, decision).map_err(|message| CliError::failed(message, None))?;
     let what = match decision {
-        Decision::Never => "refused",
-        Decision::Always | Decision::Once => "allowed",
+        TrustDecision::Never => "refused",
+        TrustDecision::Always | TrustDecision::Once => "allowed",
     };
     terminal::print(
         &chosen.iter().map(|item| format!("{what} {}\n", visible(&item.name))).collect::<String>(),
@@ -264,18 +271,19 @@ fn trust(project: &Project, names: &[String], decision: Decision, consent: Conse
 /// The waiting hooks with these names or paths; without any, all.
 fn chosen<'a>(
     cwd: &Path,
-    waiting: &'a [Untrusted],
+    waiting: &'a [UntrustedHook],
     names: &[String],
-) -> Result<Vec<&'a Untrusted>, CliError> {
-    let mut chosen: Vec<&Untrusted> = Vec::new();
+) -> Result<Vec<&'a UntrustedHook>, CliError> {
+    let mut chosen: Vec<&UntrustedHook> = Vec::new();
     if names.is_empty() {
         return Ok(waiting.iter().collect());
     }
     for name in names {
         let path = cwd.join(name).canonicalize().ok();
-        let means =
-            |item: &&Untrusted| item.name == *name || path.is_some() && item.path.canonicalize().ok() == path;
-        let meant: Vec<&Untrusted> = waiting.iter().filter(means).collect();
+        let means = |item: &&UntrustedHook| {
+            item.name == *name || path.is_some() && item.path.canonicalize().ok() == path
+        };
+        let meant: Vec<&UntrustedHook> = waiting.iter().filter(means).collect();
         if meant.is_empty() {
             let hint = Some("`epitome hooks list` shows those that are".to_owned());
             return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"), hint));

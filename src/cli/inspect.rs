@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::{CliError, log, serve, terminal};
-use crate::daemon::control::Client;
+use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::daemon::start;
 
@@ -38,7 +38,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     log::to_file(&paths);
     let runtime = serve::runtime()?;
     let opened = runtime.block_on(async {
-        let client = daemon(&RuntimeDir::of(&paths)).await?;
+        let client = daemon(&RuntimeDir::new(&paths)).await?;
         let params = match &args.session {
             Some(session) => json!({ "session": session }),
             None => json!({}),
@@ -59,14 +59,14 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
 }
 
 /// Connects to the daemon and starts one if none runs, since the page outlives this command.
-async fn daemon(runtime_dir: &RuntimeDir) -> Result<Client, CliError> {
-    if let Some(client) = Client::connect(runtime_dir).await? {
+async fn daemon(runtime_dir: &RuntimeDir) -> Result<ControlClient, CliError> {
+    if let Some(client) = ControlClient::connect(runtime_dir).await? {
         return Ok(client);
     }
     let program = start::this_program()
         .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}"), None))?;
     start::start(&program, &serve::environment()).map_err(|why| CliError::failed(why, log_hint()))?;
-    Client::connect(runtime_dir)
+    ControlClient::connect(runtime_dir)
         .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer", log_hint()))
 }

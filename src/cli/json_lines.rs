@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::printer::{Streamed, line};
-use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
-use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
+use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
+use crate::thread::{Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolOutcome, Usage, text};
 
 /// Writes one object per line.
 pub struct JsonLines<'a> {
@@ -19,58 +19,58 @@ impl<'a> JsonLines<'a> {
         JsonLines { out: Box::new(out), streamed: Streamed::default() }
     }
 
-    pub fn show(&mut self, out: &Out) -> io::Result<()> {
+    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
         match out {
-            Out::Text { message, part, kind, text } => {
+            SessionEvent::Text { message, part, kind, text } => {
                 self.streamed.saw(*message, *part, *kind, text.len());
-                self.write(&said(*message, *kind, text))
+                self.write(&text_event(*message, *kind, text))
             }
-            Out::Entry { replay: true, .. } => Ok(()),
-            Out::Entry { entry, .. } => {
+            SessionEvent::Entry { replay: true, .. } => Ok(()),
+            SessionEvent::Entry { entry, .. } => {
                 if let Change::Compacted { .. } = &entry.change {
                     self.compacted(entry)?;
                 }
                 self.entry(&entry.change)
             }
-            Out::Usage(UsageNow { used, size, cost, last: _ }) => {
+            SessionEvent::Usage(UsageNow { used, size, cost, last: _ }) => {
                 let mut line = json!({ "type": "usage", "used": used, "size": size });
                 if let Some(cost) = cost {
                     line["cost"] = json!(cost);
                 }
                 self.write(&line)
             }
-            Out::Notice { severity, text } => {
+            SessionEvent::Notice { severity, text } => {
                 let severity = match severity {
-                    Severity::Info => "info",
-                    Severity::Warning => "warning",
-                    Severity::Error => "error",
+                    NoticeSeverity::Info => "info",
+                    NoticeSeverity::Warning => "warning",
+                    NoticeSeverity::Error => "error",
                 };
                 self.notice(severity, text)
             }
-            Out::CallStarted { .. }
-            | Out::CallProgress { .. }
-            | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
-            | Out::Subagent(_)
-            | Out::Compaction { .. }
-            | Out::Commands(_)
-            | Out::Options(_)
-            | Out::Ask { .. }
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Withdrawn { .. }
-            | Out::Answer { .. } => Ok(()),
+            SessionEvent::CallStarted { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::CallFinished { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Commands(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::Ask { .. }
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Withdrawn { .. }
+            | SessionEvent::Answer { .. } => Ok(()),
         }
     }
 
-    pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+    pub fn decided(&mut self, ask: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
         let (decision, by) = match decision {
-            Decision::AllowOnce => ("allow_once", "person"),
-            Decision::AllowAlways => ("allow_always", "person"),
-            Decision::RejectAlways => ("reject_always", "person"),
-            Decision::Reject => ("reject", "person"),
-            Decision::Dismissed | Decision::Absent => ("reject", "nobody"),
+            UserDecision::AllowOnce => ("allow_once", "person"),
+            UserDecision::AllowAlways => ("allow_always", "person"),
+            UserDecision::RejectAlways => ("reject_always", "person"),
+            UserDecision::Reject => ("reject", "person"),
+            UserDecision::Dismissed | UserDecision::Absent => ("reject", "nobody"),
         };
         let title = text::title(&ask.tool, &ask.card);
         self.write(&json!({
@@ -111,7 +111,7 @@ impl<'a> JsonLines<'a> {
         match change {
             Change::Replied { message, cut, .. } => {
                 for (kind, missing) in self.streamed.missing(message) {
-                    self.write(&said(message.id, kind, missing))?;
+                    self.write(&text_event(message.id, kind, missing))?;
                 }
                 for call in message.calls() {
                     self.write(&json!({
@@ -156,11 +156,11 @@ impl<'a> JsonLines<'a> {
 
     fn hook(&mut self, run: &HookRun) -> io::Result<()> {
         let verdict = match run.verdict {
-            Verdict::Nothing => "nothing",
-            Verdict::Done => "done",
-            Verdict::Refused => "refused",
-            Verdict::Failed => "failed",
-            Verdict::Skipped => "skipped",
+            HookRunResult::Nothing => "nothing",
+            HookRunResult::Done => "done",
+            HookRunResult::Refused => "refused",
+            HookRunResult::Failed => "failed",
+            HookRunResult::Skipped => "skipped",
         };
         self.write(&json!({
             "type": "hook", "hook": run.hook, "event": run.event, "asked": run.asked,
@@ -178,7 +178,7 @@ impl<'a> JsonLines<'a> {
     }
 }
 
-fn said(message: MessageId, kind: TextKind, text: &str) -> Value {
+fn text_event(message: MessageId, kind: TextKind, text: &str) -> Value {
     let kind = match kind {
         TextKind::Reply => "text",
         TextKind::Thinking => "thinking",

@@ -12,11 +12,11 @@ const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 /// The output of the call that printed last.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct PrintedOutput {
     printed: Option<(CallId, String)>,
 }
 
-impl Live {
+impl PrintedOutput {
     /// Adds output of a call.
     pub fn printed(&mut self, call: &CallId, output: &str) {
         let before = self.printed.take().filter(|(known, _)| known == call);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_of_the_call_that_printed_last_are_shown() {
-        let mut live = Live::default();
+        let mut live = PrintedOutput::default();
         assert!(live.lines(80).is_empty());
         live.printed(&call("a"), "one\ntwo\n\nthr");
         live.printed(&call("a"), "ee\nfour\nfive\n");
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_line_stays_in_its_row_and_commands_nothing() {
-        let mut live = Live::default();
+        let mut live = PrintedOutput::default();
         live.printed(&call("a"), "\x1b[2Jabcdefghij\n日本語日本語\na\tb");
         assert_eq!(live.lines(8), ["\\u{1b}[…", "日本語…", "a b"]);
         live.printed(&call("a"), &"x".repeat(3 * KEPT_BYTES_MAX));

@@ -72,14 +72,14 @@ pub fn flush() {
 /// logging must not stop work.
 struct LogFile {
     directory: PathBuf,
-    file: OnceLock<Option<Bounded>>,
+    file: OnceLock<Option<BoundedAppender>>,
 }
 
 impl<'a> MakeWriter<'a> for LogFile {
     type Writer = Box<dyn Write + 'a>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        match self.file.get_or_init(|| Bounded::open(&self.directory)) {
+        match self.file.get_or_init(|| BoundedAppender::open(&self.directory)) {
             Some(file) => Box::new(file),
             None => Box::new(io::sink()),
         }
@@ -87,7 +87,7 @@ impl<'a> MakeWriter<'a> for LogFile {
 }
 
 /// The appender with the size of the day's file.
-struct Bounded {
+struct BoundedAppender {
     appender: RollingFileAppender,
     directory: PathBuf,
     /// The day whose file is known to be private, in days since the Unix epoch.
@@ -95,8 +95,8 @@ struct Bounded {
     day: Mutex<Day>,
 }
 
-impl Bounded {
-    fn open(directory: &Path) -> Option<Bounded> {
+impl BoundedAppender {
+    fn open(directory: &Path) -> Option<BoundedAppender> {
         // The appender would report a missing directory on stderr.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).ok()?;
         let date = today();
@@ -112,7 +112,7 @@ impl Bounded {
         let file = directory.join(format!("epitome.{date}.log"));
         let written = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
         let private_day = AtomicU64::new(day_number());
-        Some(Bounded {
+        Some(BoundedAppender {
             appender,
             directory: directory.to_path_buf(),
             private_day,
@@ -121,7 +121,7 @@ impl Bounded {
     }
 }
 
-impl Write for &Bounded {
+impl Write for &BoundedAppender {
     /// Expects complete lines, as the formatter writes them.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let room = self.day.lock().unwrap_or_else(PoisonError::into_inner).take(today, line.len());
@@ -131,14 +131,14 @@ impl Write for &Bounded {
         }
         let mut file = self.appender.make_writer();
         match room {
-            Room::Fits => file.write_all(line)?,
-            Room::Last => writeln!(
+            RoomLeft::Fits => file.write_all(line)?,
+            RoomLeft::Last => writeln!(
                 file,
                 "The log of this day has {} MiB: what process {} has to say today is left out from here on.",
                 DAY_BYTES_MAX / 1024 / 1024,
                 std::process::id()
             )?,
-            Room::None => {}
+            RoomLeft::None => {}
         }
         Ok(line.len())
     }
@@ -176,7 +176,7 @@ struct Day {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Room {
+enum RoomLeft {
     Fits,
     /// It is the first line that does not fit.
     Last,
@@ -185,20 +185,20 @@ enum Room {
 
 impl Day {
     /// Whether a line of this many bytes fits into the day's file.
-    fn take(&mut self, today: impl Fn() -> String, bytes: usize) -> Room {
+    fn take(&mut self, today: impl Fn() -> String, bytes: usize) -> RoomLeft {
         let was_full = self.written > DAY_BYTES_MAX;
         self.written = self.written.saturating_add(bytes as u64);
         if self.written <= DAY_BYTES_MAX {
-            return Room::Fits;
+            return RoomLeft::Fits;
         }
         // Checked only when the file is full, so that not every line needs the date. Lines written after midnight until
         // then count for the wrong day, which at most makes the next file smaller.
         let date = today();
         if date != self.date {
             *self = Day { date, written: bytes as u64 };
-            return Room::Fits;
+            return RoomLeft::Fits;
         }
-        if was_full { Room::None } else { Room::Last }
+        if was_full { RoomLeft::None } else { RoomLeft::Last }
     }
 }
 
@@ -216,17 +216,17 @@ mod tests {
     fn a_day_that_is_full_says_so_once_and_the_next_day_has_room_again() {
         let date = |date: &'static str| move || date.to_owned();
         let mut day = Day { date: "2026-01-01".to_owned(), written: DAY_BYTES_MAX - 10 };
-        assert_eq!(day.take(date("2026-01-01"), 10), Room::Fits);
-        assert_eq!(day.take(date("2026-01-01"), 10), Room::Last);
-        assert_eq!(day.take(date("2026-01-01"), 10), Room::None);
-        assert_eq!(day.take(date("2026-01-02"), 10), Room::Fits);
+        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::Fits);
+        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::Last);
+        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::None);
+        assert_eq!(day.take(date("2026-01-02"), 10), RoomLeft::Fits);
         assert_eq!(day.written, 10);
     }
 
     #[test]
     fn lines_go_to_the_file_of_the_day_until_it_is_full() {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let file = Bounded::open(home.path()).expect("a log");
+        let file = BoundedAppender::open(home.path()).expect("a log");
         (&file).write_all(b"one\n").expect("room");
         let path = home.path().join(format!("epitome.{}.log", today()));
         let mode = std::fs::metadata(&path).expect("the appender names its file so").permissions().mode();

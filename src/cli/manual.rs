@@ -45,7 +45,7 @@ pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
 /// The newest sessions, one per line: the id, a tab, the title.
 pub fn complete_sessions() -> Result<i32, CliError> {
     let store = Store::new(&serve::paths());
-    let listed = session_library::list(&store, None, session_library::Which::Prompted);
+    let listed = session_library::list(&store, None, session_library::SessionFilter::Prompted);
     store.settle();
     let mut lines = String::new();
     for header in listed?.sessions.into_iter().take(SESSIONS_MAX) {
@@ -83,21 +83,21 @@ fn visible(command: &Command) -> Command {
 }
 
 /// A command with its full name, such as `sessions show`.
-struct Named {
+struct NamedCommand {
     name: String,
     command: Command,
 }
 
 /// All commands, each followed by its subcommands.
-fn all_commands() -> Vec<Named> {
+fn all_commands() -> Vec<NamedCommand> {
     let mut root = documented();
     root.build();
     let mut commands = Vec::new();
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = command.get_name();
-        commands.push(Named { name: name.to_owned(), command: command.clone() });
+        commands.push(NamedCommand { name: name.to_owned(), command: command.clone() });
         for sub in command.get_subcommands() {
-            commands.push(Named { name: format!("{name} {}", sub.get_name()), command: sub.clone() });
+            commands.push(NamedCommand { name: format!("{name} {}", sub.get_name()), command: sub.clone() });
         }
     }
     commands
@@ -123,7 +123,7 @@ fn spellings(arg: &Arg) -> Vec<String> {
 
 fn bash() -> String {
     let mut options: Vec<String> = Vec::new();
-    for Named { command, .. } in all_commands() {
+    for NamedCommand { command, .. } in all_commands() {
         options.extend(command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings));
     }
     options.sort();
@@ -175,7 +175,7 @@ fn fish() -> String {
     for name in commands_with_id() {
         let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", fish_condition(&name));
     }
-    for Named { name, command } in all_commands() {
+    for NamedCommand { name, command } in all_commands() {
         for option in command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings) {
             let option = match option.strip_prefix("--") {
                 Some(long) => format!("-l {long}"),
@@ -216,7 +216,7 @@ fn page() -> io::Result<Vec<u8>> {
     let mut heading = Roff::new();
     heading.control("SH", ["COMMANDS"]);
     heading.to_writer(&mut out)?;
-    for Named { name, command } in all_commands() {
+    for NamedCommand { name, command } in all_commands() {
         command_section(&name, command, &mut out)?;
     }
     let mut end = Roff::new();
@@ -282,7 +282,7 @@ mod tests {
     fn the_man_page_has_every_command_and_option() {
         let page = page().expect("memory can be written");
         let page = String::from_utf8(page).expect("it is text").replace("\\-", "-");
-        for Named { name, command } in all_commands() {
+        for NamedCommand { name, command } in all_commands() {
             assert!(page.contains(&format!("epitome {name}")), "{name}");
             for option in command.get_opts().filter(|arg| !arg.is_hide_set()) {
                 let long = format!("--{}", option.get_long().expect("every option has a long name"));

@@ -72,16 +72,16 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 cancelled with Ctrl-C.";
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum CliCommand {
     Acp(acp::AcpArgs),
     Run(run::RunArgs),
     Compact(run::CompactArgs),
     #[command(flatten)]
-    Session(run::SessionCommand),
+    Session(run::SessionSubcommand),
     Recipes(recipes::RecipesArgs),
     Sessions(sessions::SessionsArgs),
     Daemon(daemon::DaemonArgs),
@@ -183,23 +183,23 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         Err(error) => return not_a_command(&error),
     };
     match cli.command {
-        Command::Acp(args) => acp::main(args),
-        Command::Run(args) => run::main(args),
-        Command::Compact(args) => run::compact(args),
-        Command::Session(command) => run::session_command(command),
-        Command::Recipes(args) => recipes::main(args),
-        Command::Sessions(args) => sessions::main(args),
-        Command::Daemon(args) => daemon::main(args),
-        Command::Models(args) => models::main(args),
-        Command::Hooks(args) => hooks::main(args),
-        Command::Doctor(args) => doctor::main(args),
-        Command::BugReport(args) => bug_report::main(args),
-        Command::Inspect(args) => inspect::main(args),
-        Command::Check(args) => check::main(&args),
-        Command::Demo(args) => demo::main(args),
-        Command::Completions(args) => manual::completions(args),
-        Command::Man => manual::man(),
-        Command::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
+        CliCommand::Acp(args) => acp::main(args),
+        CliCommand::Run(args) => run::main(args),
+        CliCommand::Compact(args) => run::compact(args),
+        CliCommand::Session(command) => run::session_command(command),
+        CliCommand::Recipes(args) => recipes::main(args),
+        CliCommand::Sessions(args) => sessions::main(args),
+        CliCommand::Daemon(args) => daemon::main(args),
+        CliCommand::Models(args) => models::main(args),
+        CliCommand::Hooks(args) => hooks::main(args),
+        CliCommand::Doctor(args) => doctor::main(args),
+        CliCommand::BugReport(args) => bug_report::main(args),
+        CliCommand::Inspect(args) => inspect::main(args),
+        CliCommand::Check(args) => check::main(&args),
+        CliCommand::Demo(args) => demo::main(args),
+        CliCommand::Completions(args) => manual::completions(args),
+        CliCommand::Man => manual::man(),
+        CliCommand::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }
 }
 

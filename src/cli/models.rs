@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::terminal;
 use super::{CliError, methods, serve};
-use crate::daemon::control::Environment;
+use crate::daemon::control::EnvironmentObject;
 use crate::provider::endpoint::{self, provider_title};
 use crate::thread::visible::visible;
 
@@ -43,7 +43,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let cwd = std::env::current_dir().ok();
     let settings = serve::settings(&paths, cwd.as_deref());
     let params = json!({
-        "all": args.all, "refresh": args.refresh, "cwd": cwd, "environment": Environment::of_this_process(),
+        "all": args.all, "refresh": args.refresh, "cwd": cwd, "environment": EnvironmentObject::current(),
     });
     let answer = methods::call(&paths, "models.list", params)?;
     let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -147,31 +147,32 @@ fn letter(source: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::provider::abilities::{Abilities, Thinking};
-    use crate::provider::catalog::{Marks, Offer};
-    use crate::provider::learned::Source;
-    use crate::provider::listing::Life;
-    use crate::provider::models::Price;
+    use crate::provider::catalog::{CurrentModels, OfferedModel};
+    use crate::provider::learned::FactSource;
+    use crate::provider::listing::Lifecycle;
+    use crate::provider::models::ModelPrice;
     use crate::thread::ModelName;
 
     #[test]
     fn a_table_says_what_each_model_holds_and_who_says_so() {
-        let offer = |name: &str, window, price| Offer {
+        let offer = |name: &str, window, price| OfferedModel {
             name: ModelName(name.into()),
             window,
-            max_output: (64_000, Source::Table),
+            max_output: (64_000, FactSource::Table),
             price,
             abilities: Abilities {
                 images: true,
                 documents: false,
                 thinking: Thinking::Budget { optional: true },
             },
-            life: Life::Active,
+            life: Lifecycle::Active,
             is_usable: true,
         };
-        let price = Price { input: 2.0, output: 10.0, cache_read: 0.1, cache_write: 2.5, long: None };
-        let first = offer("anthropic/claude-a", (1_000_000, Source::Endpoint), Some(price));
-        let second = Offer { is_usable: false, ..offer("local/qwen", (4_096, Source::Overflow), None) };
-        let marks = Marks { chosen: Some(second.name.clone()), default: Some(first.name.clone()) };
+        let price = ModelPrice { input: 2.0, output: 10.0, cache_read: 0.1, cache_write: 2.5, long: None };
+        let first = offer("anthropic/claude-a", (1_000_000, FactSource::Endpoint), Some(price));
+        let second =
+            OfferedModel { is_usable: false, ..offer("local/qwen", (4_096, FactSource::Overflow), None) };
+        let marks = CurrentModels { chosen: Some(second.name.clone()), default: Some(first.name.clone()) };
         assert_eq!(
             text(&[&first.to_json(&marks), &second.to_json(&marks)]),
             "Anthropic (anthropic)\n\

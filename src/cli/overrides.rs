@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::config::{Threshold, Trust};
+use crate::config::{CompactionThreshold, HookTrust};
 use crate::session::registry::Overrides;
 use crate::thread::{Mode, ModelName};
 
@@ -28,7 +28,7 @@ pub struct OverrideArgs {
     disable_auto_compact: bool,
     /// Compact when this share of the context window is used, from 0 to 1; 0 disables it
     #[arg(long, value_name = "RATIO", value_parser = threshold)]
-    compact_ratio: Option<Threshold>,
+    compact_ratio: Option<CompactionThreshold>,
     #[command(flatten)]
     recipes: RecipeDirArgs,
 }
@@ -58,7 +58,7 @@ impl From<OverrideArgs> for Overrides {
             model: args.model.map(|model| model.0),
             mode: args.mode,
             hooks: args.no_hooks.then_some(false),
-            trust: args.trust_hooks.then_some(Trust::Run),
+            trust: args.trust_hooks.then_some(HookTrust::Run),
             auto_compact: args.disable_auto_compact.then_some(false),
             threshold: args.compact_ratio,
             recipe_dirs: args.recipes.directories(),
@@ -67,7 +67,7 @@ impl From<OverrideArgs> for Overrides {
 }
 
 fn model(written: &str) -> Result<ModelName, String> {
-    let model = ModelName::written(written);
+    let model = ModelName::parse(written);
     if model.split().is_none() {
         return Err("models are named PROVIDER/NAME; `epitome models` lists them".to_owned());
     }
@@ -79,6 +79,6 @@ fn modes() -> impl TypedValueParser<Value = Mode> {
     ids.try_map(|id| Mode::parse(&id).ok_or("unknown mode"))
 }
 
-fn threshold(ratio: &str) -> Result<Threshold, &'static str> {
-    Threshold::of_ratio(ratio).ok_or("expected a number from 0 to 1")
+fn threshold(ratio: &str) -> Result<CompactionThreshold, &'static str> {
+    CompactionThreshold::from_ratio(ratio).ok_or("expected a number from 0 to 1")
 }

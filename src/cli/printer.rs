@@ -6,15 +6,18 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::form::Form;
-use super::live::Live;
+use super::form::FormDialog;
+use super::live::PrintedOutput;
 use super::terminal::{self, Color, Style};
-use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
+use crate::session::{
+    CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
+};
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{visible, visible_line};
 use crate::thread::{
-    CallId, Change, Content, Group, Message, MessageId, Origin, OutcomeStatus, Shown, ToolOutcome, describe,
+    CallId, Change, ChangeGroup, Content, Message, MessageId, Origin, OutcomeStatus, ToolDisplay,
+    ToolOutcome, describe,
 };
 
 /// Lines of a diff that are shown with a result.
@@ -103,14 +106,14 @@ pub struct Printer<'a> {
     began: Instant,
     last_print: Instant,
     /// The position of the cursor on stdout.
-    line: Line,
+    line: LinePosition,
     /// What was printed last; different kinds are separated by an empty line.
-    last: Option<Kind>,
+    last: Option<PrintedKind>,
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<UsageNow>,
-    live: Live,
+    live: PrintedOutput,
     /// Rows of the progress on the screen; the cursor is in the last one.
     progress_rows: usize,
     /// When the progress was last updated.
@@ -118,13 +121,13 @@ pub struct Printer<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum LinePosition {
     Start,
     Middle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PrintedKind {
     Reply,
     Thinking,
     Call,
@@ -141,69 +144,69 @@ impl<'a> Printer<'a> {
             err_style,
             began: now,
             last_print: now,
-            line: Line::Start,
+            line: LinePosition::Start,
             last: None,
             streamed: Streamed::default(),
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
-            live: Live::default(),
+            live: PrintedOutput::default(),
             progress_rows: 0,
             progress_at: None,
         }
     }
 
     /// Shows one event. Questions and answers are handled by the caller.
-    pub fn show(&mut self, out: &Out) -> io::Result<()> {
+    pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
         match out {
-            Out::Text { message, part, kind, text } => {
+            SessionEvent::Text { message, part, kind, text } => {
                 self.streamed.saw(*message, *part, *kind, text.len());
                 self.text(*kind, text)
             }
-            Out::Entry { replay: true, .. } => Ok(()),
-            Out::Entry { entry, .. } => self.entry(&entry.change),
-            Out::CallStarted { call } => {
+            SessionEvent::Entry { replay: true, .. } => Ok(()),
+            SessionEvent::Entry { entry, .. } => self.entry(&entry.change),
+            SessionEvent::CallStarted { call } => {
                 self.running.push(call.clone());
                 Ok(())
             }
-            Out::Usage(usage) => {
+            SessionEvent::Usage(usage) => {
                 self.usage = Some(*usage);
                 Ok(())
             }
-            Out::Notice { severity, text } => {
+            SessionEvent::Notice { severity, text } => {
                 let color = match severity {
-                    Severity::Info => Color::Dim,
-                    Severity::Warning => Color::Yellow,
-                    Severity::Error => Color::Red,
+                    NoticeSeverity::Info => Color::Dim,
+                    NoticeSeverity::Warning => Color::Yellow,
+                    NoticeSeverity::Error => Color::Red,
                 };
                 self.remark(color, text)
             }
-            Out::Compaction { state: CompactionState::Began { tokens }, .. } => {
+            SessionEvent::Compaction { state: CompactionState::Began { tokens }, .. } => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
             // The result is an entry of the log, or the answer.
-            Out::Compaction {
+            SessionEvent::Compaction {
                 state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
             } => Ok(()),
-            Out::CallProgress { call, output } => {
+            SessionEvent::CallProgress { call, output } => {
                 self.live.printed(call, output);
                 match self.progress_at {
                     Some(at) if at.elapsed() < REDRAW => Ok(()),
                     Some(_) | None => self.tick(),
                 }
             }
-            Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
-            | Out::Subagent(_)
-            | Out::Commands(_)
-            | Out::Options(_)
-            | Out::Ask { .. }
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Withdrawn { .. }
-            | Out::Answer { .. } => Ok(()),
+            SessionEvent::CallFinished { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Commands(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::Ask { .. }
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Withdrawn { .. }
+            | SessionEvent::Answer { .. } => Ok(()),
         }
     }
 
@@ -211,7 +214,7 @@ impl<'a> Printer<'a> {
     /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
         // If stdout is redirected, no line of the conversation is in the way.
-        let in_the_way = self.style.is_terminal() && self.line == Line::Middle;
+        let in_the_way = self.style.is_terminal() && self.line == LinePosition::Middle;
         if !self.err_style.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
         }
@@ -237,15 +240,15 @@ impl<'a> Printer<'a> {
 
     /// Prints a notice to stderr.
     pub fn remark(&mut self, color: Color, text: &str) -> io::Result<()> {
-        self.begin(Kind::Remark)?;
+        self.begin(PrintedKind::Remark)?;
         let text = self.err_style.paint(color, &visible(text));
         writeln!(self.err, "{text}")?;
         self.err.flush()
     }
 
     /// Prints a permission question with all that it asks about. The typed answer ends its line.
-    pub fn question(&mut self, ask: &PermissionAsk) -> io::Result<()> {
-        self.begin(Kind::Call)?;
+    pub fn question(&mut self, ask: &PermissionRequest) -> io::Result<()> {
+        self.begin(PrintedKind::Call)?;
         self.out.flush()?;
         let title = text::title(&ask.tool, &ask.card);
         let heading = self.err_style.paint(Color::Bold, &format!("? {}", visible_line(&title)));
@@ -272,8 +275,8 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the next field of a form, with the heading before the first one. The typed answer ends its line.
-    pub fn form(&mut self, form: &Form) -> io::Result<()> {
-        self.begin(Kind::Call)?;
+    pub fn form(&mut self, form: &FormDialog) -> io::Result<()> {
+        self.begin(PrintedKind::Call)?;
         self.out.flush()?;
         if form.is_new() {
             let heading = self.err_style.paint(Color::Bold, &format!("? {}", visible(form.heading())));
@@ -290,9 +293,9 @@ impl<'a> Printer<'a> {
     }
 
     /// Reports a question that was answered without asking the user.
-    pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+    pub fn decided(&mut self, ask: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
         match decision {
-            Decision::Dismissed | Decision::Absent => {
+            UserDecision::Dismissed | UserDecision::Absent => {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
                     // No permission mode allows running a repository's programs.
@@ -306,7 +309,10 @@ impl<'a> Printer<'a> {
                 let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
                 self.remark(Color::Yellow, &line)
             }
-            Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),
+            UserDecision::AllowOnce
+            | UserDecision::AllowAlways
+            | UserDecision::Reject
+            | UserDecision::RejectAlways => Ok(()),
         }
     }
 
@@ -333,7 +339,7 @@ impl<'a> Printer<'a> {
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
             change => match line(change) {
-                Some(line) => self.line(Kind::Call, Color::Cyan, &line),
+                Some(line) => self.line(PrintedKind::Call, Color::Cyan, &line),
                 None => Ok(()),
             },
         }
@@ -343,18 +349,18 @@ impl<'a> Printer<'a> {
         let text = visible(text);
         match kind {
             TextKind::Reply => {
-                self.begin(Kind::Reply)?;
+                self.begin(PrintedKind::Reply)?;
                 self.out.write_all(text.as_bytes())?;
             }
             // Reasoning is only shown on a terminal.
             TextKind::Thinking if !self.style.is_terminal() => return Ok(()),
             TextKind::Thinking => {
-                self.begin(Kind::Thinking)?;
+                self.begin(PrintedKind::Thinking)?;
                 let text = self.style.paint(Color::Dim, &text);
                 self.out.write_all(text.as_bytes())?;
             }
         }
-        self.line = if text.ends_with('\n') { Line::Start } else { Line::Middle };
+        self.line = if text.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
         self.out.flush()
     }
 
@@ -367,7 +373,7 @@ impl<'a> Printer<'a> {
             OutcomeStatus::Failed => Color::Red,
             OutcomeStatus::Denied | OutcomeStatus::Interrupted => Color::Yellow,
         };
-        self.begin(Kind::Call)?;
+        self.begin(PrintedKind::Call)?;
         let dot = self.style.paint(color, "●");
         writeln!(self.out, "{dot} {} → {}", visible_line(&title), text::status(outcome.status))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
@@ -385,7 +391,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    fn line(&mut self, kind: Kind, color: Color, text: &str) -> io::Result<()> {
+    fn line(&mut self, kind: PrintedKind, color: Color, text: &str) -> io::Result<()> {
         self.begin(kind)?;
         let text = self.style.paint(color, &visible(text));
         writeln!(self.out, "{text}")?;
@@ -393,14 +399,16 @@ impl<'a> Printer<'a> {
     }
 
     /// Prepares for output of this kind: ends the current line if the kind changes, and separates text from other output.
-    fn begin(&mut self, kind: Kind) -> io::Result<()> {
+    fn begin(&mut self, kind: PrintedKind) -> io::Result<()> {
         self.clear_progress()?;
         self.last_print = Instant::now();
         if self.last != Some(kind) {
             self.end_line()?;
-            let apart = matches!(self.last, Some(Kind::Reply | Kind::Thinking))
-                || (self.last.is_some() && kind == Kind::Reply && self.last != Some(Kind::Remark));
-            if apart && kind != Kind::Remark {
+            let apart = matches!(self.last, Some(PrintedKind::Reply | PrintedKind::Thinking))
+                || (self.last.is_some()
+                    && kind == PrintedKind::Reply
+                    && self.last != Some(PrintedKind::Remark));
+            if apart && kind != PrintedKind::Remark {
                 writeln!(self.out)?;
             }
             self.out.flush()?;
@@ -410,9 +418,9 @@ impl<'a> Printer<'a> {
     }
 
     fn end_line(&mut self) -> io::Result<()> {
-        if self.line == Line::Middle {
+        if self.line == LinePosition::Middle {
             writeln!(self.out)?;
-            self.line = Line::Start;
+            self.line = LinePosition::Start;
         }
         Ok(())
     }
@@ -430,24 +438,24 @@ impl<'a> Printer<'a> {
     }
 }
 
-fn has_diff(shown: &[Shown]) -> bool {
-    shown.iter().any(|shown| matches!(shown, Shown::Diff { .. }))
+fn has_diff(shown: &[ToolDisplay]) -> bool {
+    shown.iter().any(|shown| matches!(shown, ToolDisplay::Diff { .. }))
 }
 
 /// Whether a question shows all that it asks about.
-pub fn is_shown_whole(preview: &[Shown]) -> bool {
+pub fn is_shown_whole(preview: &[ToolDisplay]) -> bool {
     preview.iter().all(|shown| match shown {
-        Shown::Text { .. } => true,
-        Shown::Diff { old, new, .. } => is_comparable(old.as_deref(), new),
+        ToolDisplay::Text { .. } => true,
+        ToolDisplay::Diff { old, new, .. } => is_comparable(old.as_deref(), new),
     })
 }
 
 /// What a question shows, as lines: everything, with the number of empty lines where there are many in a row.
-fn asked_lines(preview: &[Shown], style: Style) -> Vec<String> {
+fn asked_lines(preview: &[ToolDisplay], style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     for part in preview {
         match part {
-            Shown::Text { text } => {
+            ToolDisplay::Text { text } => {
                 let text = visible(unfenced(text));
                 let all: Vec<&str> = text.lines().collect();
                 for run in all.chunk_by(|one, next| one.trim().is_empty() && next.trim().is_empty()) {
@@ -457,7 +465,7 @@ fn asked_lines(preview: &[Shown], style: Style) -> Vec<String> {
                     }
                 }
             }
-            Shown::Diff { path, old, new } => {
+            ToolDisplay::Diff { path, old, new } => {
                 lines.push(visible_line(&path.display().to_string()).into_owned());
                 let all = diff(old.as_deref(), new);
                 for run in all.chunk_by(|one, next| one.is_empty() && next == one) {
@@ -479,12 +487,12 @@ fn empty_lines(sign: &str, count: usize, style: Style) -> String {
 }
 
 /// What a tool shows, as lines: diffs with signs and colours, texts unchanged.
-pub fn shown_lines(shown: &[Shown], style: Style, lines_max: usize) -> Vec<String> {
+pub fn shown_lines(shown: &[ToolDisplay], style: Style, lines_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in shown {
         match part {
-            Shown::Text { text } => lines.extend(visible(unfenced(text)).lines().map(str::to_owned)),
-            Shown::Diff { old, new, .. } => {
+            ToolDisplay::Text { text } => lines.extend(visible(unfenced(text)).lines().map(str::to_owned)),
+            ToolDisplay::Diff { old, new, .. } => {
                 lines.extend(diff(old.as_deref(), new).iter().map(|line| diff_line(line, style)));
             }
         }
@@ -542,8 +550,8 @@ pub(super) fn line(change: &Change) -> Option<String> {
         // The note of the same command tells of it.
         Change::Rewound { .. } | Change::FilesRewound { .. } => None,
         change => match change.group() {
-            Group::Message | Group::View | Group::Note => describe(change).line,
-            Group::Setting | Group::Lifecycle => None,
+            ChangeGroup::Message | ChangeGroup::View | ChangeGroup::Note => describe(change).line,
+            ChangeGroup::Setting | ChangeGroup::Lifecycle => None,
         },
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::cli::json_lines::JsonLines;
 use crate::thread::{
-    Card, Entry, HookRun, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger, Verdict, Withheld,
+    CallDisplay, Entry, HookRun, HookRunResult, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger, Withheld,
 };
 
 #[derive(Clone, Default)]
@@ -33,7 +33,7 @@ impl Paper {
 }
 
 /// What comes out on stdout and on stderr.
-fn printed(style: Style, stream: &[Out]) -> (String, String) {
+fn printed(style: Style, stream: &[SessionEvent]) -> (String, String) {
     let (out, err) = (Paper::default(), Paper::default());
     let mut printer = Printer::new(out.clone(), style, err.clone(), style);
     for item in stream {
@@ -50,11 +50,14 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
         id: CallId("c".into()),
         name: "bash".into(),
         input: json!({}),
-        card: Card { title: "make".into(), ..Card::default() },
+        card: CallDisplay { title: "make".into(), ..CallDisplay::default() },
     };
-    let progress = |output: &str| Out::CallProgress { call: call.id.clone(), output: output.to_owned() };
+    let progress =
+        |output: &str| SessionEvent::CallProgress { call: call.id.clone(), output: output.to_owned() };
     let stream = |printer: &mut Printer<'_>, quiet: bool| {
-        for item in [replied(vec![Content::Call(call.clone())]), Out::CallStarted { call: call.id.clone() }] {
+        for item in
+            [replied(vec![Content::Call(call.clone())]), SessionEvent::CallStarted { call: call.id.clone() }]
+        {
             printer.show(&item).expect("paper takes everything");
         }
         if quiet {
@@ -85,15 +88,15 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
     assert_eq!(err.text(), "");
 }
 
-fn streamed(part: u32, kind: TextKind, text: &str) -> Out {
-    Out::Text { message: MessageId(1), part, kind, text: text.to_owned() }
+fn streamed(part: u32, kind: TextKind, text: &str) -> SessionEvent {
+    SessionEvent::Text { message: MessageId(1), part, kind, text: text.to_owned() }
 }
 
-fn entry(change: Change) -> Out {
-    Out::Entry { entry: Arc::new(Entry { seq: Seq(9), at: 0, change }), replay: false, own: true }
+fn entry(change: Change) -> SessionEvent {
+    SessionEvent::Entry { entry: Arc::new(Entry { seq: Seq(9), at: 0, change }), replay: false, own: true }
 }
 
-fn replied(content: Vec<Content>) -> Out {
+fn replied(content: Vec<Content>) -> SessionEvent {
     let message = Message { id: MessageId(1), content };
     entry(Change::Replied { message, model: ModelName("local/small".to_owned()), usage: None, cut: None })
 }
@@ -107,15 +110,15 @@ fn edit() -> Content {
         id: CallId("c1".to_owned()),
         name: "file_edit".to_owned(),
         input: json!({}),
-        card: Card { title: "Edit a.txt".to_owned(), kind: ToolKind::Edit, locations: Vec::new() },
+        card: CallDisplay { title: "Edit a.txt".to_owned(), kind: ToolKind::Edit, locations: Vec::new() },
     })
 }
 
-fn edited(status: OutcomeStatus) -> Out {
+fn edited(status: OutcomeStatus) -> SessionEvent {
     let mut outcome = ToolOutcome::text(CallId("c1".to_owned()), status, "the text for the model");
     if status == OutcomeStatus::Completed {
         let (old, new) = (Some("one\ntwo\n".to_owned()), "one\n2\n".to_owned());
-        outcome.shown = vec![Shown::Diff { path: "/w/a.txt".into(), old, new }];
+        outcome.shown = vec![ToolDisplay::Diff { path: "/w/a.txt".into(), old, new }];
     }
     entry(Change::ToolFinished { outcome })
 }
@@ -129,7 +132,12 @@ fn a_turn_reads_as_text_calls_and_diffs() {
             streamed(0, TextKind::Reply, "it."),
             replied(vec![text("I change it."), edit()]),
             edited(OutcomeStatus::Completed),
-            Out::Text { message: MessageId(2), part: 0, kind: TextKind::Reply, text: "Done.\n".to_owned() },
+            SessionEvent::Text {
+                message: MessageId(2),
+                part: 0,
+                kind: TextKind::Reply,
+                text: "Done.\n".to_owned(),
+            },
         ],
     );
     let expected = "\
@@ -179,9 +187,13 @@ fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
         message: Message { id: MessageId(0), content: vec![text("hello")] },
         origin: Origin::Person,
     };
-    let past =
-        Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }), replay: true, own: false };
-    let notice = Out::Notice { severity: Severity::Warning, text: "Trying again in 1.0 s.".to_owned() };
+    let past = SessionEvent::Entry {
+        entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }),
+        replay: true,
+        own: false,
+    };
+    let notice =
+        SessionEvent::Notice { severity: NoticeSeverity::Warning, text: "Trying again in 1.0 s.".to_owned() };
     let (out, err) = printed(Style::Plain, &[past, notice]);
     assert_eq!((out.as_str(), err.as_str()), ("", "Trying again in 1.0 s.\n"));
 }
@@ -235,11 +247,11 @@ fn programs_are_told_of_each_run_of_a_hook() {
         hook: "lint".to_owned(),
         event: "Stop".to_owned(),
         asked: "continue".to_owned(),
-        verdict: Verdict::Done,
+        verdict: HookRunResult::Done,
         remarks: vec!["a banner".to_owned()],
         ..HookRun::default()
     };
-    let runs = vec![run, HookRun { verdict: Verdict::Skipped, ..HookRun::default() }];
+    let runs = vec![run, HookRun { verdict: HookRunResult::Skipped, ..HookRun::default() }];
     lines
         .show(&entry(Change::Hooked { event: "agent_stop".to_owned(), runs }))
         .expect("paper takes everything");
@@ -261,7 +273,7 @@ fn a_model_cannot_write_escapes_to_the_terminal() {
 
 #[test]
 fn a_command_in_a_question_is_shown_without_its_markdown() {
-    let shown = |text: &str| shown_lines(&[Shown::Text { text: text.to_owned() }], Style::Plain, 10);
+    let shown = |text: &str| shown_lines(&[ToolDisplay::Text { text: text.to_owned() }], Style::Plain, 10);
     assert_eq!(shown("```sh\ncargo test\n```"), ["cargo test"]);
     assert_eq!(shown("```sh\ncat <<E\n```\nE\n```\n"), ["cat <<E", "```", "E"]);
     assert_eq!(shown("plain\n```"), ["plain", "```"]);
@@ -270,12 +282,12 @@ fn a_command_in_a_question_is_shown_without_its_markdown() {
 /// A question ended after 200 lines: two hundred empty ones and a second command behind them were never on screen.
 #[test]
 fn a_question_shows_all_that_it_asks_about() {
-    let asked = |preview: Vec<Shown>| {
-        let permission = PermissionAsk {
+    let asked = |preview: Vec<ToolDisplay>| {
+        let permission = PermissionRequest {
             call: CallId("c".to_owned()),
             tool: "bash".to_owned(),
             input: json!({}),
-            card: Card { title: "ls\u{200b}".to_owned(), ..Card::default() },
+            card: CallDisplay { title: "ls\u{200b}".to_owned(), ..CallDisplay::default() },
             preview,
             always: Some("exactly\u{202e} this".to_owned()),
             never: None,
@@ -285,7 +297,7 @@ fn a_question_shows_all_that_it_asks_about() {
         Printer::new(io::sink(), Style::Plain, &mut err, Style::Plain).question(&permission).expect("memory");
         String::from_utf8(err).expect("text")
     };
-    let text = |text: String| vec![Shown::Text { text }];
+    let text = |text: String| vec![ToolDisplay::Text { text }];
     let hidden = asked(text(format!("```sh\nls{}rm -rf src\n```", "\n".repeat(200))));
     assert!(hidden.contains("ls\n    ⋯ 199 empty lines\n    rm -rf src\n"), "{hidden}");
     assert!(
@@ -295,7 +307,7 @@ fn a_question_shows_all_that_it_asks_about() {
     let long: String = (0..900).map(|number| format!("echo {number}\n")).collect();
     let long = asked(text(long));
     assert!(long.contains("echo 0\n") && long.contains("echo 899\n") && long.contains("900 lines"), "{long}");
-    let change = |new: String| vec![Shown::Diff { path: "/w/a".into(), old: None, new }];
+    let change = |new: String| vec![ToolDisplay::Diff { path: "/w/a".into(), old: None, new }];
     let change_shown = asked(change(format!("a\n{}z\n", "\n".repeat(50))));
     assert!(change_shown.contains("/w/a\n    + a\n    +⋯ 50 empty lines\n    + z\n"), "{change_shown}");
     let huge = change("x\n".repeat(400_000));

@@ -6,42 +6,43 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::session::event_queue::{EventQueue, Item, Limits, Put};
-use crate::session::{CompactionState, Out, Outlet, Shows};
+use crate::session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
+use crate::session::{CompactionState, EventSink, QuestionSupport, SessionEvent};
 use crate::thread::SessionId;
 
 /// A turn commits far fewer items before it calls the model again.
-const LIMITS: Limits = Limits { items: 1_024, text_bytes: 64 * 1024, output_bytes: 8 * 1024, ..Limits::NONE };
+const LIMITS: QueueLimits =
+    QueueLimits { items: 1_024, text_bytes: 64 * 1024, output_bytes: 8 * 1024, ..QueueLimits::NONE };
 
 /// Input that is not from a session.
 #[derive(Debug)]
-pub enum Input {
+pub enum UserInput {
     /// A line that the user typed; `None` at the end of input.
     Typed(Option<String>),
     /// The user pressed Ctrl-C.
     Interrupted,
 }
 
-pub struct Queue {
-    state: Mutex<State>,
+pub struct InputQueue {
+    state: Mutex<InputQueueState>,
     changed: Condvar,
-    shows: Shows,
+    shows: QuestionSupport,
 }
 
-struct State {
-    items: EventQueue<Input>,
+struct InputQueueState {
+    items: EventQueue<UserInput>,
     closed: bool,
 }
 
-impl Queue {
+impl InputQueue {
     /// A queue whose reader can show these questions in addition to permission questions.
-    pub fn new(shows: Shows) -> Queue {
-        let state = State { items: EventQueue::new(LIMITS), closed: false };
-        Queue { state: Mutex::new(state), changed: Condvar::new(), shows }
+    pub fn new(shows: QuestionSupport) -> InputQueue {
+        let state = InputQueueState { items: EventQueue::new(LIMITS), closed: false };
+        InputQueue { state: Mutex::new(state), changed: Condvar::new(), shows }
     }
 
     /// The next item, or `None` when the time is up.
-    pub fn next(&self, within: Duration) -> Option<Item<Input>> {
+    pub fn next(&self, within: Duration) -> Option<QueuedItem<UserInput>> {
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, within, |state| state.items.is_empty());
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +52,7 @@ impl Queue {
     }
 
     /// Queues input that is not from a session. There is never much of it.
-    pub fn put_input(&self, input: Input) {
+    pub fn put_input(&self, input: UserInput) {
         self.state().items.put_own(input);
         self.changed.notify_all();
     }
@@ -64,19 +65,19 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InputQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Outlet for Queue {
-    fn put(&self, session: &SessionId, mut out: Out) {
-        if let Out::Compaction { state: CompactionState::Wrote(_), .. } = out {
+impl EventSink for InputQueue {
+    fn put(&self, session: &SessionId, mut out: SessionEvent) {
+        if let SessionEvent::Compaction { state: CompactionState::Wrote(_), .. } = out {
             return;
         }
         let mut state = self.state();
         while !state.closed
-            && let Put::Full(rejected) = state.items.put(session, out)
+            && let PutResult::Full(rejected) = state.items.put(session, out)
         {
             out = rejected;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +86,7 @@ impl Outlet for Queue {
         self.changed.notify_all();
     }
 
-    fn shows(&self) -> Shows {
+    fn shows(&self) -> QuestionSupport {
         self.shows
     }
 }
@@ -96,8 +97,13 @@ mod tests {
     use crate::session::TextKind;
     use crate::thread::{CallId, MessageId};
 
-    fn text(message: u64, text: &str) -> Out {
-        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    fn text(message: u64, text: &str) -> SessionEvent {
+        SessionEvent::Text {
+            message: MessageId(message),
+            part: 0,
+            kind: TextKind::Reply,
+            text: text.to_owned(),
+        }
     }
 
     fn session() -> SessionId {
@@ -106,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_nobody_reads_takes_bounded_memory_and_leaves_no_hole() {
-        let queue = Queue::new(Shows::default());
+        let queue = InputQueue::new(QuestionSupport::default());
         let piece = "x".repeat(LIMITS.text_bytes);
         for _ in 0..LIMITS.items + 10 {
             queue.put(&session(), text(1, &piece));
@@ -117,15 +123,18 @@ mod tests {
         let waiting: Vec<_> = std::iter::from_fn(|| queue.next(Duration::ZERO)).collect();
         assert_eq!(waiting.len(), LIMITS.items);
         let last = waiting.last();
-        assert!(matches!(last, Some(Item::Event { out: Out::Text { message: MessageId(2), .. }, .. })));
+        assert!(matches!(
+            last,
+            Some(QueuedItem::Event { out: SessionEvent::Text { message: MessageId(2), .. }, .. })
+        ));
     }
 
     #[test]
     fn nobody_waits_for_a_printer_that_has_gone() {
-        let queue = Queue::new(Shows::default());
+        let queue = InputQueue::new(QuestionSupport::default());
         queue.close();
         for _ in 0..LIMITS.items * 2 {
-            queue.put(&session(), Out::CallStarted { call: CallId("c".to_owned()) });
+            queue.put(&session(), SessionEvent::CallStarted { call: CallId("c".to_owned()) });
         }
         assert!(queue.next(Duration::ZERO).is_none());
     }

@@ -15,10 +15,12 @@ use crate::config::Settings;
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
-use crate::recipe::catalog::{Catalog, PROBLEMS_MAX};
-use crate::recipe::command::{self, Arguments};
-use crate::recipe::parse::{Recipe, Source};
-use crate::recipe::render::{self, NOT_RUN, Prompt, Rendered, ShellCall, ShellOutputs, Surroundings};
+use crate::recipe::catalog::{PROBLEMS_MAX, RecipeCatalog};
+use crate::recipe::command::{self, RecipeArguments};
+use crate::recipe::parse::{Recipe, RecipeSource};
+use crate::recipe::render::{
+    self, NOT_RUN, RenderContext, Rendered, RenderedPrompt, ShellCall, ShellOutputs,
+};
 use crate::recipe::shown;
 use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
@@ -71,7 +73,7 @@ enum RecipesCommand {
 pub fn main(args: RecipesArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = serve::working_directory()?;
-    let recipes = Recipes { cwd, paths, json: args.json, extra: args.directories.directories() };
+    let recipes = RecipeListing { cwd, paths, json: args.json, extra: args.directories.directories() };
     match args.command {
         RecipesCommand::List => recipes.list().map(|()| 0),
         RecipesCommand::Show { name } => recipes.show(&name).map(|()| 0),
@@ -81,7 +83,7 @@ pub fn main(args: RecipesArgs) -> Result<i32, CliError> {
 }
 
 /// The recipes of a directory, and how they are printed.
-struct Recipes {
+struct RecipeListing {
     cwd: PathBuf,
     paths: Paths,
     json: bool,
@@ -89,9 +91,9 @@ struct Recipes {
     extra: Vec<PathBuf>,
 }
 
-impl Recipes {
-    fn catalog(&self) -> Catalog {
-        Catalog::load(&self.cwd, &self.paths, &self.extra)
+impl RecipeListing {
+    fn catalog(&self) -> RecipeCatalog {
+        RecipeCatalog::load(&self.cwd, &self.paths, &self.extra)
     }
 
     fn list(&self) -> Result<(), CliError> {
@@ -107,12 +109,11 @@ impl Recipes {
         let catalog = self.catalog();
         let recipe = find(&catalog, name)?;
         let text = match &recipe.source {
-            Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-            Source::User(path) | Source::Repository(path) => {
-                std::fs::read_to_string(path).map_err(|error| {
+            RecipeSource::BuiltIn => RecipeCatalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
+            RecipeSource::User(path) | RecipeSource::Repository(path) => std::fs::read_to_string(path)
+                .map_err(|error| {
                     CliError::failed(format!("{} can't be read: {error}", path.display()), None)
-                })?
-            }
+                })?,
         };
         match self.json {
             true => {
@@ -145,9 +146,9 @@ impl Recipes {
     }
 
     /// Renders a recipe and runs its shell commands where that is allowed.
-    fn prompt(&self, recipe: &Recipe, arguments: &Arguments) -> Result<Prompt, CliError> {
+    fn prompt(&self, recipe: &Recipe, arguments: &RecipeArguments) -> Result<RenderedPrompt, CliError> {
         let settings = serve::settings(&self.paths, Some(&self.cwd));
-        let surroundings = Surroundings {
+        let surroundings = RenderContext {
             conversation_id: String::new(),
             cwd: self.cwd.display().to_string(),
             date: jiff::Zoned::now().date().to_string(),
@@ -168,17 +169,17 @@ impl Recipes {
     /// The output of shell commands. Those of a repository's recipe do not run, since nobody has approved them.
     fn outputs(
         &self,
-        source: &Source,
+        source: &RecipeSource,
         calls: Vec<ShellCall>,
         settings: &Settings,
     ) -> Result<ShellOutputs, CliError> {
         match source {
-            Source::Repository(_) => {
+            RecipeSource::Repository(_) => {
                 return Ok(calls.into_iter().map(|call| (call, NOT_RUN.to_owned())).collect());
             }
-            Source::BuiltIn | Source::User(_) => {}
+            RecipeSource::BuiltIn | RecipeSource::User(_) => {}
         }
-        let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
+        let toolbox = Toolbox::built_in(Arc::new(Reaper::for_this_executable()));
         let workspace = Workspace::new(self.cwd.clone(), Vec::new(), serve::environment());
         let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(settings))));
         serve::runtime()?.block_on(async {
@@ -194,7 +195,7 @@ impl Recipes {
     fn check(&self, files: &[PathBuf]) -> Result<i32, CliError> {
         let catalog = match files {
             [] => self.catalog(),
-            files => Catalog::named(&self.cwd, &self.paths, files),
+            files => RecipeCatalog::named(&self.cwd, &self.paths, files),
         };
         let problems = &catalog.problems;
         match self.json {
@@ -216,7 +217,7 @@ impl Recipes {
     }
 }
 
-fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Recipe, CliError> {
+fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
         let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
@@ -229,8 +230,8 @@ fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Recipe, CliError> {
 }
 
 /// The arguments of a recipe, from words that a shell has already split.
-fn bind(recipe: &Recipe, words: &[String]) -> Result<Arguments, CliError> {
-    let mut arguments = Arguments::default();
+fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> {
+    let mut arguments = RecipeArguments::default();
     let mut free = Vec::new();
     for word in words {
         match word.split_once('=').filter(|(key, _)| recipe.arguments.contains_key(*key)) {

@@ -18,22 +18,22 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
 use super::printer::Printer;
-use super::queue::{Input, Queue};
+use super::queue::{InputQueue, UserInput};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Style};
 use super::{CliError, EXIT_CANCELLED, log, serve};
-use crate::daemon::control::Client;
+use crate::daemon::control::ControlClient;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
-use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
+use crate::session::{Attachment, ClientId, Opening, QuestionSupport, Replay, SessionError, Ticket};
 use crate::session_library;
 use crate::thread::visible::visible;
 use crate::thread::{Content, SessionId};
-use drive::{EventSink, Run};
-pub use request::{CompactArgs, RunArgs, SessionCommand};
-use request::{Output, Request, SessionChoice};
+use drive::{EventPrinter, PromptRun};
+pub use request::{CompactArgs, RunArgs, SessionSubcommand};
+use request::{OutputFormat, PromptRequest, SessionChoice};
 
 /// How long the session may take to end. Its results are on disk already.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
@@ -51,16 +51,16 @@ pub fn compact(args: CompactArgs) -> Result<i32, CliError> {
 }
 
 /// `epitome undo` and the like: what the command of this name does in an editor.
-pub fn session_command(command: SessionCommand) -> Result<i32, CliError> {
+pub fn session_command(command: SessionSubcommand) -> Result<i32, CliError> {
     perform(command.request()?)
 }
 
 /// The same for a session that is named by its whole id.
 pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool) -> Result<i32, CliError> {
-    perform(Request::command(session.0.to_string(), name, words, json))
+    perform(PromptRequest::command(session.0.to_string(), name, words, json))
 }
 
-fn perform(request: Request) -> Result<i32, CliError> {
+fn perform(request: PromptRequest) -> Result<i32, CliError> {
     if let Some(notice) = request.notice {
         eprintln!("epitome: {notice}");
     }
@@ -79,7 +79,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&RuntimeDir::of(&paths))).unwrap_or_else(|fault| {
+        false => runtime.block_on(in_daemon(&RuntimeDir::new(&paths))).unwrap_or_else(|fault| {
             eprintln!("epitome: {}; continuing without it", visible(&fault.message));
             if let Some(hint) = &fault.hint {
                 eprintln!("hint: {}", visible(hint));
@@ -107,7 +107,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
 
 /// The sessions of the daemon, if one runs. It has those that are open in editors.
 async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
-    match Client::connect(runtime_dir).await? {
+    match ControlClient::connect(runtime_dir).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
         None => Ok(None),
     }
@@ -115,7 +115,7 @@ async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, F
 
 /// What is known before the session is opened.
 struct Prepared {
-    request: Request,
+    request: PromptRequest,
     prompt: Vec<Content>,
     cwd: PathBuf,
     /// The session to resume.
@@ -130,7 +130,7 @@ impl Prepared {
             SessionChoice::New | SessionChoice::Named(_) => resumed,
         };
         let is_there = terminal::keyboard().is_some();
-        let queue = Arc::new(Queue::new(Shows { forms: is_there, urls: is_there }));
+        let queue = Arc::new(InputQueue::new(QuestionSupport { forms: is_there, urls: is_there }));
         catch_interrupts(runtime, &queue)?;
         let opening = Opening {
             attachment: Attachment { client: CLIENT, outlet: queue.clone() },
@@ -148,14 +148,14 @@ impl Prepared {
             None => sessions.create(ATTACH, opening),
         };
         let sink = match request.output {
-            Output::Text => {
+            OutputFormat::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                EventSink::Text(Box::new(Printer::new(out, Style::of_stdout(), err, Style::of_stderr())))
+                EventPrinter::Text(Box::new(Printer::new(out, Style::for_stdout(), err, Style::for_stderr())))
             }
-            Output::Json => EventSink::Json(JsonLines::new(io::stdout())),
-            Output::Result => EventSink::Result,
+            OutputFormat::Json => EventPrinter::Json(JsonLines::new(io::stdout())),
+            OutputFormat::Result => EventPrinter::Result,
         };
-        let code = Run::new(sessions.clone(), session, queue.clone(), sink, prompt, request).drive();
+        let code = PromptRun::new(sessions.clone(), session, queue.clone(), sink, prompt, request).drive();
         queue.close();
         sessions.detach(CLIENT);
         code
@@ -173,14 +173,14 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
 }
 
 /// The first Ctrl-C cancels the turn, the second ends the process.
-fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
+fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
-        queue.put_input(Input::Interrupted);
+        queue.put_input(UserInput::Interrupted);
         interrupts.recv().await;
         std::process::exit(EXIT_CANCELLED);
     });

@@ -12,8 +12,8 @@ use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
-use crate::session::registry::{Services, Sessions};
-use crate::session::resting::{REST_AFTER, REST_VARIABLE};
+use crate::session::registry::{SessionServices, Sessions};
+use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
 use crate::thread::visible::visible;
 use crate::tokens::Rulers;
@@ -64,10 +64,10 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
 }
 
 /// The services that the sessions of a process share.
-pub fn services(paths: Paths) -> Services {
+pub fn services(paths: Paths) -> SessionServices {
     let store = Store::new(&paths);
-    let reaper = Arc::new(Reaper::of_this_executable());
-    Services {
+    let reaper = Arc::new(Reaper::for_this_executable());
+    SessionServices {
         learned: Learned::below(&paths.data),
         paths,
         store,
@@ -77,13 +77,13 @@ pub fn services(paths: Paths) -> Services {
         reaper,
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
-        rest_after: rest_after(),
+        suspend_after: suspend_after(),
         checkpoints: None,
     }
 }
 
 /// Idle time before a session is suspended, from the environment of this process.
-fn rest_after() -> Duration {
+fn suspend_after() -> Duration {
     let set = std::env::var(REST_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
     set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(REST_AFTER)
 }

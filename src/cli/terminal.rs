@@ -39,15 +39,15 @@ pub enum Color {
 }
 
 impl Style {
-    pub fn of_stdout() -> Style {
-        Style::of(io::stdout().is_terminal(), |name| std::env::var_os(name))
+    pub fn for_stdout() -> Style {
+        Style::detect(io::stdout().is_terminal(), |name| std::env::var_os(name))
     }
 
-    pub fn of_stderr() -> Style {
-        Style::of(io::stderr().is_terminal(), |name| std::env::var_os(name))
+    pub fn for_stderr() -> Style {
+        Style::detect(io::stderr().is_terminal(), |name| std::env::var_os(name))
     }
 
-    fn of(terminal: bool, get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Style {
+    fn detect(terminal: bool, get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Style {
         // https://no-color.org: present and not empty, whatever its value.
         let no_colour = get("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = get("TERM").is_some_and(|value| value == "dumb");
@@ -182,7 +182,7 @@ mod tests {
         ];
         for (terminal, variable, value, expected) in cases {
             let get = |name: &str| (name == variable).then(|| value.into());
-            assert_eq!(Style::of(terminal, get), expected, "{variable}={value}");
+            assert_eq!(Style::detect(terminal, get), expected, "{variable}={value}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The room that a compaction has, in tokens.
 
-use epitome_settings::{Compaction, Prune, Summariser, Threshold};
+use epitome_settings::{CompactionSettings, CompactionThreshold, PruneSettings, Summariser};
 
 /// The window of a model, and the shares of it that a compaction may use. All in tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Budget {
     pub user_min: u64,
     /// Limit for pins.
     pub pins_max: u64,
-    pub prune: Prune,
+    pub prune: PruneSettings,
 }
 
 /// Divisor: the largest share of a window for the model's summary. In a small window it would push out
@@ -35,16 +35,16 @@ const CARRIED_PART: u64 = 16;
 
 impl Budget {
     /// The budget that the settings give for a window. `reserve` depends on the model, `frame` on the thread.
-    pub fn of(settings: &Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
+    pub fn new(settings: &CompactionSettings, window: u64, reserve: u64, frame: u64) -> Budget {
         let share = |share: f64| (window as f64 * share) as u64;
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
         // Without a model, no room is needed for its summary.
         let summary_max = if settings.model == Summariser::Nobody { 0 } else { longest };
         let due_at = match settings.threshold {
-            Threshold::Never => window,
-            Threshold::Ratio(ratio) => share(ratio),
-            Threshold::Used(tokens) => tokens.min(window),
-            Threshold::Left(tokens) => window.saturating_sub(tokens),
+            CompactionThreshold::Never => window,
+            CompactionThreshold::Ratio(ratio) => share(ratio),
+            CompactionThreshold::Used(tokens) => tokens.min(window),
+            CompactionThreshold::Left(tokens) => window.saturating_sub(tokens),
         };
         Budget {
             window,

@@ -2,22 +2,23 @@
 
 use super::budget::Budget;
 use super::carryover::Carryover;
-use super::fit::{Fitted, Unfit, fitted};
+use super::fit::{FittedCompaction, Unfit, fitted};
+use super::input::CompactionInput;
 use super::material::Material;
-use super::parts::{Summary, names};
-use super::plan::{NO_GAIN, Plan};
-use super::scene::Scene;
+use super::parts::{SummaryPart, names};
+use super::plan::{CompactionPlan, NO_GAIN};
 use super::unknown::flagged;
 use epitome_thread::edits::Replacement;
 use epitome_thread::{
-    Account, Change, Content, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage,
+    Change, CompactionStats, Content, Mask, Message, MessageId, ModelName, PartId, PartSize, Seq, Thread,
+    Usage,
 };
 use epitome_tokens::Ruler;
 use std::collections::HashSet;
 
 /// The result of asking a model for a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Written {
+pub struct SummaryResult {
     /// The summary. Without one, only the computed tables are used.
     pub text: Option<String>,
     /// The provider's own form of it, for the model that made it. Placed before everything else.
@@ -40,40 +41,40 @@ pub fn compacted(
     ruler: &Ruler,
     thread: &Thread,
     budget: &Budget,
-    plan: &Plan,
+    plan: &CompactionPlan,
     id: MessageId,
-    written: Written,
+    written: SummaryResult,
 ) -> Result<Change, String> {
-    compacted_in(&Scene::of(ruler, thread, budget), plan, id, written)
+    compacted_in(&CompactionInput::new(ruler, thread, budget), plan, id, written)
 }
 
 /// Like [`compacted`], with the entries already counted.
 pub fn compacted_in(
-    scene: &Scene<'_>,
-    plan: &Plan,
+    input: &CompactionInput<'_>,
+    plan: &CompactionPlan,
     id: MessageId,
-    written: Written,
+    written: SummaryResult,
 ) -> Result<Change, String> {
-    let Written { text, native, by, fallback } = written;
+    let SummaryResult { text, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
     // Only models invent names.
-    let text = text.map(|text| if by.is_some() { flagged(text, scene.thread) } else { text });
+    let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
     let summary = |material: &Material| match (&text, &material.earlier) {
-        (Some(text), _) => Summary::New(text.clone()),
+        (Some(text), _) => SummaryPart::New(text.clone()),
         // If no new summary is available, the contents of the earlier one must not be lost.
-        (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
-        (None, None) => Summary::None,
+        (None, Some(earlier)) => SummaryPart::Earlier(earlier.clone()),
+        (None, None) => SummaryPart::None,
     };
-    let made = fitted(scene, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
-    let account = account(scene, &made, fallback);
-    let Fitted { content: parts, through, masks, tokens_after, .. } = made;
+    let made = fitted(input, plan, &native, summary).map_err(|unfit| why_not(input, &unfit))?;
+    let account = account(input, &made, fallback);
+    let FittedCompaction { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();
     Ok(Change::Compacted {
         through,
         summary: Message { id, content: parts.content },
         trigger: plan.trigger,
         focus: plan.focus.clone(),
-        tokens_before: scene.before,
+        tokens_before: input.before,
         tokens_after,
         window: None,
         model,
@@ -85,15 +86,15 @@ pub fn compacted_in(
 
 /// The tables that a compaction by this plan carries over, given to the model so that its summary need not
 /// repeat them. Empty if there are none.
-pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &Plan) -> String {
-    let scene = Scene::of(ruler, thread, budget);
-    let kept = scene.entries()[scene.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
-    Carryover::of(&scene, &kept).within(&scene.ruler, budget.carried_max).text
+pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &CompactionPlan) -> String {
+    let input = CompactionInput::new(ruler, thread, budget);
+    let kept = input.entries()[input.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
+    Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max).text
 }
 
 /// What happens to an entry of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum EntryTreatment {
     /// Kept unchanged.
     Kept,
     /// Kept, but shown shortened.
@@ -105,38 +106,47 @@ pub enum Fate {
 }
 
 /// The fate of each entry of the view if those from index `cut` on are kept.
-pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq]) -> Vec<Fate> {
+pub(super) fn fates(
+    input: &CompactionInput<'_>,
+    cut: usize,
+    masks: &[Mask],
+    quoted: &[Seq],
+) -> Vec<EntryTreatment> {
     let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
     let quoted: HashSet<Seq> = quoted.iter().copied().collect();
     let fate = |(at, entry): (usize, &std::sync::Arc<epitome_thread::Entry>)| match at < cut {
-        true if quoted.contains(&entry.seq) => Fate::Quoted,
-        true => Fate::Summarised,
-        false if masked.contains(&entry.seq) => Fate::Masked,
-        false => Fate::Kept,
+        true if quoted.contains(&entry.seq) => EntryTreatment::Quoted,
+        true => EntryTreatment::Summarised,
+        false if masked.contains(&entry.seq) => EntryTreatment::Masked,
+        false => EntryTreatment::Kept,
     };
-    scene.entries().iter().enumerate().map(fate).collect()
+    input.entries().iter().enumerate().map(fate).collect()
 }
 
-fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Account {
+fn account(
+    input: &CompactionInput<'_>,
+    made: &FittedCompaction,
+    fallback: Option<String>,
+) -> CompactionStats {
     let parts = &made.content;
     let mut left_out = parts.left_out.clone();
     left_out.sort_unstable();
     left_out.dedup();
-    let mut account = Account {
+    let mut account = CompactionStats {
         quoted: parts.quoted.clone(),
         facts: made.carried.lines,
         left_out,
         fallback,
-        ..Account::default()
+        ..CompactionStats::default()
     };
-    let fates = fates(scene, made.cut, &made.masks, &parts.quoted);
-    for (fate, tokens) in fates.into_iter().zip(&scene.weights) {
-        let share: &mut Share = match fate {
-            Fate::Kept => &mut account.kept,
-            Fate::Masked => &mut account.masked,
-            Fate::Summarised => &mut account.summarised,
+    let fates = fates(input, made.cut, &made.masks, &parts.quoted);
+    for (fate, tokens) in fates.into_iter().zip(&input.weights) {
+        let share: &mut PartSize = match fate {
+            EntryTreatment::Kept => &mut account.kept,
+            EntryTreatment::Masked => &mut account.masked,
+            EntryTreatment::Summarised => &mut account.summarised,
             // Listed individually.
-            Fate::Quoted => continue,
+            EntryTreatment::Quoted => continue,
         };
         share.entries += 1;
         share.tokens += tokens;
@@ -145,22 +155,22 @@ fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Accoun
 }
 
 /// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
-fn why_not(scene: &Scene<'_>, unfit: &Unfit) -> String {
+fn why_not(input: &CompactionInput<'_>, unfit: &Unfit) -> String {
     let Unfit { tokens_after, pins, fits } = unfit;
-    let pinned = tokens_of(&scene.ruler, pins);
+    let pinned = tokens_of(&input.ruler, pins);
     let without = tokens_after.saturating_sub(pinned);
     let by_pins = match fits {
-        true => without * 100 <= scene.before * (100 - super::GAIN_MIN_PERCENT),
-        false => without <= scene.limit,
+        true => without * 100 <= input.before * (100 - super::GAIN_MIN_PERCENT),
+        false => without <= input.limit,
     };
     if pinned > 0 && by_pins {
-        return format!("{}; unpin some of them first", pins_in_words(&scene.ruler, pins));
+        return format!("{}; unpin some of them first", pins_in_words(&input.ruler, pins));
     }
     if !fits {
         return format!(
             "the shortest that can be made of it takes about {tokens_after} tokens, and the model's window has room \
              for {} beside the system text and the reply; choose a model with a larger window",
-            scene.limit
+            input.limit
         );
     }
     NO_GAIN.to_owned()
@@ -175,7 +185,7 @@ pub fn mutated(
     tokens_max: u64,
 ) -> Result<Change, String> {
     let Replacement { through, messages } = replacement;
-    let kept = thread.view().kept_behind(through);
+    let kept = thread.view().kept_after(through);
     let behind: u64 = kept.iter().map(|entry| ruler.entry(entry)).sum();
     let put: u64 = messages.iter().map(|spoken| ruler.message(&spoken.message)).sum();
     let tokens_after = behind + put;
@@ -196,10 +206,10 @@ pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option
         .then(|| format!("{}, and pins may take {tokens_max} of the window", pins_in_words(ruler, &pins)))
 }
 
-fn tokens_of(ruler: &Ruler, pins: &[(Part, String)]) -> u64 {
+fn tokens_of(ruler: &Ruler, pins: &[(PartId, String)]) -> u64 {
     pins.iter().map(|(_, text)| ruler.text(text)).sum()
 }
 
-fn pins_in_words(ruler: &Ruler, pins: &[(Part, String)]) -> String {
+fn pins_in_words(ruler: &Ruler, pins: &[(PartId, String)]) -> String {
     format!("the pinned parts {} take about {} tokens", names(pins), tokens_of(ruler, pins))
 }

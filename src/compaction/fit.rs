@@ -2,11 +2,11 @@
 
 use super::GAIN_MIN_PERCENT;
 use super::carryover::{CarriedText, Carryover};
-use super::material::{Material, Request};
-use super::parts::{Measure, Parts, Summary};
-use super::plan::Plan;
-use super::prune::{SAID_BYTES_MIN, Shorter};
-use super::scene::Scene;
+use super::input::CompactionInput;
+use super::material::{LastRequest, Material};
+use super::parts::{CompactionMessage, Measure, SummaryPart};
+use super::plan::CompactionPlan;
+use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// Bytes of a summary that are kept as long as anything else can be shortened.
@@ -23,7 +23,7 @@ const SHARE_TOKENS_MIN: u64 = 64;
 
 /// A part that can be shortened or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ShrinkablePart {
     /// The tables computed from the log.
     Carried,
     /// The middle of the summary.
@@ -53,45 +53,50 @@ enum Step {
 
 /// The order if the result does not fit. The user's words come after everything that was computed or that can
 /// be read from the log again.
-const TO_FIT: [Step; 13] = [
-    Step::Carried,
-    Step::Summary,
-    Step::Pastes,
-    Step::Outcomes,
-    Step::Recalled,
-    Step::Attached,
-    Step::Request,
-    Step::Kept,
-    Step::WholeSummary,
-    Step::User,
-    Step::Goal,
-    Step::Instructions,
-    Step::AllOfUser,
+const TO_FIT: [ShrinkablePart; 13] = [
+    ShrinkablePart::Carried,
+    ShrinkablePart::Summary,
+    ShrinkablePart::Pastes,
+    ShrinkablePart::Outcomes,
+    ShrinkablePart::Recalled,
+    ShrinkablePart::Attached,
+    ShrinkablePart::Request,
+    ShrinkablePart::Kept,
+    ShrinkablePart::WholeSummary,
+    ShrinkablePart::User,
+    ShrinkablePart::Goal,
+    ShrinkablePart::Instructions,
+    ShrinkablePart::AllOfUser,
 ];
 
 /// The order if the result fits but gains too little.
-fn to_gain(trigger: Trigger) -> &'static [Step] {
+fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     match trigger {
         // A requested compaction loses nothing of the request or of the part to keep. Attachments have been
         // seen by then, and where they make up most of the conversation, only dropping them gains anything.
-        Trigger::Manual => &[Step::Attached, Step::Carried, Step::Pastes],
-        Trigger::Hook => &[Step::Attached, Step::Carried, Step::Pastes, Step::Request],
+        Trigger::Manual => &[ShrinkablePart::Attached, ShrinkablePart::Carried, ShrinkablePart::Pastes],
+        Trigger::Hook => &[
+            ShrinkablePart::Attached,
+            ShrinkablePart::Carried,
+            ShrinkablePart::Pastes,
+            ShrinkablePart::Request,
+        ],
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
-            Step::Carried,
-            Step::Outcomes,
-            Step::Attached,
-            Step::Pastes,
-            Step::Request,
-            Step::Kept,
-            Step::User,
-            Step::AllOfUser,
+            ShrinkablePart::Carried,
+            ShrinkablePart::Outcomes,
+            ShrinkablePart::Attached,
+            ShrinkablePart::Pastes,
+            ShrinkablePart::Request,
+            ShrinkablePart::Kept,
+            ShrinkablePart::User,
+            ShrinkablePart::AllOfUser,
         ],
     }
 }
 
 /// A compaction that is ready to be committed.
-pub(super) struct Fitted {
-    pub content: Parts,
+pub(super) struct FittedCompaction {
+    pub content: CompactionMessage,
     pub carried: CarriedText,
     pub through: Seq,
     pub cut: usize,
@@ -104,20 +109,20 @@ pub(super) struct Unfit {
     /// The size of the smallest attempt.
     pub tokens_after: u64,
     /// The pins in it.
-    pub pins: Vec<(epitome_thread::Part, String)>,
+    pub pins: Vec<(epitome_thread::PartId, String)>,
     /// Whether it fits, but gains too little.
     pub fits: bool,
 }
 
 /// The state of the search.
-struct Fit<'a> {
-    scene: &'a Scene<'a>,
+struct FitSearch<'a> {
+    input: &'a CompactionInput<'a>,
     native: &'a [Content],
-    summary: Summary,
+    summary: SummaryPart,
     trigger: Trigger,
     cut: usize,
     through: Seq,
-    kept: Shorter,
+    kept: PruneCuts,
     material: Material,
     carryover: Carryover<'a>,
     carried: CarriedText,
@@ -135,46 +140,47 @@ struct Fit<'a> {
 /// The other parts are chosen as if the summary had its maximum length, so they do not depend on what the
 /// model writes. Only if nothing fits that way, the actual summary is used.
 pub(super) fn fitted(
-    scene: &Scene<'_>,
-    plan: &Plan,
+    input: &CompactionInput<'_>,
+    plan: &CompactionPlan,
     native: &[Content],
-    summary: impl Fn(&Material) -> Summary,
-) -> Result<Fitted, Unfit> {
-    let first = Fit::new(scene, plan, native, &summary, longest_summary(scene)).search(&summary);
-    first.or_else(|_| Fit::new(scene, plan, native, &summary, 0).search(&summary))
+    summary: impl Fn(&Material) -> SummaryPart,
+) -> Result<FittedCompaction, Unfit> {
+    let first = FitSearch::new(input, plan, native, &summary, longest_summary(input)).search(&summary);
+    first.or_else(|_| FitSearch::new(input, plan, native, &summary, 0).search(&summary))
 }
 
 /// The expected size of the longest summary, in tokens: what a model may write, but at most a quarter of the
 /// room and of the conversation.
-pub(super) fn longest_summary(scene: &Scene<'_>) -> u64 {
-    scene.budget.summary_max.min(scene.limit / SUMMARY_PART).min(scene.before / SUMMARY_PART)
+pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
+    input.budget.summary_max.min(input.limit / SUMMARY_PART).min(input.before / SUMMARY_PART)
 }
 
-impl<'a> Fit<'a> {
+impl<'a> FitSearch<'a> {
     fn new(
-        scene: &'a Scene<'a>,
-        plan: &Plan,
+        input: &'a CompactionInput<'a>,
+        plan: &CompactionPlan,
         native: &'a [Content],
-        summary: &impl Fn(&Material) -> Summary,
+        summary: &impl Fn(&Material) -> SummaryPart,
         reserve: u64,
-    ) -> Fit<'a> {
-        let cut = scene.cut(plan.through);
-        let material = Material::of(scene, cut);
-        let mut kept = Shorter::of(scene, cut);
-        kept.take(scene, cut, &plan.masks);
+    ) -> FitSearch<'a> {
+        let cut = input.cut(plan.through);
+        let material = Material::collect(input, cut);
+        let mut kept = PruneCuts::new(input, cut);
+        kept.take(input, cut, &plan.masks);
         // A reused earlier summary must not affect the other parts more than a new one does.
-        let earlier = material.earlier.as_ref().map(|text| Summary::Earlier(text.clone()).part(usize::MAX));
+        let earlier =
+            material.earlier.as_ref().map(|text| SummaryPart::Earlier(text.clone()).part(usize::MAX));
         let reserve = match earlier {
-            Some(earlier) if reserve > 0 => reserve.max(scene.ruler.text(&earlier)),
+            Some(earlier) if reserve > 0 => reserve.max(input.ruler.text(&earlier)),
             Some(_) | None => reserve,
         };
         let summary = summary(&material);
-        let measure = whole(scene, &material, &summary, plan.trigger);
-        let carryover = Carryover::of(scene, &material.kept);
-        let carried = carryover.within(&scene.ruler, measure.carried);
+        let measure = full_measure(input, &material, &summary, plan.trigger);
+        let carryover = Carryover::compute(input, &material.kept);
+        let carried = carryover.within(&input.ruler, measure.carried);
         let (trigger, through) = (plan.trigger, plan.through);
-        Fit {
-            scene,
+        FitSearch {
+            input,
             native,
             summary,
             trigger,
@@ -191,21 +197,26 @@ impl<'a> Fit<'a> {
         }
     }
 
-    fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
+    fn search(mut self, make: &impl Fn(&Material) -> SummaryPart) -> Result<FittedCompaction, Unfit> {
         loop {
-            let mut parts =
-                Parts::of(self.scene, &self.material, &self.carried, &self.summary, &self.measure);
+            let mut parts = CompactionMessage::compose(
+                self.input,
+                &self.material,
+                &self.carried,
+                &self.summary,
+                &self.measure,
+            );
             parts.content.splice(..0, self.native.iter().cloned());
             let mut message = Message { id: MessageId(0), content: parts.content.clone() };
-            let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;
+            let tokens_after = self.input.ruler.message(&message) + self.kept.tokens;
             // Counted without the summary instead of subtracted, since the difference could vary by a token
             // with its text.
             message.content.remove(self.native.len());
             self.after =
-                tokens_after.max(self.scene.ruler.message(&message) + self.kept.tokens + self.reserve);
-            self.fits = self.after <= self.scene.limit;
+                tokens_after.max(self.input.ruler.message(&message) + self.kept.tokens + self.reserve);
+            self.fits = self.after <= self.input.limit;
             let fits = self.fits;
-            let before = self.scene.before;
+            let before = self.input.before;
             let is_smaller = self.after < before;
             let enough = match self.trigger {
                 Trigger::Must => self.after < before,
@@ -213,7 +224,7 @@ impl<'a> Fit<'a> {
                     self.after * 100 <= before * (100 - GAIN_MIN_PERCENT)
                 }
             };
-            let steps: &[Step] = if fits { to_gain(self.trigger) } else { &TO_FIT };
+            let steps: &[ShrinkablePart] = if fits { to_gain(self.trigger) } else { &TO_FIT };
             let is_done = fits && enough;
             if !is_done && steps.iter().any(|step| self.give(*step, make)) {
                 continue;
@@ -221,71 +232,71 @@ impl<'a> Fit<'a> {
             // The provider refused the view, so any smaller one is worth a try.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 let masks = self.kept.masks();
-                let Fit { through, cut, carried, .. } = self;
-                return Ok(Fitted { content: parts, carried, through, cut, masks, tokens_after });
+                let FitSearch { through, cut, carried, .. } = self;
+                return Ok(FittedCompaction { content: parts, carried, through, cut, masks, tokens_after });
             }
             return Err(Unfit { tokens_after, pins: self.material.pins, fits });
         }
     }
 
     /// Shortens a part by one step; `false` if it has nothing left to give.
-    fn give(&mut self, step: Step, make: &impl Fn(&Material) -> Summary) -> bool {
-        let scene = self.scene;
+    fn give(&mut self, step: ShrinkablePart, make: &impl Fn(&Material) -> SummaryPart) -> bool {
+        let input = self.input;
         match step {
-            Step::Carried => {
+            ShrinkablePart::Carried => {
                 let is_there = !self.carried.text.is_empty();
                 if is_there {
-                    let taken = scene.ruler.text(&self.carried.text);
+                    let taken = input.ruler.text(&self.carried.text);
                     self.measure.carried = lessened(self.measure.carried.min(taken), self.excess());
-                    self.carried = self.carryover.within(&scene.ruler, self.measure.carried);
+                    self.carried = self.carryover.within(&input.ruler, self.measure.carried);
                 }
                 is_there
             }
-            Step::Pastes => {
-                let is_cut = self.material.cut_pastes(scene);
+            ShrinkablePart::Pastes => {
+                let is_cut = self.material.cut_pastes(input);
                 self.measure.user = self.measure.user.min(self.material.user_tokens());
                 is_cut
             }
-            Step::User => {
-                let guaranteed = scene.budget.user_min.min(self.material.user_tokens());
+            ShrinkablePart::User => {
+                let guaranteed = input.budget.user_min.min(self.material.user_tokens());
                 let is_more = self.measure.user > guaranteed;
                 if is_more {
                     self.measure.user = lessened(self.measure.user, self.excess()).max(guaranteed);
                 }
                 is_more
             }
-            Step::AllOfUser => {
+            ShrinkablePart::AllOfUser => {
                 let is_there = self.measure.user > 0;
                 self.measure.user = lessened(self.measure.user, self.excess());
                 is_there
             }
-            Step::Summary => {
+            ShrinkablePart::Summary => {
                 let bytes = self.measure.summary.min(self.summary.text().len());
                 let is_long =
-                    bytes > SUMMARY_BYTES_MIN && scene.ruler.text(&self.summary.part(bytes)) > self.reserve;
+                    bytes > SUMMARY_BYTES_MIN && input.ruler.text(&self.summary.part(bytes)) > self.reserve;
                 if is_long {
                     self.measure.summary = (bytes / 2).max(SUMMARY_BYTES_MIN);
                 }
                 is_long
             }
-            Step::Outcomes => {
+            ShrinkablePart::Outcomes => {
                 let before = self.kept.tokens;
                 let tokens_max = self.room_for_kept();
-                self.kept.outcomes(scene, self.cut, tokens_max);
+                self.kept.outcomes(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
-            Step::Recalled => {
+            ShrinkablePart::Recalled => {
                 let before = self.kept.tokens;
                 let tokens_max = self.room_for_kept();
-                self.kept.recalled(scene, self.cut, tokens_max);
+                self.kept.recalled(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
-            Step::Attached => {
+            ShrinkablePart::Attached => {
                 let is_there = self.measure.attached > 0;
                 self.measure.attached /= 2;
                 is_there
             }
-            Step::Request => {
+            ShrinkablePart::Request => {
                 let request = self.material.request.as_ref();
                 let text = request.map_or(0, |request| request.with(self.measure.attached).0.len());
                 let bytes = self.measure.request.min(text);
@@ -295,40 +306,40 @@ impl<'a> Fit<'a> {
                 }
                 let before = self.kept.tokens;
                 let tokens_max = self.room_for_kept();
-                self.kept.messages(scene, self.cut, tokens_max);
+                self.kept.messages(input, self.cut, tokens_max);
                 self.kept.tokens < before
             }
-            Step::Kept => {
-                let end = scene.entries().len();
+            ShrinkablePart::Kept => {
+                let end = input.entries().len();
                 // Recalled outcomes are given up for room, but not for a gain.
-                let is_held = self.fits && scene.recalled.range(self.cut..).next().is_some();
+                let is_held = self.fits && input.recalled.range(self.cut..).next().is_some();
                 if self.cut == end || is_held {
                     return false;
                 }
                 // There is room again for the parts that were shortened for it.
                 self.cut = end;
-                self.through = scene.thread.through(end);
-                self.kept = Shorter::of(scene, end);
-                self.material = Material::of(scene, end);
+                self.through = input.thread.through(end);
+                self.kept = PruneCuts::new(input, end);
+                self.material = Material::collect(input, end);
                 self.summary = make(&self.material);
-                self.measure = whole(scene, &self.material, &self.summary, self.trigger);
-                self.carryover = Carryover::of(scene, &self.material.kept);
-                self.carried = self.carryover.within(&scene.ruler, self.measure.carried);
+                self.measure = full_measure(input, &self.material, &self.summary, self.trigger);
+                self.carryover = Carryover::compute(input, &self.material.kept);
+                self.carried = self.carryover.within(&input.ruler, self.measure.carried);
                 true
             }
-            Step::Goal => {
+            ShrinkablePart::Goal => {
                 let bytes = self.measure.goal.min(self.material.goal.as_ref().map_or(0, String::len));
                 if bytes > SAID_BYTES_MIN {
                     self.measure.goal = (bytes / 2).max(SAID_BYTES_MIN);
                 }
                 bytes > SAID_BYTES_MIN
             }
-            Step::Instructions => {
+            ShrinkablePart::Instructions => {
                 let is_told = self.measure.without_files < self.material.instructions.len();
                 self.measure.without_files += usize::from(is_told);
                 is_told
             }
-            Step::WholeSummary => {
+            ShrinkablePart::WholeSummary => {
                 let is_there = self.measure.summary > 0 && !self.summary.text().is_empty();
                 self.measure.summary = 0;
                 is_there
@@ -339,34 +350,39 @@ impl<'a> Fit<'a> {
     /// The room for the kept part next to the current message.
     fn room_for_kept(&self) -> u64 {
         let message = self.after.saturating_sub(self.kept.tokens);
-        self.wanted().saturating_sub(message)
+        self.target_size().saturating_sub(message)
     }
 
     /// How far the result exceeds the wanted size.
     fn excess(&self) -> u64 {
-        self.after.saturating_sub(self.wanted())
+        self.after.saturating_sub(self.target_size())
     }
 
     /// The size at which the result fits and gains enough.
-    fn wanted(&self) -> u64 {
+    fn target_size(&self) -> u64 {
         let gaining = match self.trigger {
-            Trigger::Must => self.scene.before.saturating_sub(1),
+            Trigger::Must => self.input.before.saturating_sub(1),
             Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
-                self.scene.before * (100 - GAIN_MIN_PERCENT) / 100
+                self.input.before * (100 - GAIN_MIN_PERCENT) / 100
             }
         };
-        self.scene.limit.min(gaining)
+        self.input.limit.min(gaining)
     }
 }
 
 /// The measure of all parts at their full share.
-fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Trigger) -> Measure {
-    let attached = material.request.as_ref().map_or(0, Request::attached);
+fn full_measure(
+    input: &CompactionInput<'_>,
+    material: &Material,
+    summary: &SummaryPart,
+    trigger: Trigger,
+) -> Measure {
+    let attached = material.request.as_ref().map_or(0, LastRequest::attached);
     // A view that is refused as too large although it fits in tokens has too many bytes.
-    let too_many_bytes = trigger == Trigger::Overflow && scene.before <= scene.limit / 2;
+    let too_many_bytes = trigger == Trigger::Overflow && input.before <= input.limit / 2;
     Measure {
         user: material.user_tokens(),
-        carried: scene.budget.carried_max,
+        carried: input.budget.carried_max,
         summary: summary.text().len().max(1),
         request: usize::MAX,
         attached: if too_many_bytes { 0 } else { attached },

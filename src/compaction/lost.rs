@@ -10,13 +10,13 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::budget::Budget;
-use super::carryover::{Facts, user_reply};
-use super::compose::{Written, compacted_in};
-use super::plan::{Decision, Keep, Wish, decided};
-use super::scene::{Scene, tools};
+use super::carryover::{CarryoverFacts, user_reply};
+use super::compose::{SummaryResult, compacted_in};
+use super::input::{CompactionInput, tools};
+use super::plan::{CompactionDecision, CompactionRequest, KeptTail, decided};
 use super::text::said;
-use epitome_settings::{Compaction, Summariser};
-use epitome_thread::{Account, Change, Content, Seq, Thread, Trigger, View};
+use epitome_settings::{CompactionSettings, Summariser};
+use epitome_thread::{Change, CompactionStats, Content, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
 /// Windows assumed for our own compaction; the smallest that fits the conversation is used. The other agent's
@@ -41,7 +41,7 @@ const NAMED_PERCENT: usize = 67;
 /// Kinds of contents that are compared, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum LostKind {
     /// A message of the user, or their words when refusing a call or answering a question.
     Said,
     /// A file that was changed.
@@ -52,14 +52,14 @@ pub enum Kind {
     Step,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Said, Kind::File, Kind::Failing, Kind::Step];
+impl LostKind {
+    pub const ALL: [LostKind; 4] = [LostKind::Said, LostKind::File, LostKind::Failing, LostKind::Step];
 }
 
 /// Something that the summary no longer mentions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forgotten {
-    pub kind: Kind,
+    pub kind: LostKind,
     /// Its entry in the log. A step of a plan has no single entry.
     pub entry: Option<Seq>,
     pub text: String,
@@ -69,7 +69,7 @@ pub struct Forgotten {
 
 /// What a compaction by another agent lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Lost {
+pub struct LostContent {
     /// The entry of the compaction.
     pub entry: Seq,
     /// Number of such compactions in the session; this is the newest.
@@ -79,13 +79,13 @@ pub struct Lost {
     pub tokens: u64,
     pub our_tokens: u64,
     /// Number of items of each kind before it.
-    pub counts: Vec<(Kind, usize)>,
+    pub counts: Vec<(LostKind, usize)>,
     pub forgotten: Vec<Forgotten>,
 }
 
 /// Compares the newest compaction by another agent; `None` if there is none.
-pub fn lost(thread: &Thread) -> Option<Lost> {
-    let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == Account::default());
+pub fn lost(thread: &Thread) -> Option<LostContent> {
+    let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == CompactionStats::default());
     let foreign: Vec<usize> =
         (0..thread.entries().len()).filter(|at| is_foreign(&thread.entries()[*at].change)).collect();
     let at = *foreign.last()?;
@@ -94,19 +94,19 @@ pub fn lost(thread: &Thread) -> Option<Lost> {
     // The conversation directly before and directly after the compaction.
     let before = Thread::replay(thread.entries()[..at].iter().cloned()).ok()?;
     let behind = Thread::replay(thread.entries()[..=at].iter().cloned()).ok()?;
-    let theirs = Text::of(&view_text(behind.view()));
+    let theirs = SearchedText::new(&view_text(behind.view()));
     let (our_text, our_tokens) = our_message(&before);
-    let ours = Text::of(&our_text);
+    let ours = SearchedText::new(&our_text);
 
-    let held = held(&before);
+    let held = comparable_contents(&before);
     let counts =
-        Kind::ALL.map(|kind| (kind, held.iter().filter(|(other, ..)| *other == kind).count())).to_vec();
+        LostKind::ALL.map(|kind| (kind, held.iter().filter(|(other, ..)| *other == kind).count())).to_vec();
     let forgotten = held.into_iter().filter(|(kind, _, text)| !theirs.mentions(*kind, text));
     let forgotten = forgotten.map(|(kind, entry, text)| {
         let is_ours = ours.mentions(kind, &text);
         Forgotten { kind, entry, text, is_ours }
     });
-    Some(Lost {
+    Some(LostContent {
         entry: entry.seq,
         compactions: foreign.len(),
         at: entry.at,
@@ -118,7 +118,7 @@ pub fn lost(thread: &Thread) -> Option<Lost> {
 }
 
 /// The contents of a conversation that can be compared with a summary.
-fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
+fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> {
     let mut held = Vec::new();
     let names = tools(thread.entries());
     for entry in thread.standing() {
@@ -132,13 +132,15 @@ fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
         };
         let text = &text[..text.floor_char_boundary(SAID_BYTES_MAX)];
         if words(text).len() >= WORDS_MIN {
-            held.push((Kind::Said, Some(entry.seq), text.to_owned()));
+            held.push((LostKind::Said, Some(entry.seq), text.to_owned()));
         }
     }
-    let Facts { changed_files, failing_commands, open_steps } = Facts::of(thread);
-    held.extend(changed_files.into_iter().map(|(entry, path)| (Kind::File, Some(entry), path)));
-    held.extend(failing_commands.into_iter().map(|(entry, command)| (Kind::Failing, Some(entry), command)));
-    held.extend(open_steps.into_iter().map(|step| (Kind::Step, None, step)));
+    let CarryoverFacts { changed_files, failing_commands, open_steps } = CarryoverFacts::collect(thread);
+    held.extend(changed_files.into_iter().map(|(entry, path)| (LostKind::File, Some(entry), path)));
+    held.extend(
+        failing_commands.into_iter().map(|(entry, command)| (LostKind::Failing, Some(entry), command)),
+    );
+    held.extend(open_steps.into_iter().map(|step| (LostKind::Step, None, step)));
     held
 }
 
@@ -146,18 +148,19 @@ fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
 /// without a model and with nothing kept after it. If the conversation is too short for a compaction, its
 /// view.
 fn our_message(thread: &Thread) -> (String, u64) {
-    let ruler = Ruler::of(None);
+    let ruler = Ruler::for_model(None);
     let taken = ruler.in_context(thread);
     let window = WINDOWS.into_iter().find(|window| taken < *window).unwrap_or(WINDOWS[WINDOWS.len() - 1]);
-    let settings = Compaction { model: Summariser::Nobody, ..Compaction::default() };
-    let budget = Budget::of(&settings, window, 0, 0);
-    let scene = Scene::of(&ruler, thread, &budget);
-    let wish = Wish { trigger: Trigger::Manual, keep: Keep::Nothing, focus: None, summary: true };
-    let made = match decided(&scene, &wish) {
-        Decision::Summarise(plan) => {
-            compacted_in(&scene, &plan, thread.next_message(), Written::default()).ok()
+    let settings = CompactionSettings { model: Summariser::Nobody, ..CompactionSettings::default() };
+    let budget = Budget::new(&settings, window, 0, 0);
+    let input = CompactionInput::new(&ruler, thread, &budget);
+    let wish =
+        CompactionRequest { trigger: Trigger::Manual, keep: KeptTail::Nothing, focus: None, summary: true };
+    let made = match decided(&input, &wish) {
+        CompactionDecision::Summarise(plan) => {
+            compacted_in(&input, &plan, thread.next_message(), SummaryResult::default()).ok()
         }
-        Decision::Nothing(_) | Decision::Prune(_) => None,
+        CompactionDecision::Nothing(_) | CompactionDecision::Prune(_) => None,
     };
     match made {
         Some(Change::Compacted { summary, tokens_after, .. }) => (summary.text(), tokens_after),
@@ -193,22 +196,22 @@ fn view_text(view: &View) -> String {
 }
 
 /// A text that is searched for mentions.
-struct Text {
+struct SearchedText {
     /// In lower case, with single spaces.
     plain: String,
     words: HashSet<String>,
 }
 
-impl Text {
-    fn of(text: &str) -> Text {
-        Text { plain: plain(text), words: words(text) }
+impl SearchedText {
+    fn new(text: &str) -> SearchedText {
+        SearchedText { plain: plain(text), words: words(text) }
     }
 
-    fn mentions(&self, kind: Kind, text: &str) -> bool {
+    fn mentions(&self, kind: LostKind, text: &str) -> bool {
         match kind {
-            Kind::File => self.has_name(text.rsplit('/').next().unwrap_or(text)),
-            Kind::Said => self.has_words(text, SAID_PERCENT),
-            Kind::Failing | Kind::Step => self.has_words(text, NAMED_PERCENT),
+            LostKind::File => self.has_name(text.rsplit('/').next().unwrap_or(text)),
+            LostKind::Said => self.has_words(text, SAID_PERCENT),
+            LostKind::Failing | LostKind::Step => self.has_words(text, NAMED_PERCENT),
         }
     }
 
@@ -257,21 +260,21 @@ mod tests {
         let summary =
             "The user wants `retry` in src/net/http_client.rs.\nThe tests of the parser fail (cargo test).";
         for (kind, text, mentioned) in [
-            (Kind::File, "src/net/http_client.rs", true),
-            (Kind::File, "lib/http_client.rs", true),
-            (Kind::File, "src/client.rs", false),
-            (Kind::File, "src/http_client", false),
-            (Kind::Said, "The user wants a retry", true),
-            (Kind::Said, "Never touch the vendored folder", false),
-            (Kind::Step, "Fix the tests of the parser", true),
-            (Kind::Step, "Write the release notes", false),
-            (Kind::Failing, "cargo test", true),
-            (Kind::Failing, "make docs", false),
+            (LostKind::File, "src/net/http_client.rs", true),
+            (LostKind::File, "lib/http_client.rs", true),
+            (LostKind::File, "src/client.rs", false),
+            (LostKind::File, "src/http_client", false),
+            (LostKind::Said, "The user wants a retry", true),
+            (LostKind::Said, "Never touch the vendored folder", false),
+            (LostKind::Step, "Fix the tests of the parser", true),
+            (LostKind::Step, "Write the release notes", false),
+            (LostKind::Failing, "cargo test", true),
+            (LostKind::Failing, "make docs", false),
             // No word is long enough to compare.
-            (Kind::Said, "of the", true),
-            (Kind::Said, "go on", false),
+            (LostKind::Said, "of the", true),
+            (LostKind::Said, "go on", false),
         ] {
-            assert_eq!(Text::of(summary).mentions(kind, text), mentioned, "{kind:?} {text}");
+            assert_eq!(SearchedText::new(summary).mentions(kind, text), mentioned, "{kind:?} {text}");
         }
     }
 }

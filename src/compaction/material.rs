@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::carryover::user_reply;
-use super::scene::{Rewritten, Scene, tools};
+use super::input::{CompactionInput, RewrittenEntries, tools};
 use super::text::{is_attached, said, said_with};
-use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, Part, Seq};
+use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, PartId, Seq};
 
 /// The contents outside of the kept view that are quoted next to the summary.
 pub(super) struct Material {
@@ -16,14 +16,14 @@ pub(super) struct Material {
     /// The number of messages, replies and outcomes no longer in the view, with the first and the last.
     pub gone: Option<(usize, Seq, Seq)>,
     /// The user's last request.
-    pub request: Option<Request>,
+    pub request: Option<LastRequest>,
     /// The user's other words, newest first: messages, and text given when refusing a call or answering a
     /// question.
-    pub user: Vec<Words>,
+    pub user: Vec<UserQuote>,
     /// The newest text of each instruction file, in the order in which they were added.
-    pub instructions: Vec<Instructions>,
+    pub instructions: Vec<QuotedInstructions>,
     /// Pinned parts.
-    pub pins: Vec<(Part, String)>,
+    pub pins: Vec<(PartId, String)>,
     pub goal: Option<String>,
     /// The model-written summary that the view begins with.
     pub earlier: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Material {
 }
 
 /// Words of the user, and their quote.
-pub(super) struct Words {
+pub(super) struct UserQuote {
     pub entry: Seq,
     /// The occasion, if they were not a message of their own.
     occasion: Option<&'static str>,
@@ -44,14 +44,14 @@ pub(super) struct Words {
 }
 
 /// The user's last request and its attachments.
-pub(super) struct Request {
+pub(super) struct LastRequest {
     pub entry: Seq,
     content: Vec<Content>,
     /// The indices of the attachments in `content`, the lightest first.
     attached: Vec<usize>,
 }
 
-pub(super) struct Instructions {
+pub(super) struct QuotedInstructions {
     pub entry: Seq,
     pub path: String,
     pub text: String,
@@ -59,12 +59,12 @@ pub(super) struct Instructions {
 
 impl Material {
     /// Collects the material for a layer that keeps the view from index `cut` on.
-    pub fn of(scene: &Scene<'_>, cut: usize) -> Material {
-        let thread = scene.thread;
-        let shown = scene.entries();
+    pub fn collect(input: &CompactionInput<'_>, cut: usize) -> Material {
+        let thread = input.thread;
+        let shown = input.entries();
         let kept: HashSet<Seq> = shown[cut..].iter().map(|entry| entry.seq).collect();
-        let rewritten = Rewritten::of(thread);
-        let pins: Vec<(Part, String)> =
+        let rewritten = RewrittenEntries::collect(thread);
+        let pins: Vec<(PartId, String)> =
             thread.pins().into_iter().filter(|(part, _)| !kept.contains(&part.entry)).collect();
         let quoted: HashSet<Seq> =
             pins.iter().filter(|(part, _)| part.part.is_none()).map(|(part, _)| part.entry).collect();
@@ -74,7 +74,7 @@ impl Material {
 
         let mut request = None;
         let mut user = Vec::new();
-        let mut told: BTreeMap<&Path, Option<Instructions>> = BTreeMap::new();
+        let mut told: BTreeMap<&Path, Option<QuotedInstructions>> = BTreeMap::new();
         let names = tools(thread.entries());
         // Rewound prompts no longer apply.
         let standing: Vec<&Arc<Entry>> = thread.standing().collect();
@@ -88,7 +88,7 @@ impl Material {
                         && !rewritten.contains(entry.seq)
                         && let Some((occasion, text)) = user_reply(tool, outcome)
                     {
-                        user.push(Words::of(scene, entry.seq, Some(occasion), text.to_owned()));
+                        user.push(UserQuote::new(input, entry.seq, Some(occasion), text.to_owned()));
                     }
                     continue;
                 }
@@ -106,7 +106,9 @@ impl Material {
                     if is_last {
                         let is_quoted = !kept.contains(&entry.seq);
                         request = Some(
-                            message.filter(|_| is_quoted).map(|message| Request::of(scene, entry, message)),
+                            message
+                                .filter(|_| is_quoted)
+                                .map(|message| LastRequest::new(input, entry, message)),
                         );
                     } else if let Some(message) = message
                         && !kept.contains(&entry.seq)
@@ -117,7 +119,7 @@ impl Material {
                             _ => said(message),
                         };
                         if !text.trim().is_empty() {
-                            user.push(Words::of(scene, entry.seq, None, text));
+                            user.push(UserQuote::new(input, entry.seq, None, text));
                         }
                     }
                 }
@@ -125,7 +127,7 @@ impl Material {
                     let text = message.map(|message| file_text(said(message), path));
                     let text = text.filter(|text| !text.trim().is_empty());
                     let text = text.filter(|_| !kept.contains(&entry.seq) && !quoted.contains(&entry.seq));
-                    let newest = text.map(|text| Instructions {
+                    let newest = text.map(|text| QuotedInstructions {
                         entry: entry.seq,
                         path: path.display().to_string(),
                         text,
@@ -135,7 +137,7 @@ impl Material {
                 Origin::Instructions { .. } | Origin::Hook { .. } | Origin::Context { .. } => {}
             }
         }
-        let mut instructions: Vec<Instructions> = told.into_values().flatten().collect();
+        let mut instructions: Vec<QuotedInstructions> = told.into_values().flatten().collect();
         instructions.sort_by_key(|file| file.entry);
         let goal = thread.goal().map(str::to_owned);
         let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
@@ -170,30 +172,35 @@ fn file_text(text: String, path: &Path) -> String {
     told.map(str::to_owned).unwrap_or(text)
 }
 
-impl Words {
-    fn of(scene: &Scene<'_>, entry: Seq, occasion: Option<&'static str>, text: String) -> Words {
-        let mut words = Words { entry, occasion, text, quote: String::new(), tokens: 0 };
-        words.cut(scene, PASTE_BYTES[0]);
+impl UserQuote {
+    fn new(
+        input: &CompactionInput<'_>,
+        entry: Seq,
+        occasion: Option<&'static str>,
+        text: String,
+    ) -> UserQuote {
+        let mut words = UserQuote { entry, occasion, text, quote: String::new(), tokens: 0 };
+        words.cut(input, PASTE_BYTES[0]);
         words
     }
 
     /// Quotes the head and tail of the text, at most `bytes_max` of it.
-    fn cut(&mut self, scene: &Scene<'_>, bytes_max: usize) {
-        let text = scene.head_and_tail(&self.text, bytes_max, self.entry);
+    fn cut(&mut self, input: &CompactionInput<'_>, bytes_max: usize) {
+        let text = input.head_and_tail(&self.text, bytes_max, self.entry);
         let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
         self.quote = format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry);
-        self.tokens = scene.ruler.text(&self.quote);
+        self.tokens = input.ruler.text(&self.quote);
     }
 }
 
 impl Material {
     /// Cuts the user's long pastes to the next shorter length. Returns `false` if no paste is that long.
-    pub fn cut_pastes(&mut self, scene: &Scene<'_>) -> bool {
+    pub fn cut_pastes(&mut self, input: &CompactionInput<'_>) -> bool {
         while let Some(bytes_max) = PASTE_BYTES.get(self.paste_step + 1) {
             self.paste_step += 1;
             let mut long = self.user.iter_mut().filter(|words| words.text.len() > *bytes_max).peekable();
             if long.peek().is_some() {
-                long.for_each(|words| words.cut(scene, *bytes_max));
+                long.for_each(|words| words.cut(input, *bytes_max));
                 return true;
             }
         }
@@ -206,12 +213,12 @@ impl Material {
     }
 
     /// The size of the message without a summary and tables.
-    pub fn tokens(&self, scene: &Scene<'_>) -> u64 {
-        let text = |text: &str| scene.ruler.text(text);
+    pub fn tokens(&self, input: &CompactionInput<'_>) -> u64 {
+        let text = |text: &str| input.ruler.text(text);
         let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
         let pins: u64 = self.pins.iter().map(|(_, pinned)| text(pinned)).sum();
         let request = self.request.as_ref().map_or(0, |request| {
-            scene.ruler.message(&Message { id: MessageId(0), content: request.content.clone() })
+            input.ruler.message(&Message { id: MessageId(0), content: request.content.clone() })
         });
         let goal = self.goal.as_deref().map_or(0, text);
         self.user_tokens() + instructions + pins + request + goal + FRAME_TOKENS
@@ -221,14 +228,14 @@ impl Material {
 /// The approximate size of the sentences and tags around the parts.
 const FRAME_TOKENS: u64 = 200;
 
-impl Request {
-    fn of(scene: &Scene<'_>, entry: &Entry, message: &Message) -> Request {
+impl LastRequest {
+    fn new(input: &CompactionInput<'_>, entry: &Entry, message: &Message) -> LastRequest {
         let content = message.content.clone();
         let mut attached: Vec<usize> = (0..content.len()).filter(|at| is_attached(&content[*at])).collect();
         attached.sort_by_cached_key(|at| {
-            scene.ruler.message(&Message { id: message.id, content: vec![content[*at].clone()] })
+            input.ruler.message(&Message { id: message.id, content: vec![content[*at].clone()] })
         });
-        Request { entry: entry.seq, content, attached }
+        LastRequest { entry: entry.seq, content, attached }
     }
 
     /// The number of attachments.

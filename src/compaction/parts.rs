@@ -1,11 +1,11 @@
 //! The parts of the compaction message. Pure.
 
 use super::carryover::{CarriedText, TAG};
+use super::input::CompactionInput;
 use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
-use super::scene::Scene;
 use super::text::head_and_tail;
-use epitome_thread::{Content, Part, Seq};
+use epitome_thread::{Content, PartId, Seq};
 
 /// The first sentences of the message. They prevent the model from redoing what the summary lists.
 const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \
@@ -22,7 +22,7 @@ const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the 
 
 /// The summary in a message, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Summary {
+pub(super) enum SummaryPart {
     None,
     /// Written for this compaction.
     New(String),
@@ -30,11 +30,11 @@ pub(super) enum Summary {
     Earlier(String),
 }
 
-impl Summary {
+impl SummaryPart {
     pub fn text(&self) -> &str {
         match self {
-            Summary::None => "",
-            Summary::New(text) | Summary::Earlier(text) => text,
+            SummaryPart::None => "",
+            SummaryPart::New(text) | SummaryPart::Earlier(text) => text,
         }
     }
 
@@ -42,11 +42,11 @@ impl Summary {
     pub fn part(&self, bytes_max: usize) -> String {
         let text = head_and_tail(self.text(), bytes_max);
         match self {
-            Summary::New(_) if bytes_max > 0 => format!("{INTRO}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}"),
-            Summary::Earlier(_) if bytes_max > 0 => {
+            SummaryPart::New(_) if bytes_max > 0 => format!("{INTRO}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}"),
+            SummaryPart::Earlier(_) if bytes_max > 0 => {
                 format!("{INTRO_EARLIER}\n\n{SUMMARY_OPEN}{text}{SUMMARY_CLOSE}")
             }
-            Summary::None | Summary::New(_) | Summary::Earlier(_) => INTRO_WITHOUT.to_owned(),
+            SummaryPart::None | SummaryPart::New(_) | SummaryPart::Earlier(_) => INTRO_WITHOUT.to_owned(),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct Measure {
 
 /// The compaction message and what it contains.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
+pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
@@ -80,14 +80,14 @@ pub(super) struct Parts {
     pub left_out: Vec<Seq>,
 }
 
-impl Parts {
-    pub fn of(
-        scene: &Scene<'_>,
+impl CompactionMessage {
+    pub fn compose(
+        input: &CompactionInput<'_>,
         material: &Material,
         carried: &CarriedText,
-        summary: &Summary,
+        summary: &SummaryPart,
         measure: &Measure,
-    ) -> Parts {
+    ) -> CompactionMessage {
         let mut texts = vec![summary.part(measure.summary)];
         let mut quoted = Vec::new();
         if !carried.text.is_empty() {
@@ -103,7 +103,7 @@ impl Parts {
         if let Some(goal) = &material.goal {
             texts.push(goal_words(&head_and_tail(goal, measure.goal)));
         }
-        let user = user_words(scene, material, measure.user);
+        let user = user_words(input, material, measure.user);
         texts.extend(user.text);
         quoted.extend(user.entries);
         if !material.pins.is_empty() {
@@ -117,7 +117,7 @@ impl Parts {
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request {
             let (text, attached) = request.with(measure.attached);
-            let text = scene.head_and_tail(&text, measure.request, request.entry);
+            let text = input.head_and_tail(&text, measure.request, request.entry);
             content.push(Content::Text {
                 text: format!(
                     "{REQUEST_HEAD} (it may be answered already, see the summary):\n\n\
@@ -128,12 +128,12 @@ impl Parts {
             quoted.push(request.entry);
         }
         content.push(Content::Text {
-            text: index_line(scene, material, without.iter().map(|file| file.path.as_str())),
+            text: index_line(input, material, without.iter().map(|file| file.path.as_str())),
         });
         quoted.sort_unstable();
         quoted.dedup();
         let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
-        Parts { content, quoted, left_out }
+        CompactionMessage { content, quoted, left_out }
     }
 }
 
@@ -167,10 +167,10 @@ struct UserWords {
 
 /// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take
 /// precedence.
-fn user_words(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> UserWords {
+fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64) -> UserWords {
     let said = &material.user;
     let is_room = material.user_tokens() <= tokens_max;
-    let gap = if is_room { 0 } else { scene.ruler.text(GAP) };
+    let gap = if is_room { 0 } else { input.ruler.text(GAP) };
     let mut words = UserWords::default();
     let mut left = tokens_max;
     let mut parts: Vec<&str> = Vec::new();
@@ -207,12 +207,16 @@ const GAP: &str = "[…]";
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";
 
 /// States what is no longer in the view, and how it can be found.
-fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator<Item = &'a str>) -> String {
+fn index_line<'a>(
+    input: &CompactionInput<'_>,
+    material: &Material,
+    without: impl Iterator<Item = &'a str>,
+) -> String {
     let mut line = match material.gone {
         Some((count, first, last)) => format!("{count} entries from {first} to {last} are no longer in view"),
         None => "Older entries are no longer in view".to_owned(),
     };
-    if scene.has_recall {
+    if input.has_recall {
         line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));
     }
     line.push('.');
@@ -227,7 +231,7 @@ fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator
 }
 
 /// The names of pinned parts, separated by commas.
-pub(super) fn names(pins: &[(Part, String)]) -> String {
+pub(super) fn names(pins: &[(PartId, String)]) -> String {
     let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
     names.join(", ")
 }

@@ -4,9 +4,9 @@ use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
 use super::carryover::Carryover;
 use super::fit::longest_summary;
+use super::input::CompactionInput;
 use super::material::Material;
-use super::prune::{self, Shorter};
-use super::scene::Scene;
+use super::prune::{self, PruneCuts};
 use epitome_thread::{Change, Mask, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
@@ -24,7 +24,7 @@ const MESSAGE_PART: u64 = 4;
 
 /// How much of the newest part of the view is kept after a summary. Rounds are kept or dropped as a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Keep {
+pub enum KeptTail {
     #[default]
     Nothing,
     /// The newest messages, this many, extended to complete rounds.
@@ -37,9 +37,9 @@ pub enum Keep {
 
 /// A request for a compaction.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct CompactionRequest {
     pub trigger: Trigger,
-    pub keep: Keep,
+    pub keep: KeptTail,
     /// What the user wants the summary to focus on.
     pub focus: Option<String>,
     /// Whether a summary is made even if cutting old outcomes would be enough.
@@ -48,17 +48,17 @@ pub struct Wish {
 
 /// What a compaction does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub enum CompactionDecision {
     /// Nothing, for this reason.
     Nothing(String),
     /// Cut old outcomes, without a model.
     Prune(Vec<Mask>),
-    Summarise(Plan),
+    Summarise(CompactionPlan),
 }
 
 /// The part of a view that a summary replaces. A pure function of the log, the budget and the request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct CompactionPlan {
     pub trigger: Trigger,
     pub focus: Option<String>,
     /// The revision of the view that it was made for.
@@ -78,71 +78,76 @@ pub struct Plan {
 ///
 /// If everything fits into the part to keep, everything is compacted, except for a view that was just
 /// compacted and has no new entries: compacting it again would gain nothing or lose what was just kept.
-/// [`Keep::From`] is always respected, even if then nothing can be compacted.
-pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Decision {
-    decided(&Scene::of(ruler, thread, budget), wish)
+/// [`KeptTail::From`] is always respected, even if then nothing can be compacted.
+pub fn decide(
+    ruler: &Ruler,
+    thread: &Thread,
+    budget: &Budget,
+    wish: &CompactionRequest,
+) -> CompactionDecision {
+    decided(&CompactionInput::new(ruler, thread, budget), wish)
 }
 
 /// Like [`decide`], with the entries already counted.
-pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
-    if scene.limit < ROOM_TOKENS_MIN {
-        let Budget { frame, window, reserve, .. } = scene.budget;
-        return Decision::Nothing(format!(
+pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> CompactionDecision {
+    if input.limit < ROOM_TOKENS_MIN {
+        let Budget { frame, window, reserve, .. } = input.budget;
+        return CompactionDecision::Nothing(format!(
             "the system text and the tools take {frame} of the {window} tokens that the model holds and {reserve} are \
              kept for its reply, so that no conversation fits; choose a model with a larger window, or make the \
              instructions shorter and begin a new session"
         ));
     }
-    let is_full = scene.before > scene.limit;
+    let is_full = input.before > input.limit;
     // The provider's verdict counts, whatever our own counts say.
     let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
-    let has_news = scene.has_news();
-    let is_done = is_automatic(wish.trigger) || keeps_no_more(scene, wish);
+    let has_news = input.has_news();
+    let is_done = is_automatic(wish.trigger) || keeps_no_more(input, wish);
     if is_done && !has_news && !is_urgent {
-        return Decision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(NO_GAIN.to_owned());
     }
     if !wish.summary
-        && let Some(masks) = prune::enough(scene)
+        && let Some(masks) = prune::enough(input)
     {
-        return Decision::Prune(masks);
+        return CompactionDecision::Prune(masks);
     }
-    let (from, masks) = kept(scene, wish);
-    let end = scene.entries().len();
-    let (from, masks) = if gains(scene, from, is_urgent) {
+    let (from, masks) = find_kept_part(input, wish);
+    let end = input.entries().len();
+    let (from, masks) = if gains(input, from, is_urgent) {
         (from, masks)
-    } else if !is_urgent && (!has_news || matches!(wish.keep, Keep::From(_))) {
-        return Decision::Nothing(NO_GAIN.to_owned());
+    } else if !is_urgent && (!has_news || matches!(wish.keep, KeptTail::From(_))) {
+        return CompactionDecision::Nothing(NO_GAIN.to_owned());
     } else if is_automatic(wish.trigger)
-        && scene.recalled_before_round().is_some()
-        && let Some(masks) = beside_recalled(scene, is_urgent)
+        && input.recalled_before_round().is_some()
+        && let Some(masks) = beside_recalled(input, is_urgent)
     {
-        return Decision::Prune(masks);
-    } else if is_automatic(wish.trigger) && !is_urgent && scene.recalled_before_round().is_some() {
-        return Decision::Nothing(NO_GAIN.to_owned());
-    } else if is_automatic(wish.trigger) && gains(scene, scene.round(), is_urgent) {
-        (scene.round(), Vec::new())
-    } else if let Some(masks) = in_place(scene, is_urgent) {
-        return Decision::Prune(masks);
-    } else if gains(scene, end, is_urgent)
-        && (is_urgent || !is_automatic(wish.trigger) || scene.round() == end)
+        return CompactionDecision::Prune(masks);
+    } else if is_automatic(wish.trigger) && !is_urgent && input.recalled_before_round().is_some() {
+        return CompactionDecision::Nothing(NO_GAIN.to_owned());
+    } else if is_automatic(wish.trigger) && gains(input, input.round(), is_urgent) {
+        (input.round(), Vec::new())
+    } else if let Some(masks) = in_place(input, is_urgent) {
+        return CompactionDecision::Prune(masks);
+    } else if gains(input, end, is_urgent)
+        && (is_urgent || !is_automatic(wish.trigger) || input.round() == end)
     {
         (end, Vec::new())
     } else {
-        return Decision::Nothing(NO_GAIN.to_owned());
+        return CompactionDecision::Nothing(NO_GAIN.to_owned());
     };
-    Decision::Summarise(Plan {
+    CompactionDecision::Summarise(CompactionPlan {
         trigger: wish.trigger,
         focus: wish.focus.clone(),
-        revision: scene.thread.view().revision(),
-        through: scene.thread.through(from),
+        revision: input.thread.view().revision(),
+        through: input.thread.through(from),
         masks,
     })
 }
 
 /// Whether the entries after the leading summary already take no more than the share to keep.
-fn keeps_no_more(scene: &Scene<'_>, wish: &Wish) -> bool {
-    let kept_max = |share| by_our_count(scene, share_of(scene, share)) + slack(scene);
-    matches!(wish.keep, Keep::Ratio(share) if scene.from(1) <= kept_max(share))
+fn keeps_no_more(input: &CompactionInput<'_>, wish: &CompactionRequest) -> bool {
+    let kept_max = |share| by_our_count(input, share_of(input, share)) + slack(input);
+    matches!(wish.keep, KeptTail::Ratio(share) if input.from(1) <= kept_max(share))
 }
 
 /// Whether it happens without a request by the user or a hook.
@@ -154,33 +159,33 @@ pub(super) fn is_automatic(trigger: Trigger) -> bool {
 }
 
 /// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
-fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
-    let end = scene.entries().len();
+fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usize, Vec<Mask>) {
+    let end = input.entries().len();
     // The requested part is kept; a share of the window only as far as it fits next to the message.
     let (from, tail) = match wish.keep {
-        Keep::Ratio(share) => {
-            let from = newest_near(scene, &Tail::of(scene, share));
-            (from, scene.from(from))
+        KeptTail::Ratio(share) => {
+            let from = newest_near(input, &TailSize::compute(input, share));
+            (from, input.from(from))
         }
-        keep => (start(scene.thread, keep).unwrap_or(end), 0),
+        keep => (start(input.thread, keep).unwrap_or(end), 0),
     };
     if !is_automatic(wish.trigger) {
         return (from, Vec::new());
     }
     // A pending round is not dropped in favour of a summary of its question.
-    let from = from.min(scene.round());
-    let from = scene.cut(scene.thread.through(from));
-    let tokens_max = room_for_kept(scene).max(tail);
-    if let Some(held) = scene.recalled_before_round().filter(|held| *held < from) {
-        let mut shorter = Shorter::of(scene, held);
+    let from = from.min(input.round());
+    let from = input.cut(input.thread.through(from));
+    let tokens_max = room_for_kept(input).max(tail);
+    if let Some(held) = input.recalled_before_round().filter(|held| *held < from) {
+        let mut shorter = PruneCuts::new(input, held);
         // The entries in between would otherwise have been dropped.
-        shorter.old(scene, held..from);
-        if shorter.all(scene, held, tokens_max) {
+        shorter.old(input, held..from);
+        if shorter.all(input, held, tokens_max) {
             return (held, shorter.masks());
         }
     }
-    let mut shorter = Shorter::of(scene, from);
-    match shorter.all(scene, from, tokens_max) {
+    let mut shorter = PruneCuts::new(input, from);
+    match shorter.all(input, from, tokens_max) {
         true => (from, shorter.masks()),
         false => (end, Vec::new()),
     }
@@ -188,64 +193,64 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
 
 /// The cuts that make the whole view fit without giving up the current round, if the view must shrink now;
 /// `None` if they are not enough or nothing needs to be done.
-fn in_place(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
-    let tokens_max = room_for_kept(scene);
-    let mut shorter = Shorter::of(scene, 0);
-    let fits = is_urgent && shorter.all(scene, 0, tokens_max);
+fn in_place(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
+    let tokens_max = room_for_kept(input);
+    let mut shorter = PruneCuts::new(input, 0);
+    let fits = is_urgent && shorter.all(input, 0, tokens_max);
     (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
 /// The cuts that make room around recalled outcomes when too little precedes them for a summary. If the view
 /// already fits, only other outcomes are cut, and only for a sufficient gain.
-fn beside_recalled(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
+fn beside_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     if is_urgent {
-        return in_place(scene, is_urgent);
+        return in_place(input, is_urgent);
     }
-    let gaining = scene.before * (100 - GAIN_MIN_PERCENT) / 100;
-    let mut shorter = Shorter::of(scene, 0);
-    let is_enough = shorter.outcomes(scene, 0, room_for_kept(scene).min(gaining));
+    let gaining = input.before * (100 - GAIN_MIN_PERCENT) / 100;
+    let mut shorter = PruneCuts::new(input, 0);
+    let is_enough = shorter.outcomes(input, 0, room_for_kept(input).min(gaining));
     (is_enough && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
 /// Largest kept part after the compaction message, in tokens.
-fn room_for_kept(scene: &Scene<'_>) -> u64 {
-    scene.limit - scene.limit / MESSAGE_PART
+fn room_for_kept(input: &CompactionInput<'_>) -> u64 {
+    input.limit - input.limit / MESSAGE_PART
 }
 
 /// Size of the newest part of the view that is kept, in tokens.
-struct Tail {
+struct TailSize {
     /// The target, met as closely as complete rounds allow.
     wanted: u64,
     /// The limit.
     max: u64,
 }
 
-impl Tail {
+impl TailSize {
     /// Sizes the kept part so that it and the message together leave this share of the window. At least half of the
     /// share, however large the message is, and never more than fits.
-    fn of(scene: &Scene<'_>, share: f64) -> Tail {
-        let left = by_our_count(scene, share_of(scene, share));
-        let material = Material::of(scene, newest_within(scene, left));
-        let tables = Carryover::of(scene, &material.kept).within(&scene.ruler, scene.budget.carried_max);
-        let quoted = material.tokens(scene) + scene.ruler.text(&tables.text);
-        let longest = longest_summary(scene);
+    fn compute(input: &CompactionInput<'_>, share: f64) -> TailSize {
+        let left = by_our_count(input, share_of(input, share));
+        let material = Material::collect(input, newest_within(input, left));
+        let tables = Carryover::compute(input, &material.kept).within(&input.ruler, input.budget.carried_max);
+        let quoted = material.tokens(input) + input.ruler.text(&tables.text);
+        let longest = longest_summary(input);
         let message = quoted + longest / USUAL_SUMMARY_PART;
-        let room = scene.limit.saturating_sub(quoted.min(scene.limit / 2) + longest);
+        let room = input.limit.saturating_sub(quoted.min(input.limit / 2) + longest);
         let within = |left: u64| left.saturating_sub(message).max(left / 2).min(room);
-        Tail { wanted: within(left), max: within(left + slack(scene)) }
+        TailSize { wanted: within(left), max: within(left + slack(input)) }
     }
 }
 
 /// Converts a share of the window to tokens.
-fn share_of(scene: &Scene<'_>, share: f64) -> u64 {
-    (scene.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
+fn share_of(input: &CompactionInput<'_>, share: f64) -> u64 {
+    (input.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
 /// Converts tokens as clients see them to tokens by our own count. After a compaction clients see the provider's last
 /// count minus the difference of our two counts, scaled down if ours are larger (`Ruler::in_context_then`).
-fn by_our_count(scene: &Scene<'_>, tokens: u64) -> u64 {
-    let counted = scene.budget.frame + scene.before;
-    match scene.budget.used {
+fn by_our_count(input: &CompactionInput<'_>, tokens: u64) -> u64 {
+    let counted = input.budget.frame + input.before;
+    match input.budget.used {
         Some(used) if used >= counted => tokens.saturating_sub(used - counted).max(tokens / 2),
         Some(used) => (u128::from(tokens) * u128::from(counted) / u128::from(used.max(1))) as u64,
         None => tokens,
@@ -253,8 +258,8 @@ fn by_our_count(scene: &Scene<'_>, tokens: u64) -> u64 {
 }
 
 /// Tokens by which a compaction may leave more than the configured share.
-fn slack(scene: &Scene<'_>) -> u64 {
-    scene.budget.window * LEFT_SLACK_PERCENT / 100
+fn slack(input: &CompactionInput<'_>) -> u64 {
+    input.budget.window * LEFT_SLACK_PERCENT / 100
 }
 
 /// Divisor: the expected length of a summary as a part of the longest possible one.
@@ -268,24 +273,24 @@ const LEFT_SLACK_PERCENT: u64 = 3;
 /// counts as a gain only if it no longer fits, for example after a change to a model with a smaller window.
 /// Otherwise a hook that compacts at each turn would pay for a model call each time, only to lose a little
 /// more of what was kept.
-fn gains(scene: &Scene<'_>, cut: usize, is_urgent: bool) -> bool {
+fn gains(input: &CompactionInput<'_>, cut: usize, is_urgent: bool) -> bool {
     // Entries that their numbers cannot separate are dropped together.
-    let cut = scene.cut(scene.thread.through(cut));
-    let replaced: u64 = scene.weights[..cut].iter().sum();
-    let earlier = match scene.entries().first() {
-        Some(first) if cut > 0 && matches!(first.change, Change::Compacted { .. }) => scene.weights[0],
+    let cut = input.cut(input.thread.through(cut));
+    let replaced: u64 = input.weights[..cut].iter().sum();
+    let earlier = match input.entries().first() {
+        Some(first) if cut > 0 && matches!(first.change, Change::Compacted { .. }) => input.weights[0],
         _ => 0,
     };
-    let is_new = (replaced - earlier) * 100 >= scene.before * GAIN_MIN_PERCENT;
+    let is_new = (replaced - earlier) * 100 >= input.before * GAIN_MIN_PERCENT;
     replaced >= VIEW_TOKENS_MIN && (is_urgent || is_new)
 }
 
 /// The newest entry that a compaction with this `keep` replaces. `window` is the model's, in tokens. Entries
 /// that an older layer put in front of the view are always replaced.
-pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
+pub fn through(ruler: &Ruler, thread: &Thread, keep: KeptTail, window: u64) -> Seq {
     let view = thread.view();
     let from = match keep {
-        Keep::Ratio(share) => {
+        KeptTail::Ratio(share) => {
             let tokens_max = (window as f64 * share.clamp(0.0, 1.0)) as u64;
             let weights = view.entries().iter().rev().map(|entry| ruler.entry(entry));
             newest(view, weights, tokens_max)
@@ -296,13 +301,13 @@ pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
 }
 
 /// The index in the view at which the kept part begins; `None` for a share, which depends on token counts.
-fn start(thread: &Thread, keep: Keep) -> Option<usize> {
+fn start(thread: &Thread, keep: KeptTail) -> Option<usize> {
     let view = thread.view();
     let entries = view.entries();
     match keep {
-        Keep::Nothing => Some(entries.len()),
-        Keep::Messages(messages) => Some(view.newest(messages)),
-        Keep::From(first) => {
+        KeptTail::Nothing => Some(entries.len()),
+        KeptTail::Messages(messages) => Some(view.newest(messages)),
+        KeptTail::From(first) => {
             // A summary at the front has a higher number than the entries after it.
             let own = entries.iter().position(|entry| entry.seq == first);
             let behind = |entry: &std::sync::Arc<epitome_thread::Entry>| {
@@ -314,20 +319,20 @@ fn start(thread: &Thread, keep: Keep) -> Option<usize> {
             }
             Some(at)
         }
-        Keep::Ratio(_) => None,
+        KeptTail::Ratio(_) => None,
     }
 }
 
 /// Returns the index at which the newest rounds begin whose total is closest to the target.
-fn newest_near(scene: &Scene<'_>, tail: &Tail) -> usize {
-    let (less, more) = (newest_within(scene, tail.wanted), newest_within(scene, tail.max));
-    let is_nearer = scene.from(more).abs_diff(tail.wanted) < scene.from(less).abs_diff(tail.wanted);
+fn newest_near(input: &CompactionInput<'_>, tail: &TailSize) -> usize {
+    let (less, more) = (newest_within(input, tail.wanted), newest_within(input, tail.max));
+    let is_nearer = input.from(more).abs_diff(tail.wanted) < input.from(less).abs_diff(tail.wanted);
     if is_nearer { more } else { less }
 }
 
 /// Where the newest rounds begin that together take at most so many tokens.
-fn newest_within(scene: &Scene<'_>, tokens_max: u64) -> usize {
-    newest(scene.thread.view(), scene.weights.iter().rev().copied(), tokens_max)
+fn newest_within(input: &CompactionInput<'_>, tokens_max: u64) -> usize {
+    newest(input.thread.view(), input.weights.iter().rev().copied(), tokens_max)
 }
 
 /// The same, given the weights of the view's entries, newest first.

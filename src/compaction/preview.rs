@@ -3,11 +3,11 @@
 use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
-use super::compose::{Fate, Written, compacted_in, fates};
+use super::compose::{EntryTreatment, SummaryResult, compacted_in, fates};
 use super::fit::longest_summary;
-use super::parts::Summary;
-use super::plan::{Decision, Wish, decided};
-use super::scene::Scene;
+use super::input::CompactionInput;
+use super::parts::SummaryPart;
+use super::plan::{CompactionDecision, CompactionRequest, decided};
 use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
 use epitome_tokens::Ruler;
 
@@ -24,9 +24,9 @@ const DIGEST_BYTES: usize = 6;
 pub struct Preview {
     /// 12 hexadecimal digits over the complete decision: the same decision has the same digest.
     pub digest: String,
-    pub decision: Decision,
+    pub decision: CompactionDecision,
     /// The entries of the view, in order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PreviewLine>,
     pub tokens_before: u64,
     /// Without a model's summary, and with the longest one.
     pub tokens_after: (u64, u64),
@@ -36,92 +36,92 @@ pub struct Preview {
 
 /// What would happen to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct PreviewLine {
     pub entry: Seq,
-    pub fate: Fate,
+    pub fate: EntryTreatment,
     pub tokens: u64,
     /// Its size in the view afterwards. Zero for dropped entries, even if the message quotes them.
     pub tokens_after: u64,
 }
 
 /// Decides what a compaction of this thread would do and describes it.
-pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Preview {
-    let scene = Scene::of(ruler, thread, budget);
-    let mut decision = decided(&scene, wish);
+pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &CompactionRequest) -> Preview {
+    let input = CompactionInput::new(ruler, thread, budget);
+    let mut decision = decided(&input, wish);
     let mut carried = String::new();
     let mut cut = 0;
     let mut masks: Vec<Mask> = Vec::new();
     let mut quoted = Vec::new();
     let mut tokens_after = None;
     match &decision {
-        Decision::Nothing(_) => {}
-        Decision::Prune(prune) => masks.clone_from(prune),
-        Decision::Summarise(plan) => {
+        CompactionDecision::Nothing(_) => {}
+        CompactionDecision::Prune(prune) => masks.clone_from(prune),
+        CompactionDecision::Summarise(plan) => {
             let id = thread.next_message();
-            match compacted_in(&scene, plan, id, Written::default()) {
+            match compacted_in(&input, plan, id, SummaryResult::default()) {
                 Ok(Change::Compacted {
                     through, summary, masks: made, account, tokens_after: after, ..
                 }) => {
                     carried = summary.text();
-                    cut = scene.cut(through);
+                    cut = input.cut(through);
                     masks = made;
                     quoted = account.quoted;
-                    tokens_after = Some((after, after + longer(&scene, &summary)));
+                    tokens_after = Some((after, after + longer(&input, &summary)));
                 }
                 Ok(_) => {}
-                Err(why) => decision = Decision::Nothing(why),
+                Err(why) => decision = CompactionDecision::Nothing(why),
             }
         }
     }
-    let fates = fates(&scene, cut, &masks, &quoted);
-    let line = |(at, fate): (usize, Fate)| {
-        let entry = &scene.entries()[at];
-        let tokens = scene.weights[at];
+    let fates = fates(&input, cut, &masks, &quoted);
+    let line = |(at, fate): (usize, EntryTreatment)| {
+        let entry = &input.entries()[at];
+        let tokens = input.weights[at];
         let tokens_after = match fate {
-            Fate::Kept => tokens,
-            Fate::Masked => masked_tokens(&scene, &masks, entry.seq),
-            Fate::Quoted | Fate::Summarised => 0,
+            EntryTreatment::Kept => tokens,
+            EntryTreatment::Masked => masked_tokens(&input, &masks, entry.seq),
+            EntryTreatment::Quoted | EntryTreatment::Summarised => 0,
         };
-        Line { entry: entry.seq, fate, tokens, tokens_after }
+        PreviewLine { entry: entry.seq, fate, tokens, tokens_after }
     };
-    let lines: Vec<Line> = fates.into_iter().enumerate().map(line).collect();
+    let lines: Vec<PreviewLine> = fates.into_iter().enumerate().map(line).collect();
     let stays = lines.iter().map(|line| line.tokens_after).sum();
     Preview {
         digest: digest(&decision, &carried, &masks),
         decision,
         lines,
-        tokens_before: scene.before,
+        tokens_before: input.before,
         tokens_after: tokens_after.unwrap_or((stays, stays)),
         carried,
     }
 }
 
 /// The additional size of the message with the longest summary instead of its current one.
-fn longer(scene: &Scene<'_>, message: &Message) -> u64 {
+fn longer(input: &CompactionInput<'_>, message: &Message) -> u64 {
     let own = message.content.first().map_or(0, |first| {
         let content = vec![first.clone()];
-        scene.ruler.message(&Message { id: MessageId(0), content })
+        input.ruler.message(&Message { id: MessageId(0), content })
     });
-    let intro = scene.ruler.text(&Summary::New(String::new()).part(usize::MAX));
-    (intro + longest_summary(scene)).saturating_sub(own)
+    let intro = input.ruler.text(&SummaryPart::New(String::new()).part(usize::MAX));
+    (intro + longest_summary(input)).saturating_sub(own)
 }
 
-fn masked_tokens(scene: &Scene<'_>, masks: &[Mask], entry: Seq) -> u64 {
+fn masked_tokens(input: &CompactionInput<'_>, masks: &[Mask], entry: Seq) -> u64 {
     let mask = masks.iter().find(|mask| mask.entry == entry);
-    mask.map_or(0, |mask| super::prune::tokens(scene, &mask.text))
+    mask.map_or(0, |mask| super::prune::tokens(input, &mask.text))
 }
 
 /// A digest over the complete decision.
-fn digest(decision: &Decision, carried: &str, masks: &[Mask]) -> String {
+fn digest(decision: &CompactionDecision, carried: &str, masks: &[Mask]) -> String {
     let mut digest = Sha256::new();
     let mut take = |text: &str| {
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(text);
     };
     match decision {
-        Decision::Nothing(why) => take(why),
-        Decision::Prune(_) => take("prune"),
-        Decision::Summarise(plan) => {
+        CompactionDecision::Nothing(why) => take(why),
+        CompactionDecision::Prune(_) => take("prune"),
+        CompactionDecision::Summarise(plan) => {
             take(&format!("{:?} {} {}", plan.trigger, plan.revision, plan.through));
             take(plan.focus.as_deref().unwrap_or_default());
         }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::backoff;
 use super::budget::Budget;
-use super::pace;
-use super::scene::{READS_ALL, Scene, quick, tools};
+use super::input::{CompactionInput, READS_ALL, quick, tools};
 use super::text::said;
 use epitome_thread::{
     Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
@@ -54,35 +54,35 @@ pub(super) const RECALL: &str = epitome_recall::NAME;
 /// these in future calls would cost more than writing everything after the first cut once more, and the last
 /// change of the prefix is at least 34 calls ago. `None` if there are none.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
-    if !has_held(thread) {
+    if !is_prefix_stable(thread) {
         return None;
     }
-    let scene = Scene::of(ruler, thread, budget);
-    let batch = batch(&scene);
+    let input = CompactionInput::new(ruler, thread, budget);
+    let batch = batch(&input);
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
     let first = batch.iter().map(|cut| cut.at).min()?;
-    let written = scene.from(first).saturating_sub(freed);
+    let written = input.from(first).saturating_sub(freed);
     let saved = freed.saturating_mul(READ_PERCENT * CALLS_EXPECTED);
     let pays = saved >= written.saturating_mul(WRITE_PERCENT - READ_PERCENT);
     (freed >= BATCH_TOKENS_MIN && pays).then(|| masks(batch))
 }
 
 /// Whether the prefix has been stable long enough since its last change to be changed again for cost alone.
-fn has_held(thread: &Thread) -> bool {
-    let Some(since) = pace::last_swap(thread) else { return true };
+fn is_prefix_stable(thread: &Thread) -> bool {
+    let Some(since) = backoff::last_swap(thread) else { return true };
     let newer = thread.entries().iter().rev().take_while(|entry| entry.seq > since);
     newer.filter(|entry| matches!(entry.change, Change::Replied { .. })).nth(CALLS_BETWEEN_MIN - 1).is_some()
 }
 
 /// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well
 /// below the threshold and below the limit. `None` if they are not enough.
-pub(super) fn enough(scene: &Scene<'_>) -> Option<Vec<Mask>> {
-    let batch = batch(scene);
+pub(super) fn enough(input: &CompactionInput<'_>) -> Option<Vec<Mask>> {
+    let batch = batch(input);
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
-    let budget = scene.budget;
+    let budget = input.budget;
     let step = (budget.window.saturating_mul(BELOW_PERCENT) / 100).max(1);
-    let used = scene.ruler.in_context(scene.thread).max(budget.frame + scene.before);
-    let goal = budget.due_at.min(budget.frame + scene.limit).saturating_sub(step);
+    let used = input.ruler.in_context(input.thread).max(budget.frame + input.before);
+    let goal = budget.due_at.min(budget.frame + input.limit).saturating_sub(step);
     (freed >= step && used.saturating_sub(freed) <= goal).then(|| masks(batch))
 }
 
@@ -104,7 +104,7 @@ pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger
 
 /// An entry of the view that is shown shortened.
 #[derive(Clone, Debug)]
-pub(super) struct Cut {
+pub(super) struct PruneCut {
     /// Its index in the view.
     pub at: usize,
     pub mask: Mask,
@@ -113,22 +113,22 @@ pub(super) struct Cut {
 }
 
 /// All old outcomes that can be cut, in the order of the view, except those that the running turn recalled.
-fn batch(scene: &Scene<'_>) -> Vec<Cut> {
-    let old = scene.thread.view().newest(scene.budget.prune.keep_recent).min(scene.round());
-    let is_held = |at: &usize| scene.recalled.contains(at);
-    (0..old).filter(|at| !is_held(at)).filter_map(|at| placeholder(scene, at)).collect()
+fn batch(input: &CompactionInput<'_>) -> Vec<PruneCut> {
+    let old = input.thread.view().newest(input.budget.prune.keep_recent).min(input.round());
+    let is_held = |at: &usize| input.recalled.contains(at);
+    (0..old).filter(|at| !is_held(at)).filter_map(|at| placeholder(input, at)).collect()
 }
 
-fn masks(batch: Vec<Cut>) -> Vec<Mask> {
+fn masks(batch: Vec<PruneCut>) -> Vec<Mask> {
     batch.into_iter().map(|cut| cut.mask).collect()
 }
 
 /// Cuts an outcome to its beginning and a hint how to read the rest; `None` if it is pinned, is not an
 /// outcome, or would not become shorter.
-fn placeholder(scene: &Scene<'_>, at: usize) -> Option<Cut> {
-    let outcome = outcome(scene, at)?;
+fn placeholder(input: &CompactionInput<'_>, at: usize) -> Option<PruneCut> {
+    let outcome = outcome(input, at)?;
     let text = outcome.model_text();
-    let rule = scene.budget.prune;
+    let rule = input.budget.prune;
     let is_long = text.chars().nth(rule.min_chars).is_some();
     let attached = attached(outcome);
     if !is_long && attached == 0 {
@@ -136,60 +136,60 @@ fn placeholder(scene: &Scene<'_>, at: usize) -> Option<Cut> {
     }
     let end = if is_long { text.char_indices().nth(rule.keep_chars).map(|(end, _)| end) } else { None };
     let head = &text[..end.unwrap_or(text.len())];
-    let entry = scene.entries()[at].seq;
-    let what = size(original(scene, at).unwrap_or(outcome), attached);
-    let text = format!("{head}\n[… cut to save room: {what}{}]", scene.recall_hint(entry, READS_ALL));
-    cut(scene, at, text)
+    let entry = input.entries()[at].seq;
+    let what = size(original(input, at).unwrap_or(outcome), attached);
+    let text = format!("{head}\n[… cut to save room: {what}{}]", input.recall_hint(entry, READS_ALL));
+    cut(input, at, text)
 }
 
 /// Cuts an outcome to its first and last bytes.
-fn halved(scene: &Scene<'_>, at: usize, bytes_max: usize) -> Option<Cut> {
-    let outcome = outcome(scene, at)?;
+fn halved(input: &CompactionInput<'_>, at: usize, bytes_max: usize) -> Option<PruneCut> {
+    let outcome = outcome(input, at)?;
     let text = outcome.model_text();
     if text.len() <= bytes_max && attached(outcome) == 0 {
         return None;
     }
     let attached = attached(outcome);
-    let entry = scene.entries()[at].seq;
-    let mut text = scene.head_and_tail(&text, bytes_max, entry);
+    let entry = input.entries()[at].seq;
+    let mut text = input.head_and_tail(&text, bytes_max, entry);
     if attached > 0 {
-        let hint = scene.recall_hint(entry, "tells of them");
+        let hint = input.recall_hint(entry, "tells of them");
         text.push_str(&format!("\n[{} left out{hint}]", files(attached)));
     }
-    cut(scene, at, text)
+    cut(input, at, text)
 }
 
 /// The cuts to be made in the kept part of the view.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shorter {
+pub(super) struct PruneCuts {
     /// The cuts by index in the view.
-    pub cuts: BTreeMap<usize, Cut>,
+    pub cuts: BTreeMap<usize, PruneCut>,
     /// Tokens of the part with these cuts.
     pub tokens: u64,
 }
 
-impl Shorter {
+impl PruneCuts {
     /// The part from this index on, without cuts.
-    pub fn of(scene: &Scene<'_>, from: usize) -> Shorter {
-        Shorter { cuts: BTreeMap::new(), tokens: scene.from(from) }
+    pub fn new(input: &CompactionInput<'_>, from: usize) -> PruneCuts {
+        PruneCuts { cuts: BTreeMap::new(), tokens: input.from(from) }
     }
 
     /// Adopts cuts that were decided earlier, ignoring those outside of the part.
-    pub fn take(&mut self, scene: &Scene<'_>, from: usize, masks: &[Mask]) {
+    pub fn take(&mut self, input: &CompactionInput<'_>, from: usize, masks: &[Mask]) {
         if masks.is_empty() {
             return;
         }
         let texts: HashMap<Seq, &str> = masks.iter().map(|mask| (mask.entry, mask.text.as_str())).collect();
-        for at in from..scene.entries().len() {
-            let may_be_cut = outcome(scene, at).is_some() || spoken(scene, at).is_some();
-            let text = texts.get(&scene.entries()[at].seq).filter(|_| may_be_cut);
-            if let Some(cut) = text.and_then(|text| cut(scene, at, (*text).to_owned())) {
+        for at in from..input.entries().len() {
+            let may_be_cut = outcome(input, at).is_some() || spoken(input, at).is_some();
+            let text = texts.get(&input.entries()[at].seq).filter(|_| may_be_cut);
+            if let Some(cut) = text.and_then(|text| cut(input, at, (*text).to_owned())) {
                 self.put(cut);
             }
         }
     }
 
-    fn put(&mut self, cut: Cut) {
+    fn put(&mut self, cut: PruneCut) {
         let freed = cut.freed;
         if let Some(known) = self.cuts.insert(cut.at, cut) {
             self.tokens += known.freed;
@@ -204,16 +204,16 @@ impl Shorter {
 
     /// Cuts everything possible until the part takes at most `tokens_max`: outcomes, then recalled outcomes
     /// of the running turn, then messages. Returns whether that is enough.
-    pub fn all(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
-        self.outcomes(scene, from, tokens_max)
-            || self.recalled(scene, from, tokens_max)
-            || self.messages(scene, from, tokens_max)
+    pub fn all(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
+        self.outcomes(input, from, tokens_max)
+            || self.recalled(input, from, tokens_max)
+            || self.messages(input, from, tokens_max)
     }
 
     /// Cuts the outcomes at these indices to their beginnings, except those that the running turn recalled.
-    pub fn old(&mut self, scene: &Scene<'_>, places: Range<usize>) {
-        for at in places.filter(|at| !scene.recalled.contains(at)) {
-            if let Some(cut) = placeholder(scene, at) {
+    pub fn old(&mut self, input: &CompactionInput<'_>, places: Range<usize>) {
+        for at in places.filter(|at| !input.recalled.contains(at)) {
+            if let Some(cut) = placeholder(input, at) {
                 self.put(cut);
             }
         }
@@ -222,29 +222,29 @@ impl Shorter {
     /// Cuts outcomes until the part takes at most `tokens_max`: first those that earlier turns recalled, then
     /// those before the current round, oldest first, and finally those of the round, to their head and tail.
     /// Outcomes that the running turn recalled are not cut. Returns whether that is enough.
-    pub fn outcomes(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
-        let tools = tools(scene.entries());
+    pub fn outcomes(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
+        let tools = tools(input.entries());
         let is_recalled = |at: &usize| {
-            outcome(scene, *at).is_some_and(|outcome| tools.get(outcome.call.0.as_str()) == Some(&RECALL))
+            outcome(input, *at).is_some_and(|outcome| tools.get(outcome.call.0.as_str()) == Some(&RECALL))
         };
-        let round = scene.round().max(from);
-        let is_held = |at: &usize| scene.recalled.contains(at);
+        let round = input.round().max(from);
+        let is_held = |at: &usize| input.recalled.contains(at);
         let (recalled, others): (Vec<usize>, Vec<usize>) =
             (from..round).filter(|at| !is_held(at)).partition(is_recalled);
         for at in recalled.into_iter().chain(others) {
             if self.tokens <= tokens_max {
                 return true;
             }
-            if let Some(cut) = placeholder(scene, at) {
+            if let Some(cut) = placeholder(input, at) {
                 self.put(cut);
             }
         }
         for bytes_max in OUTCOME_BYTES {
-            for at in (round..scene.entries().len()).filter(|at| !is_held(at)) {
+            for at in (round..input.entries().len()).filter(|at| !is_held(at)) {
                 if self.tokens <= tokens_max {
                     return true;
                 }
-                if let Some(cut) = halved(scene, at, bytes_max) {
+                if let Some(cut) = halved(input, at, bytes_max) {
                     self.put(cut);
                 }
             }
@@ -254,13 +254,13 @@ impl Shorter {
 
     /// Cuts the outcomes that the running turn recalled to their head and tail, oldest first, until the part
     /// takes at most `tokens_max`. Returns whether that is enough.
-    pub fn recalled(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
+    pub fn recalled(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
         for bytes_max in OUTCOME_BYTES {
-            for at in scene.recalled.range(from..) {
+            for at in input.recalled.range(from..) {
                 if self.tokens <= tokens_max {
                     return true;
                 }
-                if let Some(cut) = halved(scene, *at, bytes_max) {
+                if let Some(cut) = halved(input, *at, bytes_max) {
                     self.put(cut);
                 }
             }
@@ -270,17 +270,17 @@ impl Shorter {
 
     /// Cuts messages to their head and tail, longest first, until the part takes at most `tokens_max`.
     /// Returns whether that is enough.
-    pub fn messages(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
+    pub fn messages(&mut self, input: &CompactionInput<'_>, from: usize, tokens_max: u64) -> bool {
         let mut places: Vec<usize> =
-            (from..scene.entries().len()).filter(|at| spoken(scene, *at).is_some()).collect();
-        places.sort_by_key(|at| Reverse(scene.weights[*at]));
+            (from..input.entries().len()).filter(|at| spoken(input, *at).is_some()).collect();
+        places.sort_by_key(|at| Reverse(input.weights[*at]));
         for at in places {
-            let Some(text) = spoken(scene, at) else { continue };
+            let Some(text) = spoken(input, at) else { continue };
             let mut bytes_max = text.len().max(SAID_BYTES_MIN);
             while self.tokens > tokens_max && bytes_max > SAID_BYTES_MIN {
                 bytes_max = (bytes_max / 2).max(SAID_BYTES_MIN);
-                let text = scene.head_and_tail(&text, bytes_max, scene.entries()[at].seq);
-                if let Some(cut) = cut(scene, at, text) {
+                let text = input.head_and_tail(&text, bytes_max, input.entries()[at].seq);
+                if let Some(cut) = cut(input, at, text) {
                     self.put(cut);
                 }
             }
@@ -290,35 +290,35 @@ impl Shorter {
 }
 
 /// Replaces an entry with another text, if that saves enough.
-fn cut(scene: &Scene<'_>, at: usize, text: String) -> Option<Cut> {
-    let freed = scene.weights[at].checked_sub(tokens(scene, &text));
+fn cut(input: &CompactionInput<'_>, at: usize, text: String) -> Option<PruneCut> {
+    let freed = input.weights[at].checked_sub(tokens(input, &text));
     let freed = freed.filter(|freed| *freed >= MASK_TOKENS_MIN)?;
-    Some(Cut { at, mask: Mask { entry: scene.entries()[at].seq, text }, freed })
+    Some(PruneCut { at, mask: Mask { entry: input.entries()[at].seq, text }, freed })
 }
 
 /// The size in tokens of an entry that consists only of this text.
-pub(super) fn tokens(scene: &Scene<'_>, text: &str) -> u64 {
+pub(super) fn tokens(input: &CompactionInput<'_>, text: &str) -> u64 {
     let content = vec![Content::Text { text: text.to_owned() }];
-    scene.ruler.message(&Message { id: MessageId(0), content })
+    input.ruler.message(&Message { id: MessageId(0), content })
 }
 
 /// The outcome at this index, as it is shown; `None` if it may not be cut.
-fn outcome<'a>(scene: &Scene<'a>, at: usize) -> Option<&'a ToolOutcome> {
-    let entry = &scene.entries()[at];
+fn outcome<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
+    let entry = &input.entries()[at];
     match &entry.change {
-        Change::ToolFinished { outcome } if !scene.pinned.contains(&entry.seq) => Some(outcome),
+        Change::ToolFinished { outcome } if !input.pinned.contains(&entry.seq) => Some(outcome),
         _ => None,
     }
 }
 
 /// The message at this index, as text; `None` if it may not be cut: pinned entries, instructions, and
 /// messages of a hook's history, which a mask cannot address.
-fn spoken(scene: &Scene<'_>, at: usize) -> Option<String> {
-    let entry = &scene.entries()[at];
-    let own = scene.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
+fn spoken(input: &CompactionInput<'_>, at: usize) -> Option<String> {
+    let entry = &input.entries()[at];
+    let own = input.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
     match (&entry.change, &own.change) {
         (Change::Said { origin: Origin::Instructions { .. }, .. }, _) => None,
-        (Change::Said { message, .. }, Change::Said { .. }) if !scene.pinned.contains(&entry.seq) => {
+        (Change::Said { message, .. }, Change::Said { .. }) if !input.pinned.contains(&entry.seq) => {
             Some(said(message))
         }
         _ => None,
@@ -326,9 +326,9 @@ fn spoken(scene: &Scene<'_>, at: usize) -> Option<String> {
 }
 
 /// The outcome as it was logged.
-fn original<'a>(scene: &Scene<'a>, at: usize) -> Option<&'a ToolOutcome> {
-    let seq = scene.entries()[at].seq;
-    match &scene.thread.entries().get(usize::try_from(seq.0).ok()?)?.change {
+fn original<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcome> {
+    let seq = input.entries()[at].seq;
+    match &input.thread.entries().get(usize::try_from(seq.0).ok()?)?.change {
         Change::ToolFinished { outcome } => Some(outcome),
         _ => None,
     }

@@ -2,8 +2,9 @@
 
 use super::*;
 use epitome_thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, edits,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Mask, Message, MessageId,
+    ModelName, Origin, OutcomeStatus, PartId, Role, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
+    ViewEdit, edits,
 };
 use epitome_tokens::Ruler;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ fn replied(text: &str, call: Option<&str>) -> Change {
     message.content.extend(call.map(|id| {
         let id = CallId(id.to_owned());
         let input = serde_json::json!({});
-        Content::Call(ToolCall { id, name: "bash".into(), input, card: Card::default() })
+        Content::Call(ToolCall { id, name: "bash".into(), input, card: CallDisplay::default() })
     }));
     Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None }
 }
@@ -52,23 +53,23 @@ fn thread() -> Thread {
     thread
 }
 
-fn compact(thread: &Thread, keep: Keep, window: u64) -> Option<Change> {
-    let through = through(&Ruler::of(None), thread, keep, window);
+fn compact(thread: &Thread, keep: KeptTail, window: u64) -> Option<Change> {
+    let through = through(&Ruler::for_model(None), thread, keep, window);
     made(thread, through).ok()
 }
 
 fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
-    let plan = Plan {
+    let plan = CompactionPlan {
         trigger: Trigger::Manual,
         focus: None,
         revision: thread.view().revision(),
         through,
         masks: Vec::new(),
     };
-    let budget = Budget::of(&Default::default(), 1_000_000, 0, 0);
-    let written = Written { text: Some("SUMMARY".into()), ..Written::default() };
+    let budget = Budget::new(&Default::default(), 1_000_000, 0, 0);
+    let written = SummaryResult { text: Some("SUMMARY".into()), ..SummaryResult::default() };
     let id = thread.next_message();
-    compacted(&Ruler::of(None), thread, &budget, &plan, id, written)
+    compacted(&Ruler::for_model(None), thread, &budget, &plan, id, written)
 }
 
 fn summary_of(change: &Change) -> String {
@@ -95,37 +96,41 @@ fn the_summary_is_extracted_from_its_tags() {
 
 #[test]
 fn the_kept_part_begins_with_a_complete_round_after_the_summary() {
-    let cases: Vec<(Keep, u64, Vec<u64>)> = vec![
-        (Keep::Nothing, 0, vec![7]),
-        (Keep::Messages(0), 0, vec![7]),
-        (Keep::Messages(1), 0, vec![7, 6]),
-        (Keep::Messages(3), 0, vec![7, 4, 5, 6]),
+    let cases: Vec<(KeptTail, u64, Vec<u64>)> = vec![
+        (KeptTail::Nothing, 0, vec![7]),
+        (KeptTail::Messages(0), 0, vec![7]),
+        (KeptTail::Messages(1), 0, vec![7, 6]),
+        (KeptTail::Messages(3), 0, vec![7, 4, 5, 6]),
         // The reply is not separated from its outcome.
-        (Keep::Ratio(0.01), 3_000, vec![7, 5, 6]),
-        (Keep::Ratio(0.0), 3_000, vec![7]),
-        (Keep::Ratio(0.4), 5_000, vec![7, 4, 5, 6]),
+        (KeptTail::Ratio(0.01), 3_000, vec![7, 5, 6]),
+        (KeptTail::Ratio(0.0), 3_000, vec![7]),
+        (KeptTail::Ratio(0.4), 5_000, vec![7, 4, 5, 6]),
     ];
     for (keep, window, expected) in cases {
         let mut thread = thread();
-        let before = Ruler::of(None).view(thread.view());
+        let before = Ruler::for_model(None).view(thread.view());
         let change = compact(&thread, keep, window).unwrap_or_else(|| panic!("{keep:?} gains something"));
         append(&mut thread, change.clone());
         let view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
         assert_eq!(view, expected, "{keep:?}");
         let Change::Compacted { tokens_before, tokens_after, .. } = change else { unreachable!() };
-        assert_eq!((tokens_before, tokens_after), (before, Ruler::of(None).view(thread.view())), "{keep:?}");
+        assert_eq!(
+            (tokens_before, tokens_after),
+            (before, Ruler::for_model(None).view(thread.view())),
+            "{keep:?}"
+        );
     }
     // Keeping everything except the first request gains nothing.
-    assert_eq!(compact(&thread(), Keep::Messages(4), 0), None);
-    assert_eq!(compact(&thread(), Keep::Ratio(1.0), 1_000_000), None);
+    assert_eq!(compact(&thread(), KeptTail::Messages(4), 0), None);
+    assert_eq!(compact(&thread(), KeptTail::Ratio(1.0), 1_000_000), None);
 }
 
 #[test]
 fn the_last_request_is_quoted_if_it_would_leave_the_view() {
     let thread = thread();
-    let whole = summary_of(&compact(&thread, Keep::Nothing, 0).expect("a gain"));
+    let whole = summary_of(&compact(&thread, KeptTail::Nothing, 0).expect("a gain"));
     assert!(whole.contains("<last_request>\nthe last request\n</last_request>"), "{whole}");
-    let kept = summary_of(&compact(&thread, Keep::Messages(2), 0).expect("a gain"));
+    let kept = summary_of(&compact(&thread, KeptTail::Messages(2), 0).expect("a gain"));
     assert!(!kept.contains("last_request"), "{kept}");
 }
 
@@ -135,51 +140,51 @@ fn context_and_follow_ups_are_not_the_last_request() {
     let mut thread = thread();
     append(&mut thread, said("lint it", Origin::Hook { hook: "lint".into() }));
     append(&mut thread, said("British spelling", Origin::Context { by: "style".into() }));
-    let summary = summary_of(&compact(&thread, Keep::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&thread, KeptTail::Nothing, 0).expect("a gain"));
     assert!(summary.contains("<last_request>\nthe last request\n"), "{summary}");
 }
 
 /// The quote is taken from the log, which still contains a masked secret.
 #[test]
 fn a_request_masked_by_a_hook_is_not_restored_by_its_quote() {
-    let at = Part { entry: Seq(5), part: None };
-    let edit = |edit: Edit| {
+    let at = PartId { entry: Seq(5), part: None };
+    let edit = |edit: ViewEdit| {
         let mut thread = thread();
         append(&mut thread, Change::Edited { by: "h".into(), edits: vec![edit] });
         thread
     };
-    let masked = edit(Edit::Mask { at, note: String::new() });
-    let summary = summary_of(&compact(&masked, Keep::Nothing, 0).expect("a gain"));
+    let masked = edit(ViewEdit::Mask { at, note: String::new() });
+    let summary = summary_of(&compact(&masked, KeptTail::Nothing, 0).expect("a gain"));
     assert!(summary.contains("<last_request>\n[masked by h; entry e5]\n"), "{summary}");
-    let dropped = edit(Edit::Drop { at });
-    let summary = summary_of(&compact(&dropped, Keep::Nothing, 0).expect("a gain"));
+    let dropped = edit(ViewEdit::Drop { at });
+    let summary = summary_of(&compact(&dropped, KeptTail::Nothing, 0).expect("a gain"));
     assert!(!summary.contains("last request"), "{summary}");
 
     let mut again = masked;
-    let first = compact(&again, Keep::Nothing, 0).expect("a gain");
+    let first = compact(&again, KeptTail::Nothing, 0).expect("a gain");
     append(&mut again, first);
     append(&mut again, replied(&"words ".repeat(400), None));
-    let summary = summary_of(&compact(&again, Keep::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&again, KeptTail::Nothing, 0).expect("a gain"));
     assert!(!summary.contains("the last request"), "{summary}");
 
     let mut swapped = thread();
-    let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(400)) }];
+    let spoken = vec![HistoryMessage { role: Role::User, message: message(&"so far ".repeat(400)) }];
     let made = edits::mutation(&swapped, Seq(0), MessageId(9), spoken, 0).expect("a history");
-    let change = mutated(&Ruler::of(None), &swapped, made, "swap".into(), 100_000).expect("it fits");
+    let change = mutated(&Ruler::for_model(None), &swapped, made, "swap".into(), 100_000).expect("it fits");
     append(&mut swapped, change);
-    let summary = summary_of(&compact(&swapped, Keep::Nothing, 0).expect("a gain"));
+    let summary = summary_of(&compact(&swapped, KeptTail::Nothing, 0).expect("a gain"));
     assert!(!summary.contains("the last request"), "{summary}");
 }
 
 #[test]
 fn pins_and_the_goal_survive_repeated_compactions_byte_for_byte() {
     let mut thread = thread();
-    let pins = ["e1", "e3"].map(|at| Edit::Pin { at: at.parse().expect("a part's id") });
+    let pins = ["e1", "e3"].map(|at| ViewEdit::Pin { at: at.parse().expect("a part's id") });
     append(&mut thread, Change::Edited { by: "h".into(), edits: pins.to_vec() });
     append(&mut thread, Change::GoalSet { goal: Some("all <green>".into()) });
     let walnuts = "walnut ".repeat(100);
     for _ in 0..3 {
-        let change = compact(&thread, Keep::Nothing, 0).expect("a gain");
+        let change = compact(&thread, KeptTail::Nothing, 0).expect("a gain");
         let summary = summary_of(&change);
         append(&mut thread, change);
         assert!(summary.contains("<goal>\nall <green>\n</goal>"), "{summary}");
@@ -188,23 +193,24 @@ fn pins_and_the_goal_survive_repeated_compactions_byte_for_byte() {
         append(&mut thread, replied(&"again ".repeat(800), None));
     }
     // A pin that stays in the view is not repeated.
-    let pin = Edit::Pin { at: Part { entry: thread.next_seq(), part: None } };
+    let pin = ViewEdit::Pin { at: PartId { entry: thread.next_seq(), part: None } };
     append(&mut thread, said("kept", Origin::Person));
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![pin] });
-    let summary = summary_of(&compact(&thread, Keep::Messages(1), 0).expect("a gain"));
+    let summary = summary_of(&compact(&thread, KeptTail::Messages(1), 0).expect("a gain"));
     assert!(summary.contains("the first request") && !summary.contains("kept\n</pinned>"), "{summary}");
 }
 
 #[test]
 fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
     let thread = thread();
-    let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(40)) }];
+    let spoken = vec![HistoryMessage { role: Role::User, message: message(&"so far ".repeat(40)) }];
     let made = edits::mutation(&thread, Seq(0), MessageId(9), spoken, 2).expect("a history");
-    let change = mutated(&Ruler::of(None), &thread, made.clone(), "swap".into(), 100_000).expect("it fits");
+    let change =
+        mutated(&Ruler::for_model(None), &thread, made.clone(), "swap".into(), 100_000).expect("it fits");
     let Change::Mutated { tokens_before, tokens_after, .. } = change else { unreachable!() };
-    assert_eq!(tokens_before, Ruler::of(None).view(thread.view()));
-    let refused =
-        mutated(&Ruler::of(None), &thread, made, "swap".into(), tokens_after - 1).expect_err("one too many");
+    assert_eq!(tokens_before, Ruler::for_model(None).view(thread.view()));
+    let refused = mutated(&Ruler::for_model(None), &thread, made, "swap".into(), tokens_after - 1)
+        .expect_err("one too many");
     assert_eq!(
         refused,
         format!(
@@ -217,26 +223,26 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
 #[test]
 fn the_flat_text_of_a_replaced_part_excludes_the_kept_part() {
     let thread = thread();
-    let through = through(&Ruler::of(None), &thread, Keep::Messages(2), 0);
+    let through = through(&Ruler::for_model(None), &thread, KeptTail::Messages(2), 0);
     let replaced = thread.view().replaced_by(through);
     let flat = flat(&replaced, 1_000_000);
     assert!(flat.contains("the first request") && !flat.contains("the last request"), "{flat}");
-    assert!(can_shrink(&Ruler::of(None), &replaced));
+    assert!(can_shrink(&Ruler::for_model(None), &replaced));
 }
 
 #[test]
 fn pins_that_prevent_any_gain_are_named() {
     let mut thread = thread();
-    let at = Part { entry: Seq(2), part: None };
-    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
-    let at = Part { entry: Seq(4), part: None };
-    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
-    let through = through(&Ruler::of(None), &thread, Keep::Nothing, 0);
+    let at = PartId { entry: Seq(2), part: None };
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
+    let at = PartId { entry: Seq(4), part: None };
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
+    let through = through(&Ruler::for_model(None), &thread, KeptTail::Nothing, 0);
     let why = made(&thread, through).expect_err("pins take nearly all");
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
-    let too_large = pins_too_large(&Ruler::of(None), &thread, 100).expect("more than 100 tokens");
+    let too_large = pins_too_large(&Ruler::for_model(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");
-    assert_eq!(pins_too_large(&Ruler::of(None), &thread, 1_000_000), None);
+    assert_eq!(pins_too_large(&Ruler::for_model(None), &thread, 1_000_000), None);
 }
 
 /// Regression: the message was cut in place, but the cut was not counted, so there seemed to be no gain. No
@@ -245,7 +251,7 @@ fn pins_that_prevent_any_gain_are_named() {
 fn a_message_larger_than_the_window_is_cut_in_place() {
     let mut thread = thread();
     let large = append(&mut thread, said(&"word ".repeat(12_000), Origin::Person));
-    let ruler = Ruler::of(None);
+    let ruler = Ruler::for_model(None);
     let masks = vec![Mask { entry: large, text: "word … word".into() }];
     let made = pruned(&ruler, &thread, masks, Trigger::Must);
     let Change::Pruned { tokens_before, tokens_after, .. } = &made else { panic!("it is {}", made.kind()) };

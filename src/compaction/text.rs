@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::input::tools;
 use super::prune::RECALL;
-use super::scene::tools;
 use epitome_thread::{Change, Content, Entry, Message, View};
 
 /// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarising.

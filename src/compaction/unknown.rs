@@ -72,7 +72,7 @@ fn files(text: &str) -> BTreeMap<&str, &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::talk::Talk;
+    use crate::conversation::TestConversation;
 
     #[test]
     fn only_source_files_are_looked_for() {
@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn a_file_that_is_nowhere_in_the_log_is_named() {
-        let mut talk = Talk::new();
-        talk.says("look at /w/src/parser.rs");
+        let mut conversation = TestConversation::new();
+        conversation.add_prompt("look at /w/src/parser.rs");
         let summary = "parse_all() in ./src/parser.rs:3 is fixed, `parse_some` in src/made_up.rs is not";
-        let marked = flagged(summary.to_owned(), &talk.0);
+        let marked = flagged(summary.to_owned(), &conversation.0);
         assert!(marked.ends_with("(not found in the log: src/made_up.rs)"), "{marked}");
-        assert_eq!(flagged("all of src/parser.rs".to_owned(), &talk.0), "all of src/parser.rs");
+        assert_eq!(flagged("all of src/parser.rs".to_owned(), &conversation.0), "all of src/parser.rs");
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value, fields};
-use super::values::{Wrong, between, max_rounds, tokens};
+use super::file::{ConfigReader, TomlValue, fields};
+use super::values::{ValueError, between, max_rounds, tokens};
 
 /// Limits on subagents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agents {
+pub struct AgentSettings {
     /// Maximum nesting depth; 0 removes the `task` tool.
     pub max_depth: u32,
     /// Subagents of one session that run concurrently; the others wait.
@@ -25,9 +25,9 @@ pub struct Agents {
     pub timeout: Duration,
 }
 
-impl Default for Agents {
-    fn default() -> Agents {
-        Agents {
+impl Default for AgentSettings {
+    fn default() -> AgentSettings {
+        AgentSettings {
             max_depth: 1,
             max_parallel: 4,
             max_per_turn: 32,
@@ -38,8 +38,8 @@ impl Default for Agents {
     }
 }
 
-impl Reader<'_> {
-    pub(super) fn agents(&mut self, value: &Value<'_>, agents: &mut Agents) {
+impl ConfigReader<'_> {
+    pub(super) fn agents(&mut self, value: &TomlValue<'_>, agents: &mut AgentSettings) {
         let Some(table) = self.table(value, "agents") else { return };
         fields!(self, table, key, value, {
             "max_depth" => self.set(value, &mut agents.max_depth, |value| count(value, 0..=3, "agents")),
@@ -58,6 +58,6 @@ impl Reader<'_> {
     }
 }
 
-fn count(value: &DeValue<'_>, limits: std::ops::RangeInclusive<i64>, what: &str) -> Result<u32, Wrong> {
+fn count(value: &DeValue<'_>, limits: std::ops::RangeInclusive<i64>, what: &str) -> Result<u32, ValueError> {
     between(value, limits, what).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -4,8 +4,8 @@
 use epitome_secrets::exposure::CommandVariables;
 use toml::de::DeValue;
 
-use super::file::{Reader, Value, fields};
-use super::values::{Wrong, names, wanted};
+use super::file::{ConfigReader, TomlValue, fields};
+use super::values::{ValueError, names, wrong_type};
 
 /// Which variables programs get, besides those that are no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct ExposureSettings {
     pub hooks: Vec<String>,
 }
 
-impl Reader<'_> {
-    pub(super) fn exposure(&mut self, value: &Value<'_>, exposure: &mut ExposureSettings) {
+impl ConfigReader<'_> {
+    pub(super) fn exposure(&mut self, value: &TomlValue<'_>, exposure: &mut ExposureSettings) {
         let Some(table) = self.table(value, "environment") else { return };
         fields!(self, table, key, value, {
             "commands" => self.set(value, &mut exposure.commands, commands),
@@ -25,23 +25,23 @@ impl Reader<'_> {
     }
 }
 
-fn commands(value: &DeValue<'_>) -> Result<CommandVariables, Wrong> {
+fn commands(value: &DeValue<'_>) -> Result<CommandVariables, ValueError> {
     match value.as_str() {
         Some("no_secrets") => Ok(CommandVariables::default()),
         Some("all") => Ok(CommandVariables::All),
-        Some(_) => Err(Wrong {
+        Some(_) => Err(ValueError {
             message: "environment.commands must be \"no_secrets\", \"all\" or a list of names".to_owned(),
             hint: Some("for example commands = [\"GH_TOKEN\"]".to_owned()),
         }),
         None if value.as_array().is_some() => {
             variables(value).map(|except| CommandVariables::NoSecrets { except })
         }
-        None => Err(wanted("\"no_secrets\", \"all\" or a list of names", value)),
+        None => Err(wrong_type("\"no_secrets\", \"all\" or a list of names", value)),
     }
 }
 
 /// Parses names of variables. An error doesn't quote a name: it may be a key in the wrong place.
-fn variables(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
+fn variables(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
     let names = names(value)?;
     let is_name = |name: &String| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -49,7 +49,7 @@ fn variables(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
     };
     match names.iter().all(is_name) {
         true => Ok(names),
-        false => Err(Wrong {
+        false => Err(ValueError {
             message: "not the name of an environment variable".to_owned(),
             hint: Some("names have letters, digits and _; the value stays in the environment".to_owned()),
         }),

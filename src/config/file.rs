@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    Wrong, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
+    ValueError, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
     summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
 };
-use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
+use super::{
+    BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
+};
 use epitome_problem::{Problem, nearest, place_in};
 
 const KEYS: &[&str] = &[
@@ -37,10 +39,16 @@ const KEYS: &[&str] = &[
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 
 /// Applies the text and returns its problems.
-pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
+pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: FileOwner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader =
-        Reader { path, text, owner, unreadable: BTreeSet::new(), native: Vec::new(), problems: Vec::new() };
+    let mut reader = ConfigReader {
+        path,
+        text,
+        owner,
+        unreadable: BTreeSet::new(),
+        native: Vec::new(),
+        problems: Vec::new(),
+    };
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let (line, _) = place_in(text, span.start);
@@ -51,12 +59,12 @@ pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Own
     reader.problems
 }
 
-pub(super) type Value<'i> = toml::Spanned<DeValue<'i>>;
+pub(super) type TomlValue<'i> = toml::Spanned<DeValue<'i>>;
 
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     pub(super) path: &'a Path,
     text: &'a str,
-    pub(super) owner: Owner<'a>,
+    pub(super) owner: FileOwner<'a>,
     /// Lines that are not valid TOML. Further problems on them would only be consequences of the syntax
     /// error.
     unreadable: BTreeSet<u64>,
@@ -78,7 +86,7 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
         if !self.unreadable.contains(&place.0) {
@@ -129,8 +137,8 @@ impl Reader<'_> {
                 "mcp" => self.mcp(value, &mut settings.mcp),
                 "sandbox" => {
                     let home = match self.owner {
-                        Owner::User { home } => home,
-                        Owner::Repository { .. } => None,
+                        FileOwner::User { home } => home,
+                        FileOwner::Repository { .. } => None,
                     };
                     self.sandbox(value, &mut settings.sandbox, home);
                 }
@@ -146,7 +154,7 @@ impl Reader<'_> {
 
     /// Refuses a key that only the user may set; returns whether it was refused.
     pub(super) fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
-        let Owner::Repository { instead } = self.owner else { return false };
+        let FileOwner::Repository { instead } = self.owner else { return false };
         let hint = format!("if you want it, set it in {}", instead.display());
         self.problem(span, format!("a repository cannot set {name:?}"), Some(hint));
         true
@@ -160,17 +168,17 @@ impl Reader<'_> {
     /// Sets a field if the value is valid; otherwise reports a problem.
     pub(super) fn set<T>(
         &mut self,
-        value: &Value<'_>,
+        value: &TomlValue<'_>,
         field: &mut T,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, Wrong>,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, ValueError>,
     ) {
         match read(value.get_ref()) {
             Ok(read) => *field = read,
-            Err(Wrong { message, hint }) => self.problem(value.span(), message, hint),
+            Err(ValueError { message, hint }) => self.problem(value.span(), message, hint),
         }
     }
 
-    pub(super) fn table<'v, 'i>(&mut self, value: &'v Value<'i>, what: &str) -> Option<&'v DeTable<'i>> {
+    pub(super) fn table<'v, 'i>(&mut self, value: &'v TomlValue<'i>, what: &str) -> Option<&'v DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.problem(value.span(), format!("{what} must be a table"), None);
@@ -178,21 +186,21 @@ impl Reader<'_> {
         table
     }
 
-    fn templates(&mut self, value: &Value<'_>, settings: &mut Settings) {
+    fn templates(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "templates") else { return };
         fields!(self, table, key, value, {
             "go_compat" => self.set(value, &mut settings.go_compat, truth),
         });
     }
 
-    fn web_fetch(&mut self, value: &Value<'_>, settings: &mut Settings) {
+    fn web_fetch(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "web_fetch") else { return };
         fields!(self, table, key, value, {
             "private_networks" => self.set(value, &mut settings.fetch_private, truth),
         });
     }
 
-    fn providers(&mut self, value: &Value<'_>, settings: &mut Settings) {
+    fn providers(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "providers") else { return };
         for (name, value) in table {
             let before = self.problems.len();
@@ -234,7 +242,7 @@ impl Reader<'_> {
         }
     }
 
-    fn compaction(&mut self, value: &Value<'_>, compaction: &mut Compaction) {
+    fn compaction(&mut self, value: &TomlValue<'_>, compaction: &mut CompactionSettings) {
         let Some(table) = self.table(value, "compaction") else { return };
         fields!(self, table, key, value, {
             "auto" => self.set(value, &mut compaction.auto, truth),
@@ -262,7 +270,7 @@ impl Reader<'_> {
         });
     }
 
-    fn prune(&mut self, value: &Value<'_>, prune: &mut Prune) {
+    fn prune(&mut self, value: &TomlValue<'_>, prune: &mut PruneSettings) {
         let Some(table) = self.table(value, "compaction.prune") else { return };
         fields!(self, table, key, value, {
             "min_chars" => self.set(value, &mut prune.min_chars, characters),

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use toml::de::DeValue;
 
-use super::file::{Reader, Value, fields};
-use super::values::{Wrong, between, json, text, truth};
+use super::file::{ConfigReader, TomlValue, fields};
+use super::values::{ValueError, between, json, text, truth};
 use epitome_problem::nearest;
 
 /// Hook settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hooks {
+pub struct HookSettings {
     pub enabled: bool,
-    pub trust: Trust,
+    pub trust: HookTrust,
     /// Timeout of hooks that declare none.
     pub timeout: Duration,
     /// How many times hooks may make the agent continue within one prompt.
@@ -34,7 +34,7 @@ pub struct Hooks {
 /// How hooks and shell calls from a repository are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trust {
+pub enum HookTrust {
     /// The user is asked once for each version of each hook; if nobody can be asked, it does not run.
     #[default]
     Ask,
@@ -42,27 +42,27 @@ pub enum Trust {
     Never,
 }
 
-impl Trust {
-    pub const ALL: [Trust; 3] = [Trust::Ask, Trust::Run, Trust::Never];
+impl HookTrust {
+    pub const ALL: [HookTrust; 3] = [HookTrust::Ask, HookTrust::Run, HookTrust::Never];
 
     pub fn id(self) -> &'static str {
         match self {
-            Trust::Ask => "ask",
-            Trust::Run => "run",
-            Trust::Never => "never",
+            HookTrust::Ask => "ask",
+            HookTrust::Run => "run",
+            HookTrust::Never => "never",
         }
     }
 
-    pub fn parse(id: &str) -> Option<Trust> {
-        Trust::ALL.into_iter().find(|trust| trust.id() == id)
+    pub fn parse(id: &str) -> Option<HookTrust> {
+        HookTrust::ALL.into_iter().find(|trust| trust.id() == id)
     }
 }
 
-impl Default for Hooks {
-    fn default() -> Hooks {
-        Hooks {
+impl Default for HookSettings {
+    fn default() -> HookSettings {
+        HookSettings {
             enabled: true,
-            trust: Trust::Ask,
+            trust: HookTrust::Ask,
             timeout: Duration::from_secs(30),
             max_continuations: 3,
             callback_timeout: Duration::from_secs(120),
@@ -95,8 +95,8 @@ const CALLBACK_TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
 /// Configurable number of continuations; each costs model calls that the user did not ask for.
 const CONTINUATIONS: std::ops::RangeInclusive<i64> = 0..=100;
 
-impl Reader<'_> {
-    pub(super) fn hooks(&mut self, value: &Value<'_>, hooks: &mut Hooks) {
+impl ConfigReader<'_> {
+    pub(super) fn hooks(&mut self, value: &TomlValue<'_>, hooks: &mut HookSettings) {
         let Some(table) = self.table(value, "hooks") else { return };
         fields!(self, table, key, value, {
             "enabled" => self.set(value, &mut hooks.enabled, truth),
@@ -115,7 +115,7 @@ impl Reader<'_> {
     }
 
     /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.
-    fn overrides(&mut self, value: &Value<'_>, overrides: &mut BTreeMap<String, Map<String, Json>>) {
+    fn overrides(&mut self, value: &TomlValue<'_>, overrides: &mut BTreeMap<String, Map<String, Json>>) {
         let Some(table) = self.table(value, "hooks.overrides") else { return };
         for (name, value) in table {
             let Some(fields) = self.table(value, "what counts for a hook") else { continue };
@@ -136,19 +136,19 @@ impl Reader<'_> {
     }
 }
 
-fn trust(value: &DeValue<'_>) -> Result<Trust, Wrong> {
+fn trust(value: &DeValue<'_>) -> Result<HookTrust, ValueError> {
     let id = text(value)?;
-    Trust::parse(&id).ok_or_else(|| {
-        let known = Trust::ALL.map(Trust::id);
+    HookTrust::parse(&id).ok_or_else(|| {
+        let known = HookTrust::ALL.map(HookTrust::id);
         let hint = match nearest(&id, known) {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("one of {}", known.join(", ")),
         };
-        Wrong { message: format!("there is no trust {id:?}"), hint: Some(hint) }
+        ValueError { message: format!("there is no trust {id:?}"), hint: Some(hint) }
     })
 }
 
-fn continuations(value: &DeValue<'_>) -> Result<u32, Wrong> {
+fn continuations(value: &DeValue<'_>) -> Result<u32, ValueError> {
     let number = between(value, CONTINUATIONS, "a whole number")?;
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -23,21 +23,22 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub use agents::Agents;
+pub use agents::AgentSettings;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
-use epitome_rules::Written;
+use epitome_rules::WrittenRule;
 pub use epitome_settings::{
-    BuiltInSettings, Compaction, ProviderSettings, Prune, Summariser, Threshold, WireFormat,
+    BuiltInSettings, CompactionSettings, CompactionThreshold, ProviderSettings, PruneSettings, Summariser,
+    WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
-pub use hooks::{Hooks, Trust};
-pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
+pub use hooks::{HookSettings, HookTrust};
+pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSettings, McpSource, McpTransport, origin};
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
-pub use sandbox::Sandbox;
+pub use sandbox::SandboxSettings;
 
 /// All configurable settings, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,15 +58,15 @@ pub struct Settings {
     /// `models.small`: the model for small tasks; `None` selects the cheapest current model of the session's
     /// provider, if that is known.
     pub small_model: Option<String>,
-    pub compaction: Compaction,
-    pub hooks: Hooks,
-    pub agents: Agents,
-    pub mcp: Mcp,
-    pub sandbox: Sandbox,
+    pub compaction: CompactionSettings,
+    pub hooks: HookSettings,
+    pub agents: AgentSettings,
+    pub mcp: McpSettings,
+    pub sandbox: SandboxSettings,
     /// `environment`: which variables programs get.
     pub exposure: ExposureSettings,
     /// Rules of all files, the user's first. The strictest matching rule wins, whichever file it comes from.
-    pub permissions: Vec<Written>,
+    pub permissions: Vec<WrittenRule>,
     /// `secrets.mask`: whether text that looks like a key is masked before it is stored.
     pub mask_secrets: bool,
     /// `templates.go_compat`: a variable that a recipe does not define renders as `<no value>`, as in Go,
@@ -92,11 +93,11 @@ impl Default for Settings {
             providers: BTreeMap::new(),
             built_in: BTreeMap::new(),
             small_model: None,
-            compaction: Compaction::default(),
-            hooks: Hooks::default(),
-            agents: Agents::default(),
-            mcp: Mcp::default(),
-            sandbox: Sandbox::default(),
+            compaction: CompactionSettings::default(),
+            hooks: HookSettings::default(),
+            agents: AgentSettings::default(),
+            mcp: McpSettings::default(),
+            sandbox: SandboxSettings::default(),
             exposure: ExposureSettings::default(),
             permissions: Vec::new(),
             mask_secrets: true,
@@ -108,7 +109,7 @@ impl Default for Settings {
 
 /// The owner of a configuration file, which determines what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner<'a> {
+enum FileOwner<'a> {
     /// `home` is the directory that `~` expands to.
     User { home: Option<&'a Path> },
     /// `instead` is the user's own file, where a refused key belongs.
@@ -127,12 +128,12 @@ impl Settings {
         let mut problems = Vec::new();
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let users = paths.config_file();
-        settings.read(&users, Owner::User { home: paths.user_home.as_deref() }, &mut problems);
+        settings.read(&users, FileOwner::User { home: paths.user_home.as_deref() }, &mut problems);
         // If the session's directory is the parent of Epitome's home, this file is the user's and was already
         // read.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != users);
         if let Some(file) = repository {
-            settings.read(&file, Owner::Repository { instead: &users }, &mut problems);
+            settings.read(&file, FileOwner::Repository { instead: &users }, &mut problems);
         }
         if let Some(cwd) = cwd {
             let file = cwd.join(mcp_json::MCP_JSON);
@@ -147,7 +148,7 @@ impl Settings {
         (settings, problems)
     }
 
-    fn read(&mut self, path: &Path, owner: Owner<'_>, problems: &mut Vec<Problem>) {
+    fn read(&mut self, path: &Path, owner: FileOwner<'_>, problems: &mut Vec<Problem>) {
         match text_of(path) {
             Ok(Some(text)) => problems.extend(file::apply(self, path, &text, owner)),
             Ok(None) => {}
@@ -181,8 +182,8 @@ impl Settings {
 }
 
 /// Compaction threshold from the environment variable of the predecessor kodelet; any file overrides it.
-fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<Threshold> {
-    Threshold::of_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
+fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThreshold> {
+    CompactionThreshold::from_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
 }
 
 /// Reads a file; `None` if it does not exist.

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Owner;
-use super::file::{Reader, Value, fields};
+use super::FileOwner;
+use super::file::{ConfigReader, TomlValue, fields};
 use super::values::{between, header_map, names, text, truth, url, variable};
 use epitome_thread::visible::code;
 
 /// MCP servers, and how long the first prompt waits for them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mcp {
+pub struct McpSettings {
     /// How long the first prompt waits for servers that are still connecting.
     pub wait: Duration,
     /// In file order, sorted by name within each file.
@@ -27,7 +27,7 @@ pub struct Mcp {
     pub repository_variables: BTreeMap<String, Vec<String>>,
 }
 
-impl Mcp {
+impl McpSettings {
     /// Tells the servers of repositories what they may have.
     pub(super) fn apply_allowed_variables(&mut self) {
         for server in &mut self.servers {
@@ -39,9 +39,13 @@ impl Mcp {
     }
 }
 
-impl Default for Mcp {
-    fn default() -> Mcp {
-        Mcp { wait: Duration::from_secs(5), servers: Vec::new(), repository_variables: BTreeMap::new() }
+impl Default for McpSettings {
+    fn default() -> McpSettings {
+        McpSettings {
+            wait: Duration::from_secs(5),
+            servers: Vec::new(),
+            repository_variables: BTreeMap::new(),
+        }
     }
 }
 
@@ -58,7 +62,7 @@ pub const MCP_NAME_BYTES_MAX: usize = 128;
 pub struct McpServer {
     pub name: String,
     pub from: McpSource,
-    pub way: McpWay,
+    pub way: McpTransport,
     pub enabled: bool,
     /// How long one call may pass without progress.
     pub timeout: Duration,
@@ -86,7 +90,7 @@ pub enum McpSource {
 /// none of their values.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum McpWay {
+pub enum McpTransport {
     /// A child process, connected through stdin and stdout.
     Stdio {
         command: String,
@@ -103,17 +107,17 @@ pub enum McpWay {
     },
 }
 
-impl fmt::Debug for McpWay {
+impl fmt::Debug for McpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Arguments may contain keys as well.
-            McpWay::Stdio { command, args, env } => f
+            McpTransport::Stdio { command, args, env } => f
                 .debug_struct("Stdio")
                 .field("command", command)
                 .field("args", &args.len())
                 .field("env", &names_of(env))
                 .finish(),
-            McpWay::Http { url: _, headers, key_variable } => f
+            McpTransport::Http { url: _, headers, key_variable } => f
                 .debug_struct("Http")
                 .field("headers", &names_of(headers))
                 .field("key_variable", key_variable)
@@ -128,7 +132,7 @@ fn names_of(pairs: &[(String, String)]) -> Vec<&str> {
 
 impl McpServer {
     /// Returns a server with defaults for everything but its connection.
-    pub fn new(name: String, from: McpSource, way: McpWay) -> McpServer {
+    pub fn new(name: String, from: McpSource, way: McpTransport) -> McpServer {
         McpServer {
             name,
             from,
@@ -153,11 +157,11 @@ impl McpServer {
             pairs => format!(", with {what} {}", code(&names_of(pairs).join(", "))),
         };
         let way = match &self.way {
-            McpWay::Stdio { command, args, env } => {
+            McpTransport::Stdio { command, args, env } => {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
                 format!("runs {}{}", code(&line.join(" ")), given(env, "the variables"))
             }
-            McpWay::Http { url, headers, key_variable: _ } => {
+            McpTransport::Http { url, headers, key_variable: _ } => {
                 format!("asks {}{}", code(url), given(headers, "the headers"))
             }
         };
@@ -189,7 +193,7 @@ const TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
 
 /// The fields of a server's table.
 #[derive(Default)]
-struct Fields {
+struct ServerFields {
     command: Option<String>,
     args: Vec<String>,
     env: BTreeMap<String, String>,
@@ -201,8 +205,8 @@ struct Fields {
     tools: Option<Vec<String>>,
 }
 
-impl Reader<'_> {
-    pub(super) fn mcp(&mut self, value: &Value<'_>, mcp: &mut Mcp) {
+impl ConfigReader<'_> {
+    pub(super) fn mcp(&mut self, value: &TomlValue<'_>, mcp: &mut McpSettings) {
         let Some(table) = self.table(value, "mcp") else { return };
         fields!(self, table, key, value, {
             "wait_s" => {
@@ -221,7 +225,7 @@ impl Reader<'_> {
         });
     }
 
-    fn repository_variables(&mut self, value: &Value<'_>, variables: &mut BTreeMap<String, Vec<String>>) {
+    fn repository_variables(&mut self, value: &TomlValue<'_>, variables: &mut BTreeMap<String, Vec<String>>) {
         let Some(table) = self.table(value, "mcp.repository_variables") else { return };
         for (server, value) in table {
             let mut read = Vec::new();
@@ -230,12 +234,12 @@ impl Reader<'_> {
         }
     }
 
-    fn mcp_servers(&mut self, value: &Value<'_>, servers: &mut Vec<McpServer>) {
+    fn mcp_servers(&mut self, value: &TomlValue<'_>, servers: &mut Vec<McpServer>) {
         let Some(table) = self.table(value, "mcp.servers") else { return };
         for (name, value) in table.iter().take(MCP_SERVERS_MAX) {
             let before = self.problem_count();
             let Some(table) = self.table(value, "an MCP server") else { continue };
-            let mut fields = Fields { enabled: true, ..Fields::default() };
+            let mut fields = ServerFields { enabled: true, ..ServerFields::default() };
             fields!(self, table, key, value, {
                 "command" => self.set(value, &mut fields.command, |value| text(value).map(Some)),
                 "args" => self.set(value, &mut fields.args, names),
@@ -278,26 +282,26 @@ impl Reader<'_> {
 
     fn source(&self) -> McpSource {
         match self.owner {
-            Owner::User { home: _ } => McpSource::Person,
-            Owner::Repository { .. } => {
+            FileOwner::User { home: _ } => McpSource::Person,
+            FileOwner::Repository { .. } => {
                 McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
             }
         }
     }
 }
 
-impl Fields {
+impl ServerFields {
     /// Builds the server. An error is a message and a hint.
     fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
-        let Fields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
+        let ServerFields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
         named(name)?;
         let of_http = url.is_some() || !headers.is_empty() || key_variable.is_some();
         let way = match (command, url) {
             (Some(command), None) if !of_http => {
-                McpWay::Stdio { command, args, env: env.into_iter().collect() }
+                McpTransport::Stdio { command, args, env: env.into_iter().collect() }
             }
             (None, Some(url)) if args.is_empty() && env.is_empty() => {
-                McpWay::Http { url, headers: headers.into_iter().collect(), key_variable }
+                McpTransport::Http { url, headers: headers.into_iter().collect(), key_variable }
             }
             _ => {
                 let hint = "a process has command, args and env; a server on the net has url, headers and key_variable";
@@ -345,12 +349,12 @@ mod tests {
 
     #[test]
     fn debug_shows_no_secret() {
-        let stdio = McpWay::Stdio {
+        let stdio = McpTransport::Stdio {
             command: "server".into(),
             args: vec!["--key=sk-arg".into()],
             env: vec![("KEY".into(), "sk-env".into())],
         };
-        let http = McpWay::Http {
+        let http = McpTransport::Http {
             url: "https://mcp.example/sk-path".into(),
             headers: vec![("Authorization".into(), "Bearer sk-header".into())],
             key_variable: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpWay, named};
+use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, named};
 use epitome_problem::Problem;
 
 /// File name, in the session's directory.
@@ -69,7 +69,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
                 serde_json::from_value(args.clone())
                     .map_err(|_| wrong("has \"args\" that are no list of texts"))
             })?;
-            McpWay::Stdio {
+            McpTransport::Stdio {
                 command,
                 args,
                 env: pairs(fields, "env").map_err(|()| wrong("has a wrong \"env\""))?,
@@ -77,7 +77,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
         }
         (None, Some(url), None | Some("http" | "streamable-http")) => {
             let headers = pairs(fields, "headers").map_err(|()| wrong("has wrong \"headers\""))?;
-            McpWay::Http { url, headers, key_variable: None }
+            McpTransport::Http { url, headers, key_variable: None }
         }
         _ => return Err(wrong("is neither a process nor a server on the net")),
     };
@@ -106,12 +106,12 @@ mod tests {
             "both": {"command": "x", "url": "https://x"},
             "mine": {"command": "y"}
         }}"#;
-        let mine = McpWay::Stdio { command: "mine".into(), args: Vec::new(), env: Vec::new() };
+        let mine = McpTransport::Stdio { command: "mine".into(), args: Vec::new(), env: Vec::new() };
         let mut servers = vec![McpServer::new("mine".into(), McpSource::Person, mine)];
         let problems = read(Path::new("/w/.mcp.json"), text, &mut servers);
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["mine", "files", "issues"]);
-        assert!(matches!(&servers[0].way, McpWay::Stdio { command, .. } if command == "mine"));
+        assert!(matches!(&servers[0].way, McpTransport::Stdio { command, .. } if command == "mine"));
         assert!(matches!(servers[1].from, McpSource::Repository { .. }));
         let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(told.len(), 3, "{told:?}");

@@ -4,11 +4,11 @@
 
 use std::ffi::OsString;
 
-use super::mcp::{McpServer, McpSource, McpWay};
+use super::mcp::{McpServer, McpSource, McpTransport};
 use epitome_secrets as secrets;
 
 /// Environment variables with their values.
-type Variables = [(OsString, OsString)];
+type EnvironmentSlice = [(OsString, OsString)];
 
 /// A use of a variable in a server's definition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,12 +28,12 @@ impl McpServer {
             }
         };
         match &self.way {
-            McpWay::Stdio { command, args, env } => {
+            McpTransport::Stdio { command, args, env } => {
                 add(command, "its command".to_owned());
                 args.iter().for_each(|arg| add(arg, "its arguments".to_owned()));
                 env.iter().for_each(|(name, value)| add(value, format!("its variable {name}")));
             }
-            McpWay::Http { url, headers, key_variable } => {
+            McpTransport::Http { url, headers, key_variable } => {
                 add(url, "its address".to_owned());
                 headers.iter().for_each(|(name, value)| add(value, format!("its header {name}")));
                 if let Some(name) = key_variable {
@@ -58,7 +58,7 @@ impl McpServer {
     }
 
     /// The variables that the definition uses and may not have.
-    pub fn refused_variables(&self, environment: &Variables) -> Vec<VariableUse> {
+    pub fn refused_variables(&self, environment: &EnvironmentSlice) -> Vec<VariableUse> {
         let mut uses = self.variables();
         uses.retain(|used| {
             !self.may_have(&used.name, &variable(environment, &used.name).unwrap_or_default())
@@ -68,7 +68,7 @@ impl McpServer {
 
     /// How it is reached, with its variables expanded. Definitions given by a client are used unchanged. The error
     /// completes a sentence and names a variable.
-    pub fn expanded(&self, environment: &Variables) -> Result<McpWay, String> {
+    pub fn expanded(&self, environment: &EnvironmentSlice) -> Result<McpTransport, String> {
         if self.from == McpSource::Client {
             return Ok(self.way.clone());
         }
@@ -84,63 +84,65 @@ impl McpServer {
                 .collect::<Result<Vec<_>, String>>()
         };
         Ok(match &self.way {
-            McpWay::Stdio { command, args, env } => {
-                McpWay::Stdio { command: one(command)?, args: list(args)?, env: pairs(env)? }
+            McpTransport::Stdio { command, args, env } => {
+                McpTransport::Stdio { command: one(command)?, args: list(args)?, env: pairs(env)? }
             }
-            McpWay::Http { url, headers, key_variable } => {
-                McpWay::Http { url: one(url)?, headers: pairs(headers)?, key_variable: key_variable.clone() }
-            }
+            McpTransport::Http { url, headers, key_variable } => McpTransport::Http {
+                url: one(url)?,
+                headers: pairs(headers)?,
+                key_variable: key_variable.clone(),
+            },
         })
     }
 }
 
 /// The value of a variable, if it is set, not empty and valid UTF-8.
-pub fn variable(environment: &Variables, name: &str) -> Option<String> {
+pub fn variable(environment: &EnvironmentSlice, name: &str) -> Option<String> {
     let (_, value) = environment.iter().find(|(key, _)| key == name)?;
     value.to_str().filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
 /// A piece of a text: literal, or a variable with its default.
-enum Piece<'a> {
+enum TextPiece<'a> {
     Text(&'a str),
     Variable { name: &'a str, default: Option<&'a str> },
 }
 
 /// Splits a text at its variables. Naming and expanding them go by the same pieces.
-fn pieces(text: &str) -> Vec<Piece<'_>> {
+fn pieces(text: &str) -> Vec<TextPiece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once("${") {
-        pieces.push(Piece::Text(before));
+        pieces.push(TextPiece::Text(before));
         let Some((inner, after)) = behind.split_once('}') else {
-            pieces.push(Piece::Text("${"));
+            pieces.push(TextPiece::Text("${"));
             rest = behind;
             continue;
         };
         pieces.push(match inner.split_once(":-") {
-            Some((name, default)) => Piece::Variable { name, default: Some(default) },
-            None => Piece::Variable { name: inner, default: None },
+            Some((name, default)) => TextPiece::Variable { name, default: Some(default) },
+            None => TextPiece::Variable { name: inner, default: None },
         });
         rest = after;
     }
-    pieces.push(Piece::Text(rest));
+    pieces.push(TextPiece::Text(rest));
     pieces
 }
 
 fn names_in(text: &str) -> Vec<&str> {
     let name = |piece| match piece {
-        Piece::Text(_) => None,
-        Piece::Variable { name, .. } => Some(name),
+        TextPiece::Text(_) => None,
+        TextPiece::Variable { name, .. } => Some(name),
     };
     pieces(text).into_iter().filter_map(name).collect()
 }
 
-fn expand(text: &str, environment: &Variables) -> Result<String, String> {
+fn expand(text: &str, environment: &EnvironmentSlice) -> Result<String, String> {
     let mut out = String::new();
     for piece in pieces(text) {
         match piece {
-            Piece::Text(text) => out.push_str(text),
-            Piece::Variable { name, default } => match (variable(environment, name), default) {
+            TextPiece::Text(text) => out.push_str(text),
+            TextPiece::Variable { name, default } => match (variable(environment, name), default) {
                 (Some(value), _) => out.push_str(&value),
                 (None, Some(default)) => out.push_str(default),
                 (None, None) => {
@@ -171,7 +173,7 @@ mod tests {
         }
     }
 
-    fn server(way: McpWay) -> McpServer {
+    fn server(way: McpTransport) -> McpServer {
         let from = McpSource::Repository { file: "/w/.mcp.json".into(), digest: String::new() };
         McpServer::new("s".to_owned(), from, way)
     }
@@ -181,13 +183,13 @@ mod tests {
     #[test]
     fn every_variable_is_named_and_secrets_are_refused() {
         let http = |url: &str, header: &str, key: Option<&str>| {
-            server(McpWay::Http {
+            server(McpTransport::Http {
                 url: url.to_owned(),
                 headers: vec![("X-Team".to_owned(), header.to_owned())],
                 key_variable: key.map(str::to_owned),
             })
         };
-        let stdio = server(McpWay::Stdio {
+        let stdio = server(McpTransport::Stdio {
             command: "${TOOLS:-tools}/run".to_owned(),
             args: vec!["${HOME}/${PLAIN}".to_owned()],
             env: vec![("KEY".to_owned(), "${GH_PAT}".to_owned())],
@@ -209,7 +211,7 @@ mod tests {
             uses(&address),
             ["ANTHROPIC_API_KEY in its address", "MY_TOKEN in its key", "USER in its header X-Team"]
         );
-        let refused = |server: &McpServer, environment: &Variables| -> Vec<String> {
+        let refused = |server: &McpServer, environment: &EnvironmentSlice| -> Vec<String> {
             server.refused_variables(environment).into_iter().map(|used| used.name).collect()
         };
         assert_eq!(refused(&address, &[]), ["ANTHROPIC_API_KEY", "MY_TOKEN"]);

@@ -4,8 +4,8 @@
 use serde::Serialize;
 use toml::de::DeValue;
 
-use super::file::{Reader, Value};
-use super::values::{Wrong, model_name, names, number, small_tokens, text, tokens, truth, wanted};
+use super::file::{ConfigReader, TomlValue};
+use super::values::{ValueError, model_name, names, number, small_tokens, text, tokens, truth, wrong_type};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -91,8 +91,8 @@ const KEYS: [&str; 8] =
     ["context_window", "max_output", "betas", "images", "documents", "thinking", "compaction", "price"];
 const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 
-impl Reader<'_> {
-    pub(super) fn models(&mut self, value: &Value<'_>, settings: &mut Settings) {
+impl ConfigReader<'_> {
+    pub(super) fn models(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(models) = self.table(value, "models") else { return };
         for (name, value) in models {
             // `models.small` is a model name; all other keys are model tables.
@@ -165,7 +165,7 @@ impl Reader<'_> {
         }
     }
 
-    fn price(&mut self, value: &Value<'_>, price: &mut Option<PriceSettings>) {
+    fn price(&mut self, value: &TomlValue<'_>, price: &mut Option<PriceSettings>) {
         let Some(table) = self.table(value, "a price") else { return };
         let mut read = [None; PRICE_KEYS.len()];
         for (key, value) in table {
@@ -202,32 +202,32 @@ fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
 }
 
 /// Parses the compaction method; `true` is native.
-fn native(value: &DeValue<'_>) -> Result<bool, Wrong> {
+fn native(value: &DeValue<'_>) -> Result<bool, ValueError> {
     match text(value)?.as_str() {
         "native" => Ok(true),
         "summary" => Ok(false),
-        other => Err(Wrong {
+        other => Err(ValueError {
             message: format!("there is no way of compacting {other:?}"),
             hint: Some("one of summary (a model writes it), native (the provider's own)".to_owned()),
         }),
     }
 }
 
-fn dollars(value: &DeValue<'_>) -> Result<f64, Wrong> {
+fn dollars(value: &DeValue<'_>) -> Result<f64, ValueError> {
     let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
-    dollars.ok_or_else(|| wanted("dollars for a million tokens, from 0", value))
+    dollars.ok_or_else(|| wrong_type("dollars for a million tokens, from 0", value))
 }
 
-fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, Wrong> {
+fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
     if value.as_array().is_none() {
         let way = text(value)
-            .map_err(|_| wanted("\"none\", \"budget\", \"effort\" or a list of efforts", value))?;
+            .map_err(|_| wrong_type("\"none\", \"budget\", \"effort\" or a list of efforts", value))?;
         return match way.as_str() {
             "none" => Ok(ThinkingSettings::None),
             "budget" => Ok(ThinkingSettings::Budget),
             // The levels that every model with effort levels supports.
             "effort" => Ok(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Medium, Effort::High])),
-            other => Err(Wrong {
+            other => Err(ValueError {
                 message: format!("there is no way of thinking {other:?}"),
                 hint: Some("one of none, budget, effort, or a list as [\"low\", \"high\"]".to_owned()),
             }),
@@ -236,14 +236,14 @@ fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, Wrong> {
     let mut efforts = Vec::new();
     for word in names(value)? {
         let effort = Effort::ALL.into_iter().find(|effort| effort.word() == word);
-        efforts.push(effort.ok_or_else(|| Wrong {
+        efforts.push(effort.ok_or_else(|| ValueError {
             message: format!("there is no effort {word:?}"),
             hint: Some(format!("some of {}", Effort::ALL.map(Effort::word).join(", "))),
         })?);
     }
     if efforts.is_empty() {
         let hint = Some("a model that does not think has thinking = \"none\"".to_owned());
-        return Err(Wrong { message: "the list of efforts is empty".to_owned(), hint });
+        return Err(ValueError { message: "the list of efforts is empty".to_owned(), hint });
     }
     efforts.sort();
     efforts.dedup();

@@ -3,28 +3,28 @@
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value, fields};
-use super::values::{truth, wanted};
-use epitome_rules::{self as rules, Word, Written};
+use super::file::{ConfigReader, TomlValue, fields};
+use super::values::{truth, wrong_type};
+use epitome_rules::{self as rules, RuleEffect, WrittenRule};
 
 /// Maximum rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
 
-impl Reader<'_> {
-    pub(super) fn permissions(&mut self, value: &Value<'_>, rules: &mut Vec<Written>) {
+impl ConfigReader<'_> {
+    pub(super) fn permissions(&mut self, value: &TomlValue<'_>, rules: &mut Vec<WrittenRule>) {
         let Some(table) = self.table(value, "permissions") else { return };
         for (key, value) in table {
             let name = &**key.get_ref();
-            let Some(word) = Word::ALL.into_iter().find(|word| word.id() == name) else {
-                self.unknown(key.span(), name, &Word::ALL.map(Word::id));
+            let Some(word) = RuleEffect::ALL.into_iter().find(|word| word.id() == name) else {
+                self.unknown(key.span(), name, &RuleEffect::ALL.map(RuleEffect::id));
                 continue;
             };
             // A repository may only make the agent more restrictive.
-            if word == Word::Allow && self.refused(key.span(), "permissions.allow") {
+            if word == RuleEffect::Allow && self.refused(key.span(), "permissions.allow") {
                 continue;
             }
             let DeValue::Array(list) = value.get_ref() else {
-                let wrong = wanted("a list of rules", value.get_ref());
+                let wrong = wrong_type("a list of rules", value.get_ref());
                 let hint = format!("for example {name} = [\"bash(cargo test *)\"]");
                 self.problem(value.span(), wrong.message, Some(hint));
                 continue;
@@ -35,21 +35,21 @@ impl Reader<'_> {
             }
             for item in list.iter().take(RULES_MAX) {
                 let Some(text) = item.get_ref().as_str() else {
-                    self.problem(item.span(), wanted("a rule, as text", item.get_ref()).message, None);
+                    self.problem(item.span(), wrong_type("a rule, as text", item.get_ref()).message, None);
                     continue;
                 };
                 match rules::parse(text) {
                     Ok(pattern) => {
                         let (path, line) = self.place(item.span());
-                        rules.push(Written { word, pattern, path, line });
+                        rules.push(WrittenRule { word, pattern, path, line });
                     }
-                    Err(rules::Wrong { message, hint }) => self.problem(item.span(), message, hint),
+                    Err(rules::RuleError { message, hint }) => self.problem(item.span(), message, hint),
                 }
             }
         }
     }
 
-    pub(super) fn secrets(&mut self, value: &Value<'_>, mask: &mut bool) {
+    pub(super) fn secrets(&mut self, value: &TomlValue<'_>, mask: &mut bool) {
         let Some(table) = self.table(value, "secrets") else { return };
         fields!(self, table, key, value, {
             "mask" => self.set(value, mask, truth),

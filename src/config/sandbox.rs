@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value, fields};
-use super::values::{Wrong, between, names, truth};
+use super::file::{ConfigReader, TomlValue, fields};
+use super::values::{ValueError, between, names, truth};
 
 /// Sandbox restrictions on the model's commands, in addition to the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     pub enabled: bool,
     /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
@@ -26,9 +26,9 @@ pub struct Sandbox {
     pub hide: Vec<PathBuf>,
 }
 
-impl Default for Sandbox {
-    fn default() -> Sandbox {
-        Sandbox {
+impl Default for SandboxSettings {
+    fn default() -> SandboxSettings {
+        SandboxSettings {
             enabled: true,
             in_full_mode: false,
             network: false,
@@ -46,9 +46,14 @@ const PROCESSES: u64 = 4_096;
 /// Configurable range: builds fail with fewer, and no system supports more.
 const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// `home` is what `~` expands to.
-    pub(super) fn sandbox(&mut self, value: &Value<'_>, sandbox: &mut Sandbox, home: Option<&Path>) {
+    pub(super) fn sandbox(
+        &mut self,
+        value: &TomlValue<'_>,
+        sandbox: &mut SandboxSettings,
+        home: Option<&Path>,
+    ) {
         let Some(table) = self.table(value, "sandbox") else { return };
         fields!(self, table, key, value, {
             "enabled" => self.set(value, &mut sandbox.enabled, truth),
@@ -67,11 +72,11 @@ impl Reader<'_> {
 }
 
 /// Parses absolute paths; `~/` expands to the home directory.
-fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, Wrong> {
+fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, ValueError> {
     let place = |name: String| match (name.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Ok(home.join(below)),
         (_, _) if Path::new(&name).is_absolute() => Ok(PathBuf::from(name)),
-        (_, _) => Err(Wrong {
+        (_, _) => Err(ValueError {
             message: format!("{name:?} is neither absolute nor below ~/"),
             hint: Some(
                 "the directories of a session may always be changed; write others as /… or ~/…".to_owned(),

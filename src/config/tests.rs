@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::*;
 use epitome_secrets::exposure::CommandVariables;
 
-struct Disk {
+struct ConfigDisk {
     root: tempfile::TempDir,
 }
 
-impl Disk {
-    fn new(person: &str, repository: &str) -> Disk {
+impl ConfigDisk {
+    fn new(person: &str, repository: &str) -> ConfigDisk {
         let root = tempfile::tempdir().expect("a temporary directory can be made");
         for (path, text) in [("home/config.toml", person), ("repo/.epitome/config.toml", repository)] {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().expect("it has one")).expect("directories can be made");
             std::fs::write(path, text).expect("files can be written");
         }
-        Disk { root }
+        ConfigDisk { root }
     }
 
     fn load(&self, environment: &[(&str, &str)]) -> (Settings, Vec<Problem>) {
@@ -60,7 +60,7 @@ fn a_full_user_file_is_read() {
         max_depth = 2
         timeout_s = 60
     "#;
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(problems, []);
     let provider = ProviderSettings {
         wire: WireFormat::OpenAiChat,
@@ -77,15 +77,15 @@ fn a_full_user_file_is_read() {
         max_rounds: 50,
         models: BTreeMap::from([("local/qwen".to_owned(), model)]),
         providers: BTreeMap::from([("local".to_owned(), provider)]),
-        compaction: Compaction {
-            threshold: Threshold::Left(20_000),
+        compaction: CompactionSettings {
+            threshold: CompactionThreshold::Left(20_000),
             preserve_ratio: 0.5,
             summary_timeout: Duration::from_secs(60),
-            prune: Prune { keep_recent: 3, ..Prune::default() },
-            ..Compaction::default()
+            prune: PruneSettings { keep_recent: 3, ..PruneSettings::default() },
+            ..CompactionSettings::default()
         },
-        hooks: Hooks { trust: Trust::Never, ..Hooks::default() },
-        agents: Agents { max_depth: 2, timeout: Duration::from_secs(60), ..Agents::default() },
+        hooks: HookSettings { trust: HookTrust::Never, ..HookSettings::default() },
+        agents: AgentSettings { max_depth: 2, timeout: Duration::from_secs(60), ..AgentSettings::default() },
         ..Settings::default()
     };
     assert_eq!(settings, wanted);
@@ -93,7 +93,7 @@ fn a_full_user_file_is_read() {
 
 #[test]
 fn later_layers_win() {
-    let disk = Disk::new(
+    let disk = ConfigDisk::new(
         "model = \"a/person\"\nmode = \"read_only\"\n[compaction]\nauto = true",
         "[compaction]\nauto = false",
     );
@@ -109,17 +109,17 @@ fn later_layers_win() {
 #[test]
 fn known_model_names_need_no_provider_prefix() {
     let (settings, problems) =
-        Disk::new("model = \"claude-sonnet-5-5\"\n[models]\nsmall = \"gpt-6-luna\"", "").load(&[]);
+        ConfigDisk::new("model = \"claude-sonnet-5-5\"\n[models]\nsmall = \"gpt-6-luna\"", "").load(&[]);
     assert_eq!(problems, []);
     assert_eq!(settings.model.as_deref(), Some("anthropic/claude-sonnet-5-5"));
     assert_eq!(settings.small_model.as_deref(), Some("openai/gpt-6-luna"));
-    let (settings, problems) = Disk::new("", "").load(&[("EPITOME_MODEL", "gemini-3.8-flash")]);
+    let (settings, problems) = ConfigDisk::new("", "").load(&[("EPITOME_MODEL", "gemini-3.8-flash")]);
     assert_eq!((settings.model.as_deref(), problems), (Some("gemini/gemini-3.8-flash"), Vec::new()));
 }
 
 #[test]
 fn an_invalid_variable_is_reported_and_ignored() {
-    let disk = Disk::new("model = \"a/person\"", "");
+    let disk = ConfigDisk::new("model = \"a/person\"", "");
     let (settings, problems) = disk.load(&[("EPITOME_MODEL", "sonnet"), ("EPITOME_MODE", "yolo")]);
     let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
     assert!(told[0].starts_with("$EPITOME_MODEL: \"sonnet\" names no provider"), "{told:?}");
@@ -129,7 +129,8 @@ fn an_invalid_variable_is_reported_and_ignored() {
 
 #[test]
 fn an_invalid_value_is_reported_with_its_position() {
-    let (settings, problems) = Disk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
+    let (settings, problems) =
+        ConfigDisk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
     let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
         told,
@@ -148,16 +149,16 @@ fn an_invalid_value_is_reported_with_its_position() {
 #[test]
 fn summary_role_must_be_user() {
     let (settings, problems) =
-        Disk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
+        ConfigDisk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
     let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
     assert_eq!(told, [(Some((2, 16)), "a summary is always sent as a message of the user's")]);
     assert!((settings.compaction.must_ratio - 0.9).abs() < f64::EPSILON);
-    assert_eq!(Disk::new("[compaction]\nsummary_role = \"user\"\n", "").load(&[]).1, []);
+    assert_eq!(ConfigDisk::new("[compaction]\nsummary_role = \"user\"\n", "").load(&[]).1, []);
 }
 
 #[test]
 fn a_syntax_error_keeps_the_rest_of_the_file() {
-    let (settings, problems) = Disk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
+    let (settings, problems) = ConfigDisk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
     assert_eq!(problems.first().expect("it is told").place.map(|(line, _)| line), Some(2));
     assert_eq!(settings.mode, Mode::Ask);
 }
@@ -165,7 +166,7 @@ fn a_syntax_error_keeps_the_rest_of_the_file() {
 #[test]
 fn one_syntax_error_is_reported_once() {
     // Here the parser reports an open array and an unquoted string, and our reader a value of the wrong type.
-    let (_, problems) = Disk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
+    let (_, problems) = ConfigDisk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(problem.place.map(|(line, _)| line), Some(2));
 }
@@ -190,8 +191,8 @@ fn a_repository_cannot_widen_its_permissions() {
         model = "evil/model"
         preserve_ratio = 0.3
     "#;
-    let (settings, problems) = Disk::new("", text).load(&[]);
-    let allowed = Compaction { preserve_ratio: 0.3, ..Compaction::default() };
+    let (settings, problems) = ConfigDisk::new("", text).load(&[]);
+    let allowed = CompactionSettings { preserve_ratio: 0.3, ..CompactionSettings::default() };
     assert_eq!(settings, Settings { compaction: allowed, ..Settings::default() });
     assert_eq!(problems.len(), 7, "{problems:#?}");
     for problem in problems {
@@ -213,7 +214,7 @@ fn a_repository_sets_model_capabilities_but_not_costs() {
         thinking = ["max"]
         price = { input = 0, output = 0 }
     "#;
-    let (settings, problems) = Disk::new("", text).load(&[]);
+    let (settings, problems) = ConfigDisk::new("", text).load(&[]);
     let allowed = ModelSettings {
         context_window: Some(8192),
         images: Some(true),
@@ -257,7 +258,7 @@ fn model_settings_are_read() {
             ModelSettings { price: price(Some(0.05)), ..none.clone() },
         ),
     ] {
-        let (settings, problems) = Disk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
         assert_eq!(problems, [], "{text}");
         assert_eq!(settings.models["a/b"], wanted, "{text}");
     }
@@ -275,7 +276,7 @@ fn model_settings_are_read() {
         ("price = { input = nan, output = 1 }", 19, "dollars"),
         ("price = { input = 1, output = 1, cached = 1 }", 34, "unknown key \"cached\""),
     ] {
-        let (settings, problems) = Disk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
         let problem = problems.first().unwrap_or_else(|| panic!("{text} is wrong"));
         assert!(problem.message.contains(words), "{text}: {problem}");
         assert_eq!(problem.place, Some((2, column)), "{text}: {problem}");
@@ -301,7 +302,7 @@ fn native_compaction_is_accepted_only_where_supported() {
         // Selecting the model reports the unknown provider.
         ("nobody/x", String::new(), None),
     ] {
-        let (settings, problems) = Disk::new(&with(name, &more), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&with(name, &more), "").load(&[]);
         let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
         let wanted = wire.map(|wire| format!("the format {wire:?} has no compaction of its own"));
         assert_eq!(told, wanted.into_iter().collect::<Vec<String>>(), "{name} {more}");
@@ -324,7 +325,7 @@ fn a_built_in_provider_can_be_partly_overridden() {
         [providers.local]
         wire = "anthropic"
     "#;
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(problems, []);
     assert!(settings.providers.is_empty());
     let wire = |wire| BuiltInSettings { wire: Some(wire), ..BuiltInSettings::default() };
@@ -345,7 +346,7 @@ fn a_built_in_provider_can_be_partly_overridden() {
         ("[providers.local]\nkey_variable = \"KEY\"", "needs wire and base_url"),
         ("[providers.openai]\nwire = \"smoke\"", "no wire format"),
     ] {
-        let (settings, problems) = Disk::new(text, "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
         assert!(problems.len() == 1 && problems[0].message.contains(words), "{text}: {problems:?}");
         assert!(settings.built_in.is_empty() && settings.providers.is_empty(), "{text}");
     }
@@ -354,7 +355,7 @@ fn a_built_in_provider_can_be_partly_overridden() {
 #[test]
 fn a_key_given_as_variable_name_is_not_repeated() {
     let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://x.example\"\nkey_variable = \"sk-secret-1\"\n";
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert!(settings.providers.is_empty(), "a provider without its key is no use");
     let told = problems.iter().map(Problem::to_string).collect::<String>();
     assert!(told.contains("name of an environment variable") && !told.contains("sk-secret-1"), "{told}");
@@ -364,7 +365,7 @@ fn a_key_given_as_variable_name_is_not_repeated() {
 #[test]
 fn debug_hides_possible_keys() {
     let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://me:sk-1@x.example\"\nheaders = { api-key = \"sk-2\" }\n";
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(problems, []);
     let shown = format!("{settings:?}");
     assert!(shown.contains("api-key") && !shown.contains("sk-"), "{shown}");
@@ -372,7 +373,7 @@ fn debug_hides_possible_keys() {
 
 #[test]
 fn irregular_or_oversized_files_are_reported() {
-    let disk = Disk::new("", &"#".repeat(CONFIG_BYTES_MAX as usize + 1));
+    let disk = ConfigDisk::new("", &"#".repeat(CONFIG_BYTES_MAX as usize + 1));
     let person = disk.root.path().join("home/config.toml");
     std::fs::remove_file(&person).expect("it is there");
     rustix::fs::mkfifoat(rustix::fs::CWD, &person, 0o600.into()).expect("pipes can be made");
@@ -385,18 +386,18 @@ fn irregular_or_oversized_files_are_reported() {
 #[test]
 fn thresholds_are_ratios_tokens_used_or_tokens_left() {
     for (text, wanted) in [
-        ("threshold = 0.7", Threshold::Ratio(0.7)),
-        ("threshold = 60000", Threshold::Used(60_000)),
-        ("threshold = -20000", Threshold::Left(20_000)),
-        ("ratio = 0", Threshold::Never),
-        ("ratio = 1", Threshold::Ratio(1.0)),
-        ("compact_ratio = 0.5", Threshold::Ratio(0.5)),
+        ("threshold = 0.7", CompactionThreshold::Ratio(0.7)),
+        ("threshold = 60000", CompactionThreshold::Used(60_000)),
+        ("threshold = -20000", CompactionThreshold::Left(20_000)),
+        ("ratio = 0", CompactionThreshold::Never),
+        ("ratio = 1", CompactionThreshold::Ratio(1.0)),
+        ("compact_ratio = 0.5", CompactionThreshold::Ratio(0.5)),
     ] {
-        let (settings, problems) = Disk::new(&format!("[compaction]\n{text}"), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&format!("[compaction]\n{text}"), "").load(&[]);
         assert_eq!((settings.compaction.threshold, problems), (wanted, Vec::new()), "{text}");
     }
-    let (settings, problems) = Disk::new("[compaction]\nratio = 1.5", "").load(&[]);
-    assert_eq!(settings.compaction.threshold, Threshold::Ratio(0.80));
+    let (settings, problems) = ConfigDisk::new("[compaction]\nratio = 1.5", "").load(&[]);
+    assert_eq!(settings.compaction.threshold, CompactionThreshold::Ratio(0.80));
     assert_eq!(problems.len(), 1);
 }
 
@@ -422,16 +423,16 @@ fn hook_settings_are_read() {
         [models."anthropic/claude-sonnet-4-5"]
         betas = ["context-1m-2025-08-07"]
     "#;
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(problems, []);
     let guard = serde_json::json!({
         "priority": 7,
         "match": { "tool_name": ["bash"], "usage_ratio_gte": 0.5 },
         "exit_2_blocks": true,
     });
-    let hooks = Hooks {
+    let hooks = HookSettings {
         enabled: false,
-        trust: Trust::Run,
+        trust: HookTrust::Run,
         timeout: Duration::from_secs(5),
         max_continuations: 1,
         callback_timeout: Duration::from_secs(60),
@@ -458,7 +459,7 @@ fn invalid_hook_settings_are_reported_and_ignored() {
         ("overrides.x.priority = nan", "a finite number", None),
         ("overrides.x = 1", "what counts for a hook must be a table", None),
     ] {
-        let (settings, problems) = Disk::new(&format!("[hooks]\n{line}"), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&format!("[hooks]\n{line}"), "").load(&[]);
         let [problem] = &problems[..] else { panic!("{line}: {problems:?}") };
         assert!(problem.message.contains(message), "{line}: {problem}");
         assert!(problem.place.is_some_and(|(at, _)| at == 2), "{line}: {problem}");
@@ -466,7 +467,7 @@ fn invalid_hook_settings_are_reported_and_ignored() {
             assert_eq!(problem.hint.as_deref(), Some(hint), "{line}");
         }
         let overrides = settings.hooks.overrides.clone();
-        assert_eq!(settings.hooks, Hooks { overrides, ..Hooks::default() }, "{line}");
+        assert_eq!(settings.hooks, HookSettings { overrides, ..HookSettings::default() }, "{line}");
         assert!(settings.hooks.overrides.values().all(serde_json::Map::is_empty), "{line}");
     }
 }
@@ -476,7 +477,7 @@ fn invalid_hook_settings_are_reported_and_ignored() {
 fn a_repository_cannot_set_the_small_model_or_betas() {
     let text =
         "[models]\nsmall = \"evil/model\"\n[models.\"a/b\"]\nbetas = [\"x\"]\n[templates]\ngo_compat = true";
-    let (settings, problems) = Disk::new("", text).load(&[]);
+    let (settings, problems) = ConfigDisk::new("", text).load(&[]);
     assert_eq!((settings.small_model, settings.go_compat), (None, true));
     assert!(settings.models["a/b"].betas.is_empty());
     let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
@@ -491,18 +492,18 @@ fn only_the_user_configures_the_sandbox() {
         let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
         (settings.sandbox, problems.len())
     };
-    let (sandbox, problems) = apply(Owner::User { home: Some(Path::new("/home/me")) });
+    let (sandbox, problems) = apply(FileOwner::User { home: Some(Path::new("/home/me")) });
     assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
     assert_eq!(problems, 2, "a path that is not absolute, and a number");
     let instead = Path::new("/home/me/.epitome/config.toml");
-    assert_eq!(apply(Owner::Repository { instead }), (Sandbox::default(), 1));
+    assert_eq!(apply(FileOwner::Repository { instead }), (SandboxSettings::default(), 1));
 }
 
 #[test]
 fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
     let person = "[permissions]\nallow = [\"bash(cargo test *)\"]\ndeny = [\n  \"bash(rm *)\",\n]\n[secrets]\nmask = false\n";
     let theirs = "[permissions]\nallow = [\"bash\"]\nask = [\"bash(git push)\"]\n[secrets]\nmask = true\n";
-    let disk = Disk::new(person, theirs);
+    let disk = ConfigDisk::new(person, theirs);
     let (settings, problems) = disk.load(&[]);
     let rules: Vec<(String, u64)> =
         settings.permissions.iter().map(|rule| (rule.to_string(), rule.line)).collect();
@@ -518,7 +519,7 @@ fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
 #[test]
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
-    let (settings, problems) = Disk::new(text, "").load(&[]);
+    let (settings, problems) = ConfigDisk::new(text, "").load(&[]);
     assert_eq!(settings.permissions.len(), 1);
     let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
@@ -539,7 +540,7 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
 #[test]
 fn the_environment_of_commands_is_chosen_by_word_or_names() {
     let of = |text: &str| {
-        let (settings, problems) = Disk::new(&format!("[environment]\n{text}\n"), "").load(&[]);
+        let (settings, problems) = ConfigDisk::new(&format!("[environment]\n{text}\n"), "").load(&[]);
         (settings.exposure, problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>())
     };
     let named = |names: &[&str]| CommandVariables::NoSecrets {

@@ -23,7 +23,7 @@ pub fn fresh_client() -> ClientId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub client: ClientId,
-    pub kind: Kind,
+    pub kind: AttachmentKind,
     /// Version of the program at the other end, if it sent one.
     pub version: Option<String>,
     /// Process id of the other end.
@@ -34,7 +34,7 @@ pub struct Attached {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum AttachmentKind {
     /// An editor, attached through a front end.
     Editor,
     /// A client of the control API.
@@ -47,16 +47,16 @@ pub type Gauge = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The table of connected clients. Cheap to clone.
 #[derive(Clone)]
-pub struct Attachments(Arc<Table>);
+pub struct Attachments(Arc<AttachmentTable>);
 
-struct Table {
+struct AttachmentTable {
     entries: Mutex<BTreeMap<u64, (Attached, Gauge)>>,
     count: watch::Sender<usize>,
 }
 
 impl Default for Attachments {
     fn default() -> Attachments {
-        Attachments(Arc::new(Table { entries: Mutex::default(), count: watch::Sender::new(0) }))
+        Attachments(Arc::new(AttachmentTable { entries: Mutex::default(), count: watch::Sender::new(0) }))
     }
 }
 

@@ -38,7 +38,7 @@ impl Build {
     /// The build of this process. Must be called early: on systems where the running executable can't be
     /// distinguished from a file that has replaced it since, a later first call would describe the
     /// replacement.
-    pub fn own() -> &'static Build {
+    pub fn current() -> &'static Build {
         &OWN
     }
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_process_knows_its_build() {
-        let own = Build::own();
+        let own = Build::current();
         assert_eq!((own.version.as_str(), own.sources.len()), (VERSION, 16));
         assert!(own.written_ns > 0);
     }

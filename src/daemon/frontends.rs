@@ -11,16 +11,16 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 use super::Daemon;
-use super::attachments::{Attached, Kind, fresh_client};
+use super::attachments::{Attached, AttachmentKind, fresh_client};
 use super::build::Build;
-use super::handshake::{self, Answer, HELLO_BYTES_MAX};
+use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer};
 use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
 use epitome_acp::connection::Connection;
 use epitome_acp::server::ConnectionConfig;
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
-use epitome_provider::endpoint::{self, Environment};
+use epitome_provider::endpoint::{self, EnvironmentPairs};
 use epitome_session::registry::Overrides;
 use epitome_session::{ClientId, SessionError, provider_error};
 
@@ -36,7 +36,7 @@ const READ_BYTES: usize = 8 * 1024;
 pub fn configured(
     paths: &Paths,
     overrides: &Overrides,
-    environment: &Environment,
+    environment: &EnvironmentPairs,
 ) -> Result<(), SessionError> {
     let value =
         |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -46,19 +46,19 @@ pub fn configured(
 
 /// The connected front ends. Cheap to clone.
 #[derive(Clone)]
-pub struct Frontends(Arc<Inner>);
+pub struct Frontends(Arc<FrontendsInner>);
 
-struct Inner {
+struct FrontendsInner {
     daemon: Arc<Daemon>,
     token: Arc<Token>,
-    open: Mutex<Open>,
+    open: Mutex<OpenFrontends>,
     count: watch::Sender<usize>,
     newer: watch::Sender<Option<Build>>,
     runtime: tokio::runtime::Handle,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenFrontends {
     frontends: HashMap<u64, Frontend>,
     /// The daemon is shutting down: no new front ends are accepted.
     closing: bool,
@@ -72,7 +72,7 @@ struct Frontend {
 impl Frontends {
     /// Must be called on the runtime that the sessions run on.
     pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Frontends {
-        Frontends(Arc::new(Inner {
+        Frontends(Arc::new(FrontendsInner {
             daemon,
             token,
             open: Mutex::default(),
@@ -118,7 +118,7 @@ impl Frontends {
         drop(self.0.count.subscribe().wait_for(|count| *count == 0).await);
     }
 
-    fn opened(&self) -> MutexGuard<'_, Open> {
+    fn opened(&self) -> MutexGuard<'_, OpenFrontends> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +133,8 @@ impl Frontends {
             return Ok(());
         }
         let daemon = &self.0.daemon;
-        let answer = |refused| Answer { build: Build::own().clone(), pid: std::process::id(), refused };
+        let answer =
+            |refused| HelloAnswer { build: Build::current().clone(), pid: std::process::id(), refused };
         let read = match refused {
             Some(why) => Err(why),
             None => handshake::read(&line, &daemon.paths, &self.0.token),
@@ -162,13 +163,13 @@ impl Frontends {
         );
         let attached = Attached {
             client,
-            kind: Kind::Editor,
+            kind: AttachmentKind::Editor,
             version: Some(hello.build.version.clone()),
             pid: Some(hello.pid),
             cwd: Some(hello.cwd()),
             since: SystemTime::now(),
         };
-        if hello.build.is_newer(Build::own()) {
+        if hello.build.is_newer(Build::current()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
         let (environment, overrides) = (hello.environment.shared(), Arc::new(hello.overrides));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, VERSION};
-use super::control::Environment;
+use super::control::EnvironmentObject;
 use super::token::Token;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
@@ -36,7 +36,7 @@ pub struct Hello {
     /// The secret of the daemon, from its file.
     pub token: Token,
     /// The editor's environment.
-    pub environment: Environment,
+    pub environment: EnvironmentObject,
     /// Overrides from the command line that the editor launched.
     #[serde(default)]
     pub overrides: Overrides,
@@ -55,14 +55,14 @@ pub struct Home {
 }
 
 impl Home {
-    pub fn of(paths: &Paths) -> Home {
+    pub fn new(paths: &Paths) -> Home {
         Home { home: paths.home.clone().into_os_string(), data: paths.data.clone().into_os_string() }
     }
 }
 
 /// The daemon's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct HelloAnswer {
     #[serde(flatten)]
     pub build: Build,
     pub pid: u32,
@@ -72,7 +72,7 @@ pub struct Answer {
 
 /// The part of a hello that every version has.
 #[derive(Deserialize)]
-struct Core {
+struct HelloCore {
     protocol: u32,
     version: String,
 }
@@ -80,7 +80,7 @@ struct Core {
 /// Parses a hello, or returns a sentence explaining why its sender can't be served by a daemon for these
 /// paths.
 pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, String> {
-    let core: Core =
+    let core: HelloCore =
         serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
     if core.protocol != PROTOCOL {
         return Err(format!(
@@ -97,7 +97,7 @@ pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, String> 
                 .to_owned(),
         );
     }
-    let ours = Home::of(paths);
+    let ours = Home::new(paths);
     if hello.place != ours {
         let show = |home: &Home| {
             format!("{} and {}", Path::new(&home.home).display(), Path::new(&home.data).display())
@@ -122,7 +122,7 @@ impl Hello {
     }
 }
 
-impl Answer {
+impl HelloAnswer {
     pub fn to_line(&self) -> Vec<u8> {
         line(self)
     }
@@ -166,12 +166,12 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             protocol: PROTOCOL,
-            build: Build::own().clone(),
+            build: Build::current().clone(),
             pid: 7,
             cwd: "/w".into(),
-            place: Home::of(&Paths::below(Path::new("/h"))),
+            place: Home::new(&Paths::below(Path::new("/h"))),
             token: token(),
-            environment: Environment(vec![
+            environment: EnvironmentObject(vec![
                 ("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])),
                 ("B".into(), "".into()),
             ]),
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_refusal_names_both_protocols_or_both_homes() {
         let paths = Paths::below(Path::new("/h"));
-        let newer = Build { version: "9.9.9".into(), ..Build::own().clone() };
+        let newer = Build { version: "9.9.9".into(), ..Build::current().clone() };
         let future = Hello { protocol: 99, build: newer, ..hello() };
         let mut strange: serde_json::Value = serde_json::from_slice(&future.to_line()).expect("it is JSON");
         strange.as_object_mut().expect("an object").remove("environment");

@@ -18,7 +18,7 @@
 //! - `handshake`, `messages`: the protocol between daemon and front end.
 //! - `front`: the front end.
 //! - `inspect`: the web page for inspecting sessions.
-//! - `lean`: returns unused memory to the OS while idle.
+//! - `memory_trim`: returns unused memory to the OS while idle.
 
 pub mod attachments;
 pub mod build;
@@ -65,7 +65,7 @@ pub struct Daemon {
 impl Daemon {
     pub fn new(paths: Paths, sessions: Sessions, store: Store) -> Daemon {
         Daemon {
-            runtime_dir: RuntimeDir::of(&paths),
+            runtime_dir: RuntimeDir::new(&paths),
             paths,
             sessions,
             store,

@@ -25,7 +25,7 @@ pub struct Socket {
 struct FileId(Dev, u64);
 
 impl FileId {
-    fn of(stat: &Stat) -> FileId {
+    fn from_stat(stat: &Stat) -> FileId {
         FileId(stat.st_dev, stat.st_ino)
     }
 }
@@ -37,7 +37,7 @@ impl Socket {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let listener = UnixListener::bind(path)?;
-        let made = FileId::of(&rustix::fs::lstat(path)?);
+        let made = FileId::from_stat(&rustix::fs::lstat(path)?);
         // The directory already keeps others out; this protects the socket if it is moved elsewhere.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -47,21 +47,21 @@ impl Socket {
 
 /// A listening socket with two handles: the runtime's, to wait for connections, and the original, to accept
 /// connections that the runtime has not noticed yet.
-pub struct Listener {
+pub struct SocketListener {
     waiting: tokio::net::UnixListener,
     at_once: Socket,
 }
 
-impl Listener {
-    pub fn new(socket: Socket) -> io::Result<Listener> {
+impl SocketListener {
+    pub fn new(socket: Socket) -> io::Result<SocketListener> {
         let waiting = tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?;
-        Ok(Listener { waiting, at_once: socket })
+        Ok(SocketListener { waiting, at_once: socket })
     }
 
     /// Whether connections to the path still reach this socket.
     pub fn is_found(&self) -> bool {
         let Socket { path, made, .. } = &self.at_once;
-        rustix::fs::lstat(path).is_ok_and(|found| FileId::of(&found) == *made)
+        rustix::fs::lstat(path).is_ok_and(|found| FileId::from_stat(&found) == *made)
     }
 
     /// Removes the socket file if it is still ours. It is looked up in its original directory rather than by
@@ -70,7 +70,7 @@ impl Listener {
         let Socket { path, directory, made, .. } = &self.at_once;
         let Some(name) = path.file_name() else { return };
         let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| FileId::of(&found) == *made)
+        if found.is_ok_and(|found| FileId::from_stat(&found) == *made)
             && let Err(error) = rustix::fs::unlinkat(directory, name, AtFlags::empty())
         {
             tracing::warn!(path = %path.display(), %error, "a socket could not be removed");

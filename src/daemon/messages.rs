@@ -29,7 +29,7 @@ const FAREWELL: &[u8] = br#"{"jsonrpc":"2.0","method":"$/epitome_farewell","para
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Notifications, one or several lines.
     Notifications,
     /// The response to the request with this id.
@@ -69,8 +69,8 @@ impl Farewell {
 
 /// A message as read by the front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    pub kind: Kind,
+pub struct FrontendMessage<'a> {
+    pub kind: MessageKind,
     /// The id's JSON text, byte for byte; empty for kinds that have none.
     pub id: &'a str,
     /// Complete lines.
@@ -78,16 +78,16 @@ pub struct Message<'a> {
 }
 
 /// Determines the kind and id of a line written by the daemon from how it begins.
-fn classify(line: &[u8]) -> (Kind, &[u8]) {
+fn classify(line: &[u8]) -> (MessageKind, &[u8]) {
     if let Some(rest) = line.strip_prefix(REQUEST_OR_RESPONSE) {
         let id = &rest[..id_bytes(rest)];
         let is_request = rest[id.len()..].starts_with(METHOD_AFTER_ID);
-        return (if is_request { Kind::Request } else { Kind::Response }, id);
+        return (if is_request { MessageKind::Request } else { MessageKind::Response }, id);
     }
     match line.strip_prefix(WITHDRAWN) {
-        Some(rest) => (Kind::Withdrawn, &rest[..id_bytes(rest)]),
-        None if line.starts_with(FAREWELL) => (Kind::Farewell, b""),
-        None => (Kind::Notifications, b""),
+        Some(rest) => (MessageKind::Withdrawn, &rest[..id_bytes(rest)]),
+        None if line.starts_with(FAREWELL) => (MessageKind::Farewell, b""),
+        None => (MessageKind::Notifications, b""),
     }
 }
 
@@ -172,15 +172,16 @@ impl<R: Read> MessageReader<R> {
     }
 
     /// Waits for the next message. `None` at the end of the stream, even in the middle of a line.
-    pub fn message(&mut self) -> io::Result<Option<Message<'_>>> {
+    pub fn message(&mut self) -> io::Result<Option<FrontendMessage<'_>>> {
         self.begin();
         loop {
             if !self.complete_line(MESSAGE_BYTES_MAX)? {
                 return Ok(None);
             }
             let next = self.from.buffer();
-            let continues = memchr::memchr(b'\n', next).is_some() && classify(next).0 == Kind::Notifications;
-            let is_alone = classify(&self.lines).0 != Kind::Notifications;
+            let continues =
+                memchr::memchr(b'\n', next).is_some() && classify(next).0 == MessageKind::Notifications;
+            let is_alone = classify(&self.lines).0 != MessageKind::Notifications;
             if is_alone || !continues || self.lines.len() >= SHARED_BYTES {
                 break;
             }
@@ -188,7 +189,7 @@ impl<R: Read> MessageReader<R> {
         self.is_returned = true;
         let (kind, id) = classify(&self.lines);
         let id = str::from_utf8(id).map_err(|_| invalid("an id is not UTF-8"))?;
-        Ok(Some(Message { kind, id, lines: &self.lines }))
+        Ok(Some(FrontendMessage { kind, id, lines: &self.lines }))
     }
 
     fn begin(&mut self) {
@@ -229,7 +230,7 @@ mod tests {
         bytes
     }
 
-    fn read_all(bytes: &[u8]) -> Vec<(Kind, String, String)> {
+    fn read_all(bytes: &[u8]) -> Vec<(MessageKind, String, String)> {
         let mut reader = MessageReader::new(bytes);
         let mut messages = Vec::new();
         while let Some(message) = reader.message().expect("complete lines") {
@@ -242,14 +243,22 @@ mod tests {
     #[test]
     fn our_own_lines_are_classified_by_how_they_begin() {
         for (line, kind, id) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"method":"x"}}"#, Kind::Response, "7"),
-            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, Kind::Response, "null"),
-            (r#"{"jsonrpc":"2.0","id":"a,\"b\\","result":{}}"#, Kind::Response, r#""a,\"b\\""#),
-            (r#"{"jsonrpc":"2.0","id":12,"method":"session/request_permission"}"#, Kind::Request, "12"),
-            (r#"{"jsonrpc":"2.0","method":"session/update","params":{"id":1}}"#, Kind::Notifications, ""),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"method":"x"}}"#, MessageKind::Response, "7"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, MessageKind::Response, "null"),
+            (r#"{"jsonrpc":"2.0","id":"a,\"b\\","result":{}}"#, MessageKind::Response, r#""a,\"b\\""#),
+            (
+                r#"{"jsonrpc":"2.0","id":12,"method":"session/request_permission"}"#,
+                MessageKind::Request,
+                "12",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"session/update","params":{"id":1}}"#,
+                MessageKind::Notifications,
+                "",
+            ),
             (
                 r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":12}}"#,
-                Kind::Withdrawn,
+                MessageKind::Withdrawn,
                 "12",
             ),
         ] {
@@ -262,18 +271,18 @@ mod tests {
     fn response_lines_begin_as_expected_here() {
         let mut line = Vec::new();
         epitome_acp::writer::response(&mut line, "\"x\"", Err(epitome_acp::answers::internal("no")));
-        assert_eq!(classify(&line), (Kind::Response, &b"\"x\""[..]));
+        assert_eq!(classify(&line), (MessageKind::Response, &b"\"x\""[..]));
     }
 
     #[test]
     fn notifications_are_returned_together_and_lines_with_ids_alone() {
         let (note, answer) =
             ("{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
-        let notes = |count: usize| (Kind::Notifications, String::new(), note.repeat(count));
-        let response = (Kind::Response, "1".to_owned(), answer.to_owned());
+        let notes = |count: usize| (MessageKind::Notifications, String::new(), note.repeat(count));
+        let response = (MessageKind::Response, "1".to_owned(), answer.to_owned());
         let mut all = read_all(&written(&format!("{note}{note}{answer}{note}")));
         let (kind, _, last) = all.pop().expect("a farewell");
-        assert_eq!((kind, Farewell::read(last.as_bytes())), (Kind::Farewell, Some(Farewell::Closed)));
+        assert_eq!((kind, Farewell::read(last.as_bytes())), (MessageKind::Farewell, Some(Farewell::Closed)));
         assert_eq!(all, [notes(2), response, notes(1)]);
     }
 
@@ -303,10 +312,10 @@ mod tests {
                 }
             }).collect();
             let bytes = written(&lines);
-            let mut reader = MessageReader::new(Pieces(&bytes, piece));
+            let mut reader = MessageReader::new(PartialReader(&bytes, piece));
             let mut seen = String::new();
             while let Some(message) = reader.message().expect("complete lines") {
-                if message.kind != Kind::Farewell {
+                if message.kind != MessageKind::Farewell {
                     seen.push_str(str::from_utf8(message.lines).expect("text"));
                 }
             }
@@ -315,9 +324,9 @@ mod tests {
     }
 
     /// Returns its bytes in pieces.
-    struct Pieces<'a>(&'a [u8], usize);
+    struct PartialReader<'a>(&'a [u8], usize);
 
-    impl Read for Pieces<'_> {
+    impl Read for PartialReader<'_> {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let read = self.0.len().min(self.1).min(into.len());
             into[..read].copy_from_slice(&self.0[..read]);

@@ -11,7 +11,7 @@ use tokio::net::unix::UCred;
 use epitome_platform::confinement::ProcessConfinement;
 
 /// `None` where `/proc` is not mounted.
-static OWN: LazyLock<Option<ProcessConfinement>> = LazyLock::new(|| ProcessConfinement::own().ok());
+static OWN: LazyLock<Option<ProcessConfinement>> = LazyLock::new(|| ProcessConfinement::current().ok());
 
 /// Whether the process at the other end of a connection may be served.
 pub enum Peer {
@@ -52,7 +52,7 @@ fn confined(peer: &UCred) -> Option<&'static str> {
     let own = OWN.as_ref()?;
     // A process that this PID namespace does not show is no descendant of ours.
     let process = peer.pid().and_then(Pid::from_raw)?;
-    match ProcessConfinement::of(process) {
+    match ProcessConfinement::for_process(process) {
         Ok(peer) => peer.exceeds(own),
         Err(error) => {
             tracing::debug!(%error, "a client can't be examined");

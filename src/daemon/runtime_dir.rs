@@ -16,7 +16,7 @@ pub struct RuntimeDir {
 
 impl RuntimeDir {
     /// Derives the paths without touching the disk.
-    pub fn of(paths: &Paths) -> RuntimeDir {
+    pub fn new(paths: &Paths) -> RuntimeDir {
         RuntimeDir { directory: paths.socket_directory() }
     }
 
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn a_long_home_gets_short_socket_paths() {
-        let short = RuntimeDir::of(&Paths::below(Path::new("/h")));
+        let short = RuntimeDir::new(&Paths::below(Path::new("/h")));
         assert_eq!(short.acp_socket(), Path::new("/h/run/acp.sock"));
         let (a, b) = (format!("/{}", "a".repeat(120)), format!("/{}", "b".repeat(120)));
         let (a, b) =
-            (RuntimeDir::of(&Paths::below(Path::new(&a))), RuntimeDir::of(&Paths::below(Path::new(&b))));
+            (RuntimeDir::new(&Paths::below(Path::new(&a))), RuntimeDir::new(&Paths::below(Path::new(&b))));
         assert!(a.control_socket().as_os_str().len() < SOCKET_PATH_BYTES_MAX);
         assert_ne!(a, b);
     }

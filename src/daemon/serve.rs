@@ -23,12 +23,12 @@ use super::Daemon;
 use super::build::Build;
 use super::control;
 use super::frontends::Frontends;
-use super::listener::{Listener, Socket, remove};
+use super::listener::{Socket, SocketListener, remove};
 use super::messages::Farewell;
 use super::peer::{self, Peer};
 use super::runtime_dir::RuntimeDir;
 use super::token::Token;
-use epitome_platform::lean::{self, Lean};
+use epitome_platform::memory_trim::{self, MemoryTrim};
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
@@ -135,7 +135,7 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
 
 /// Why a daemon shut down, for the log.
 #[derive(Debug)]
-enum End {
+enum ShutdownReason {
     Idle,
     Told,
     Signal,
@@ -148,12 +148,12 @@ enum End {
 
 /// Serves until the daemon is to shut down, then shuts it down cleanly. The caller exits the process.
 pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Result<()> {
-    tracing::debug!(build = ?Build::own(), "the daemon serves");
+    tracing::debug!(build = ?Build::current(), "the daemon serves");
     let token = Arc::new(claim.token);
     let frontends = Frontends::new(daemon.clone(), token.clone());
     let mut serving = Serving {
-        acp: Listener::new(claim.acp)?,
-        control: Listener::new(claim.control)?,
+        acp: SocketListener::new(claim.acp)?,
+        control: SocketListener::new(claim.control)?,
         runtime_dir: claim.runtime_dir,
         token,
         frontends,
@@ -163,12 +163,16 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     // Attached clients get a clean goodbye even if the listening sockets are broken.
     let end = serving.run().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the daemon can't be reached any more");
-        End::Broken
+        ShutdownReason::Broken
     });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        End::Idle | End::Told | End::Signal | End::Displaced | End::Broken => Farewell::Stopped,
-        End::Newer(build) => Farewell::Reattach(build),
+        ShutdownReason::Idle
+        | ShutdownReason::Told
+        | ShutdownReason::Signal
+        | ShutdownReason::Displaced
+        | ShutdownReason::Broken => Farewell::Stopped,
+        ShutdownReason::Newer(build) => Farewell::Reattach(build),
     };
     serving.end(farewell).await;
     Ok(())
@@ -177,15 +181,15 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
 struct Serving {
     daemon: Arc<Daemon>,
     runtime_dir: RuntimeDir,
-    acp: Listener,
-    control: Listener,
+    acp: SocketListener,
+    control: SocketListener,
     token: Arc<Token>,
     frontends: Frontends,
     idle: Duration,
 }
 
 impl Serving {
-    async fn run(&mut self) -> io::Result<End> {
+    async fn run(&mut self) -> io::Result<ShutdownReason> {
         let mut stop = self.daemon.stop.subscribe();
         let mut attached = self.daemon.attachments.count();
         let mut newer = self.frontends.newer();
@@ -195,16 +199,17 @@ impl Serving {
             signal(SignalKind::interrupt())?,
         ];
         let mut idle_since = tokio::time::Instant::now();
-        let mut lean = Lean::default();
-        let mut lean_looks = tokio::time::interval_at(idle_since + lean::LOOK_EVERY, lean::LOOK_EVERY);
-        lean_looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut memory_trim = MemoryTrim::default();
+        let mut trim_checks =
+            tokio::time::interval_at(idle_since + memory_trim::LOOK_EVERY, memory_trim::LOOK_EVERY);
+        trim_checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let is_idle = *attached.borrow_and_update() == 0;
             let wanted = newer.borrow_and_update().clone();
             if let Some(build) = wanted.clone()
                 && !self.works()
             {
-                return Ok(End::Newer(build));
+                return Ok(ShutdownReason::Newer(build));
             }
             tokio::select! {
                 accepted = self.acp.accept() => match accepted {
@@ -216,28 +221,28 @@ impl Serving {
                     Err(error) => refused(&error).await,
                 },
                 // The sender is owned by the daemon and outlives this loop.
-                _ = stop.wait_for(|stop| *stop) => return Ok(End::Told),
-                () = any(&mut signals) => return Ok(End::Signal),
+                _ = stop.wait_for(|stop| *stop) => return Ok(ShutdownReason::Told),
+                () = any(&mut signals) => return Ok(ShutdownReason::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
-                _ = lean_looks.tick() => {
+                _ = trim_checks.tick() => {
                     if !self.works() {
-                        lean = look_lean(lean).await;
+                        memory_trim = trim_memory(memory_trim).await;
                     }
                 }
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
                 () = tokio::time::sleep(PLACE_LOOK), if is_idle => {
                     if !self.is_found() && !self.works() {
-                        return Ok(End::Displaced);
+                        return Ok(ShutdownReason::Displaced);
                     }
                 }
                 () = tokio::time::sleep_until(idle_since + self.idle), if is_idle => {
                     if self.works() {
                         idle_since = tokio::time::Instant::now();
                     } else if !self.is_found() {
-                        return Ok(End::Displaced);
-                    } else if self.nobody_came()? {
-                        return Ok(End::Idle);
+                        return Ok(ShutdownReason::Displaced);
+                    } else if self.remove_unused_sockets()? {
+                        return Ok(ShutdownReason::Idle);
                     } else {
                         idle_since = tokio::time::Instant::now();
                     }
@@ -262,7 +267,7 @@ impl Serving {
     /// Removes the sockets and returns whether no connection was pending. Pending connections are accepted,
     /// and the sockets are created again. Otherwise the start lock is kept until the process exits, so that a
     /// process waiting for it starts the next daemon only then.
-    fn nobody_came(&mut self) -> io::Result<bool> {
+    fn remove_unused_sockets(&mut self) -> io::Result<bool> {
         let lock =
             File::options().create(true).append(true).mode(0o600).open(self.runtime_dir.start_lock())?;
         if lock.try_lock().is_err() {
@@ -284,8 +289,8 @@ impl Serving {
             std::mem::forget(lock);
             return Ok(true);
         }
-        self.acp = Listener::new(Socket::listen(&self.runtime_dir.acp_socket())?)?;
-        self.control = Listener::new(Socket::listen(&self.runtime_dir.control_socket())?)?;
+        self.acp = SocketListener::new(Socket::listen(&self.runtime_dir.acp_socket())?)?;
+        self.control = SocketListener::new(Socket::listen(&self.runtime_dir.control_socket())?)?;
         Ok(false)
     }
 
@@ -339,10 +344,10 @@ impl Serving {
 }
 
 /// Releases memory that an idle daemon does not need, on a blocking thread.
-async fn look_lean(mut lean: Lean) -> Lean {
+async fn trim_memory(mut memory_trim: MemoryTrim) -> MemoryTrim {
     let looked = tokio::task::spawn_blocking(move || {
-        lean.look();
-        lean
+        memory_trim.trim_if_grown();
+        memory_trim
     });
     looked.await.unwrap_or_default()
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use epitome_platform::COMMAND_VARIABLE;
 use epitome_platform::process::detach;
 pub use epitome_platform::process::this_program;
-use epitome_session::resting::REST_VARIABLE;
+use epitome_session::suspended::REST_VARIABLE;
 
 /// The arguments that run the daemon itself.
 pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];
@@ -94,7 +94,7 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
 
 /// Called in the daemon: reports the result to the starter and closes the socket to it. `why` in `outcome` is
 /// the reason for a failed start.
-pub fn tell_starter(outcome: Result<(), &str>) {
+pub fn report_to_starter(outcome: Result<(), &str>) {
     let line = match outcome {
         Ok(()) => READY,
         Err(why) => why.lines().next().unwrap_or_default(),

@@ -7,19 +7,19 @@ mod changes;
 
 use std::time::Duration;
 
-use super::chain::{Run, Takes};
+use super::chain::{ChainRun, ToolInputCheck};
 use super::event::HookEvent;
 use super::guards::checked;
-use super::moment::{Moment, What};
+use super::hook_context::{EventData, HookContext};
 use super::outcome::{RunOutcome, RunStatus};
-use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution};
+use super::output::{HistoryAction, HookOutput, PermissionDecision, RequestedEdits, Resolution};
 use super::words;
-use epitome_thread::{HookRun, Verdict};
+use epitome_thread::{HookRun, HookRunResult};
 
 /// The moment as changed so far, and the decisions so far.
 #[derive(Clone, Debug)]
 pub(super) struct Aggregate {
-    pub moment: Moment,
+    pub hook_context: HookContext,
     pub resolution: Resolution,
     /// Whether a hook has ended the chain.
     pub over: bool,
@@ -28,19 +28,19 @@ pub(super) struct Aggregate {
     /// The first hook of the batch that changed the moment.
     pub changed_by: Option<String>,
     /// Check for changed inputs; `None` accepts all.
-    pub takes: Option<Takes>,
+    pub takes: Option<ToolInputCheck>,
 }
 
 /// The trail record of one run while its output is processed.
 #[derive(Debug, Default)]
-struct Account {
+struct RunRecord {
     hook: String,
     asked: Vec<String>,
     refused: bool,
     remarks: Vec<String>,
 }
 
-impl Account {
+impl RunRecord {
     fn done(&mut self, what: impl Into<String>) {
         self.asked.push(what.into());
     }
@@ -53,9 +53,9 @@ impl Account {
 }
 
 impl Aggregate {
-    pub fn new(moment: Moment) -> Aggregate {
+    pub fn new(hook_context: HookContext) -> Aggregate {
         Aggregate {
-            moment,
+            hook_context,
             resolution: Resolution::default(),
             over: false,
             is_concurrent: false,
@@ -65,17 +65,18 @@ impl Aggregate {
     }
 
     /// Processes one run.
-    pub fn add(&mut self, run: &Run, outcome: RunOutcome, took: Duration) {
-        let mut account = Account { hook: run.link.name(), remarks: outcome.remarks, ..Account::default() };
+    pub fn add(&mut self, run: &ChainRun, outcome: RunOutcome, took: Duration) {
+        let mut account =
+            RunRecord { hook: run.link.name(), remarks: outcome.remarks, ..RunRecord::default() };
         self.apply(outcome.output, &mut account);
         let verdict = match outcome.status {
-            RunStatus::Failed => Verdict::Failed,
-            RunStatus::Skipped => Verdict::Skipped,
-            RunStatus::Result if account.refused => Verdict::Refused,
-            RunStatus::Result if account.asked.is_empty() => Verdict::Nothing,
-            RunStatus::Result => Verdict::Done,
+            RunStatus::Failed => HookRunResult::Failed,
+            RunStatus::Skipped => HookRunResult::Skipped,
+            RunStatus::Result if account.refused => HookRunResult::Refused,
+            RunStatus::Result if account.asked.is_empty() => HookRunResult::Nothing,
+            RunStatus::Result => HookRunResult::Done,
         };
-        if verdict == Verdict::Nothing && account.remarks.is_empty() {
+        if verdict == HookRunResult::Nothing && account.remarks.is_empty() {
             // Users do not expect it in the count.
             if !run.link.is_compact_trigger() {
                 self.resolution.quiet += 1;
@@ -95,7 +96,7 @@ impl Aggregate {
         });
     }
 
-    fn apply(&mut self, output: HookOutput, account: &mut Account) {
+    fn apply(&mut self, output: HookOutput, account: &mut RunRecord) {
         account.remarks.extend(output.warnings);
         if let Some(text) = output.notice {
             account.done("notice");
@@ -169,9 +170,9 @@ impl Aggregate {
         }
     }
 
-    fn block(&mut self, reason: Option<String>, account: &mut Account) {
-        let event = self.moment.what.event();
-        if let What::PreCompact { must: true, .. } = self.moment.what {
+    fn block(&mut self, reason: Option<String>, account: &mut RunRecord) {
+        let event = self.hook_context.what.event();
+        if let EventData::PreCompact { must: true, .. } = self.hook_context.what {
             let why = "nothing else fits the window, so this compaction cannot be blocked";
             return account.refused("block", why);
         }
@@ -185,9 +186,9 @@ impl Aggregate {
     }
 
     /// Ends the turn, and blocks a prompt or call that has not started yet.
-    fn halt(&mut self, reason: String, account: &mut Account) {
+    fn halt(&mut self, reason: String, account: &mut RunRecord) {
         account.done("end the turn");
-        if let HookEvent::UserMessageSend | HookEvent::BeforeToolCall = self.moment.what.event() {
+        if let HookEvent::UserMessageSend | HookEvent::BeforeToolCall = self.hook_context.what.event() {
             self.resolution.block = Some((account.hook.clone(), reason.clone()));
             self.over = true;
         }
@@ -195,7 +196,7 @@ impl Aggregate {
     }
 
     /// The strictest decision wins. A denied call is blocked.
-    fn decide(&mut self, decision: PermissionDecision, reason: Option<String>, account: &mut Account) {
+    fn decide(&mut self, decision: PermissionDecision, reason: Option<String>, account: &mut RunRecord) {
         let word = words::decision(decision);
         if decision == PermissionDecision::Allow
             && let Some(by) = self.changed_by.as_ref().filter(|by| **by != account.hook)
@@ -220,13 +221,13 @@ impl Aggregate {
     }
 
     /// Records the action; returns false if it is refused.
-    fn act(&mut self, action: Action, account: &mut Account) -> bool {
+    fn act(&mut self, action: HistoryAction, account: &mut RunRecord) -> bool {
         let Some(word) = words::action(&action) else { return true };
-        if self.resolution.action != Action::None {
+        if self.resolution.action != HistoryAction::None {
             let by = &self.resolution.action_by;
             let standing = words::action(&self.resolution.action).unwrap_or_default();
             match (&action, &self.resolution.action) {
-                (Action::Swap { .. }, Action::Mutate { .. }) => {
+                (HistoryAction::Swap { .. }, HistoryAction::Mutate { .. }) => {
                     account.done(word);
                     account
                         .remarks
@@ -237,14 +238,14 @@ impl Aggregate {
             return false;
         }
         // A replacement was made from the history before the edits.
-        let replaces = matches!(action, Action::Mutate { .. } | Action::Swap { .. });
+        let replaces = matches!(action, HistoryAction::Mutate { .. } | HistoryAction::Swap { .. });
         if let Some((by, _)) = self.resolution.edits.first().filter(|_| replaces) {
             account.refused(word, format!("the edits of {by} were first"));
             return false;
         }
         let action = match action {
-            Action::Mutate { messages, preserve_recent, target } => match checked(&messages) {
-                Ok(messages) => Action::Mutate { messages, preserve_recent, target },
+            HistoryAction::Mutate { messages, preserve_recent, target } => match checked(&messages) {
+                Ok(messages) => HistoryAction::Mutate { messages, preserve_recent, target },
                 Err(why) => {
                     account.refused(word, why);
                     return false;
@@ -258,9 +259,9 @@ impl Aggregate {
         true
     }
 
-    fn edit(&mut self, edits: RequestedEdits, account: &mut Account) {
+    fn edit(&mut self, edits: RequestedEdits, account: &mut RunRecord) {
         let word = words::edits(edits.edits.len());
-        if let Action::Mutate { .. } | Action::Swap { .. } = self.resolution.action {
+        if let HistoryAction::Mutate { .. } | HistoryAction::Swap { .. } = self.resolution.action {
             let by = &self.resolution.action_by;
             return account.refused(word, format!("{by} puts a new history in place, which was first"));
         }

@@ -21,18 +21,18 @@ use super::aggregate::Aggregate;
 use super::event::HookEvent;
 use super::filter::registered;
 use super::handlers::{COMPACT_TRIGGER, Handler};
-use super::hook::{Hook, Kind};
-use super::moment::Moment;
+use super::hook::{Hook, HookKind};
+use super::hook_context::HookContext;
 use super::outcome::{interpret, interpret_plain};
-use super::output::{Ran, Resolution};
+use super::output::{RawOutcome, Resolution};
 
 type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
 
 /// Checks whether the tool of a call accepts an input; the error is the reason if not.
 #[derive(Clone)]
-pub struct Takes(pub Arc<InputCheck>);
+pub struct ToolInputCheck(pub Arc<InputCheck>);
 
-impl fmt::Debug for Takes {
+impl fmt::Debug for ToolInputCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Takes(..)")
     }
@@ -40,51 +40,51 @@ impl fmt::Debug for Takes {
 
 /// Something that runs at an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Link {
+pub enum ChainLink {
     Hook(Arc<Hook>),
     /// A handler that a recipe declares, or one that always runs.
     Handler(Arc<Handler>),
 }
 
-impl Link {
+impl ChainLink {
     /// Its name in the trail and in notices: `audit`, `compact:swap_context`, `builtin:compact-trigger`.
     pub fn name(&self) -> String {
         match self {
-            Link::Hook(hook) => hook.name.clone(),
-            Link::Handler(handler) if handler.recipe.is_empty() => handler.name.clone(),
-            Link::Handler(handler) => format!("{}:{}", handler.recipe, handler.name),
+            ChainLink::Hook(hook) => hook.name.clone(),
+            ChainLink::Handler(handler) if handler.recipe.is_empty() => handler.name.clone(),
+            ChainLink::Handler(handler) => format!("{}:{}", handler.recipe, handler.name),
         }
     }
 
     /// Whether it is the threshold of automatic compaction, which runs every round.
     pub(super) fn is_compact_trigger(&self) -> bool {
-        matches!(self, Link::Handler(handler) if handler.name == COMPACT_TRIGGER)
+        matches!(self, ChainLink::Handler(handler) if handler.name == COMPACT_TRIGGER)
     }
 
     /// The digest of what runs, in hexadecimal; empty for handlers.
     pub(super) fn digest(&self) -> String {
         match self {
-            Link::Hook(hook) => hook.digest.clone(),
-            Link::Handler(_) => String::new(),
+            ChainLink::Hook(hook) => hook.digest.clone(),
+            ChainLink::Handler(_) => String::new(),
         }
     }
 }
 
 /// The hooks that run at an event: higher priorities first, otherwise in the order of `hooks`. The caller
 /// adds handlers after or between them.
-pub fn links(hooks: &[Arc<Hook>], moment: &Moment) -> Vec<Link> {
+pub fn links(hooks: &[Arc<Hook>], hook_context: &HookContext) -> Vec<ChainLink> {
     let mut fitting: Vec<&Arc<Hook>> =
-        hooks.iter().filter(|hook| registered(hook, moment).is_some()).collect();
+        hooks.iter().filter(|hook| registered(hook, hook_context).is_some()).collect();
     fitting.sort_by_key(|hook| std::cmp::Reverse(hook.manifest.priority));
-    fitting.into_iter().map(|hook| Link::Hook(hook.clone())).collect()
+    fitting.into_iter().map(|hook| ChainLink::Hook(hook.clone())).collect()
 }
 
 /// One run requested by the chain.
 #[derive(Clone, Debug)]
-pub struct Run {
-    pub link: Link,
+pub struct ChainRun {
+    pub link: ChainLink,
     /// The moment, including changes by earlier hooks.
-    pub moment: Moment,
+    pub hook_context: HookContext,
     /// The event name under which the hook registered.
     pub event_name: String,
 }
@@ -92,18 +92,18 @@ pub struct Run {
 /// The hooks of one event in progress.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    waiting: VecDeque<Link>,
-    running: Vec<Run>,
+    waiting: VecDeque<ChainLink>,
+    running: Vec<ChainRun>,
     aggregate: Aggregate,
 }
 
 impl Chain {
-    pub fn new(moment: Moment, links: Vec<Link>) -> Chain {
-        Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(moment) }
+    pub fn new(hook_context: HookContext, links: Vec<ChainLink>) -> Chain {
+        Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(hook_context) }
     }
 
     /// Adds a check of the inputs that hooks give to a call.
-    pub fn checking_inputs(mut self, takes: Takes) -> Chain {
+    pub fn checking_inputs(mut self, takes: ToolInputCheck) -> Chain {
         self.aggregate.takes = Some(takes);
         self
     }
@@ -111,7 +111,7 @@ impl Chain {
     /// Returns what to run now; several runs are run concurrently. Returns the same runs until their results
     /// are reported with `tell`; `None` at the end of the chain.
     #[expect(clippy::should_implement_trait, reason = "no iterator: repeats until `tell` is called")]
-    pub fn next(&mut self) -> Option<Vec<Run>> {
+    pub fn next(&mut self) -> Option<Vec<ChainRun>> {
         if self.running.is_empty() && !self.aggregate.over {
             let first = self.waiting.pop_front()?;
             let mut links = vec![first];
@@ -129,30 +129,30 @@ impl Chain {
 
     /// Records the results of the runs, in their order, with their durations. A missing result means that the
     /// run was abandoned.
-    pub fn tell(&mut self, results: Vec<(Ran, Duration)>) {
+    pub fn record_results(&mut self, results: Vec<(RawOutcome, Duration)>) {
         let mut results = results.into_iter();
         let runs = std::mem::take(&mut self.running);
         self.aggregate.is_concurrent = runs.len() > 1;
         self.aggregate.changed_by = None;
         for run in runs {
-            let given_up = || (Ran::Skipped("it was abandoned".to_owned()), Duration::ZERO);
+            let given_up = || (RawOutcome::Skipped("it was abandoned".to_owned()), Duration::ZERO);
             let (ran, took) = results.next().unwrap_or_else(given_up);
-            let event = run.moment.what.event();
+            let event = run.hook_context.what.event();
             let outcome = match &run.link {
                 // Instructions for a compaction are appended to those of hooks that ran concurrently.
-                Link::Hook(hook) if event == HookEvent::PreCompact => {
-                    interpret(hook, &self.aggregate.moment, &run.event_name, ran)
+                ChainLink::Hook(hook) if event == HookEvent::PreCompact => {
+                    interpret(hook, &self.aggregate.hook_context, &run.event_name, ran)
                 }
-                Link::Hook(hook) => interpret(hook, &run.moment, &run.event_name, ran),
-                Link::Handler(_) => interpret_plain(event, ran),
+                ChainLink::Hook(hook) => interpret(hook, &run.hook_context, &run.event_name, ran),
+                ChainLink::Handler(_) => interpret_plain(event, ran),
             };
             self.aggregate.add(&run, outcome, took);
         }
     }
 
     /// The moment, including the changes by hooks so far.
-    pub fn moment(&self) -> &Moment {
-        &self.aggregate.moment
+    pub fn hook_context(&self) -> &HookContext {
+        &self.aggregate.hook_context
     }
 
     /// The combined result of everything reported.
@@ -160,19 +160,21 @@ impl Chain {
         self.aggregate.resolution
     }
 
-    fn run(&self, link: Link) -> Run {
-        let moment = self.aggregate.moment.clone();
+    fn run(&self, link: ChainLink) -> ChainRun {
+        let hook_context = self.aggregate.hook_context.clone();
         let event_name = match &link {
-            Link::Hook(hook) => registered(hook, &moment).unwrap_or(moment.what.event().name()).to_owned(),
-            Link::Handler(_) => moment.what.event().name().to_owned(),
+            ChainLink::Hook(hook) => {
+                registered(hook, &hook_context).unwrap_or(hook_context.what.event().name()).to_owned()
+            }
+            ChainLink::Handler(_) => hook_context.what.event().name().to_owned(),
         };
-        Run { link, moment, event_name }
+        ChainRun { link, hook_context, event_name }
     }
 }
 
 /// Claude Code runs the hooks of one group concurrently; groups are numbered within their file.
-fn group(link: &Link) -> Option<(Option<&PathBuf>, usize)> {
-    let Link::Hook(hook) = link else { return None };
-    let Kind::Claude { group, .. } = hook.kind else { return None };
+fn group(link: &ChainLink) -> Option<(Option<&PathBuf>, usize)> {
+    let ChainLink::Hook(hook) = link else { return None };
+    let HookKind::Claude { group, .. } = hook.kind else { return None };
     Some((hook.files.first(), group))
 }

@@ -1,17 +1,17 @@
 //! Reads what a hook candidate declares, and describes candidates that are not trusted yet.
 
-use super::discover::{Candidate, Declaration, Finder};
-use super::hook::{Hook, Kind};
-use super::manifest::{self, Declared, Given};
+use super::discover::{Declaration, HookCandidate, HookFinder};
+use super::hook::{Hook, HookKind};
+use super::manifest::{self, Given, ParsedManifest};
 use super::probe::AnswerCache;
 use epitome_problem::Problem;
 
 /// Maximum characters of the description in a consent prompt.
 const WHAT_CHARS_MAX: usize = 400;
 
-impl Finder<'_> {
+impl HookFinder<'_> {
     /// The hook that a candidate declares; if there is none, the reason is reported as a problem.
-    pub fn hook(&mut self, candidate: &Candidate, answers: &AnswerCache) -> Option<Hook> {
+    pub fn hook(&mut self, candidate: &HookCandidate, answers: &AnswerCache) -> Option<Hook> {
         match self.read_hook(candidate, answers) {
             Ok((hook, notes)) => {
                 notes.into_iter().for_each(|note| self.problem(note));
@@ -26,7 +26,7 @@ impl Finder<'_> {
 
     fn read_hook(
         &self,
-        candidate: &Candidate,
+        candidate: &HookCandidate,
         answers: &AnswerCache,
     ) -> Result<(Hook, Vec<Problem>), Problem> {
         let problem = |message: String, hint: &str| Problem {
@@ -43,7 +43,7 @@ impl Finder<'_> {
                 problem(message.to_owned(), hint)
             })?,
         };
-        let Declared { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
+        let ParsedManifest { events, manifest, mut kind, notes } = self.declared(candidate, answer)?;
         kind.resolve(self.search.environment)
             .map_err(|message| problem(message, "set it where the editor or the shell is started"))?;
         let hook = Hook {
@@ -59,7 +59,7 @@ impl Finder<'_> {
     }
 
     /// A hook of a settings file with the user's overrides applied; its matcher and command stay its own.
-    fn of_claude(&self, hook: &Hook, candidate: &Candidate) -> (Hook, Vec<Problem>) {
+    fn of_claude(&self, hook: &Hook, candidate: &HookCandidate) -> (Hook, Vec<Problem>) {
         let mut hook = Hook { digest: candidate.digest.clone(), ..hook.clone() };
         let Some(fields) = self.search.settings.overrides.get(&hook.name) else { return (hook, Vec::new()) };
         let file = self.search.paths.config_file();
@@ -69,7 +69,7 @@ impl Finder<'_> {
     }
 
     /// What a candidate declares: in its file, or in its answer to `hook`.
-    fn declared(&self, candidate: &Candidate, answer: &str) -> Result<Declared, Problem> {
+    fn declared(&self, candidate: &HookCandidate, answer: &str) -> Result<ParsedManifest, Problem> {
         let overrides = &self.search.settings.overrides;
         let by_alias = || candidate.alias.as_ref().and_then(|alias| overrides.get(alias));
         let fields = overrides.get(&candidate.name).or_else(by_alias);
@@ -90,7 +90,7 @@ impl Finder<'_> {
     }
 
     /// Describes what an untrusted file would do. Executables are not queried.
-    pub fn what(&self, candidate: &Candidate) -> String {
+    pub fn what(&self, candidate: &HookCandidate) -> String {
         let what = match &candidate.written {
             Declaration::Executable => "runs this file at the events that it names".to_owned(),
             Declaration::Claude(hook) => {
@@ -113,14 +113,14 @@ impl Finder<'_> {
 }
 
 /// What a hook does at its events.
-fn described(events: &str, kind: &Kind) -> String {
+fn described(events: &str, kind: &HookKind) -> String {
     match kind {
-        Kind::Script { .. } | Kind::Resident { .. } => format!("runs at {events}"),
-        Kind::Declared { then } => {
+        HookKind::Script { .. } | HookKind::Resident { .. } => format!("runs at {events}"),
+        HookKind::Declared { then } => {
             let then = serde_json::to_string(then).unwrap_or_default();
             format!("at {events}, without a program: {then}")
         }
-        Kind::Webhook { url, .. } => {
+        HookKind::Webhook { url, .. } => {
             let variables: Vec<&str> = kind.variables().into_iter().collect();
             let with = match variables.is_empty() {
                 true => String::new(),
@@ -128,7 +128,7 @@ fn described(events: &str, kind: &Kind) -> String {
             };
             format!("at {events} posts what happens to {url}{with}")
         }
-        Kind::Claude { line, matcher, .. } if matcher.is_empty() => format!("at {events} runs: {line}"),
-        Kind::Claude { line, matcher, .. } => format!("at {events} of {matcher} runs: {line}"),
+        HookKind::Claude { line, matcher, .. } if matcher.is_empty() => format!("at {events} runs: {line}"),
+        HookKind::Claude { line, matcher, .. } => format!("at {events} of {matcher} runs: {line}"),
     }
 }

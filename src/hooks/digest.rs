@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::claude::command_line::{FILES_NAMED_MAX, files_named};
-use super::hook::{Hook, Kind, Place};
+use super::hook::{Hook, HookKind, HookOrigin};
 use epitome_config::McpServer;
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
@@ -34,53 +34,55 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
     match hook.place {
-        Place::Enforced | Place::User => true,
-        Place::Repository => of_hook(hook).is_ok_and(|now| now == hook.digest),
+        HookOrigin::Enforced | HookOrigin::User => true,
+        HookOrigin::Repository => hash_hook(hook).is_ok_and(|now| now == hook.digest),
     }
 }
 
 /// The digest of a hook as it is on disk now.
-pub fn of_hook(hook: &Hook) -> Result<String, String> {
-    let Kind::Claude { line, group: _, matcher, only_if } = &hook.kind else { return of_files(&hook.files) };
+pub fn hash_hook(hook: &Hook) -> Result<String, String> {
+    let HookKind::Claude { line, group: _, matcher, only_if } = &hook.kind else {
+        return hash_files(&hook.files);
+    };
     // The settings file contains more than this line, and the rest is irrelevant.
     let names = hook.events.iter().map(|(_, name)| name.as_str());
     let limit = hook.manifest.timeout.as_millis().to_string();
-    let mut parts: Vec<Sum> =
-        [line.as_str(), matcher, only_if, &limit].into_iter().chain(names).map(of_text).collect();
+    let mut parts: Vec<Sha256Sum> =
+        [line.as_str(), matcher, only_if, &limit].into_iter().chain(names).map(hash_text).collect();
     for file in hook.files.iter().skip(1) {
-        parts.push(of_named(file)?);
+        parts.push(hash_named(file)?);
     }
     Ok(joined(&parts))
 }
 
 /// The digest of a declaration's files, the declaration first.
-pub fn of_files(files: &[PathBuf]) -> Result<String, String> {
-    let parts: Vec<Sum> = files.iter().map(|file| of_file(file)).collect::<Result<_, _>>()?;
+pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
+    let parts: Vec<Sha256Sum> = files.iter().map(|file| hash_file(file)).collect::<Result<_, _>>()?;
     Ok(joined(&parts))
 }
 
 /// The digest of a recipe or command that runs shell calls: its text and the files below `roots` that the
 /// calls name. The first root is the directory in which they run. Blocks on disk I/O.
 pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<String, String> {
-    let mut parts = vec![of_text(&path.to_string_lossy()), of_text(text)];
+    let mut parts = vec![hash_text(&path.to_string_lossy()), hash_text(text)];
     for call in shell_calls(text) {
         for file in named(call, roots)? {
-            parts.push(of_named(&file)?);
+            parts.push(hash_named(&file)?);
         }
     }
     Ok(joined(&parts))
 }
 
 /// The digest of a server: its definition and the files that it names. Returns the digest of each file as well.
-pub fn of_server(
+pub fn hash_server(
     server: &McpServer,
     files: Vec<PathBuf>,
 ) -> Result<(String, BTreeMap<PathBuf, String>), String> {
-    let mut parts = vec![of_text(&server.definition())];
+    let mut parts = vec![hash_text(&server.definition())];
     let mut sums = BTreeMap::new();
     for file in files {
-        let sum = of_named(&file)?;
-        parts.push(of_text(&file.to_string_lossy()));
+        let sum = hash_named(&file)?;
+        parts.push(hash_text(&file.to_string_lossy()));
         parts.push(sum);
         sums.insert(file, hexadecimal(&sum));
     }
@@ -125,20 +127,20 @@ fn shell_calls(text: &str) -> Vec<&str> {
     calls
 }
 
-type Sum = [u8; 32];
+type Sha256Sum = [u8; 32];
 
-const NO_FILE: Sum = [0; 32];
+const NO_FILE: Sha256Sum = [0; 32];
 
 /// The digest of a named file. A missing file has one as well, so that its creation is a change.
-fn of_named(path: &Path) -> Result<Sum, String> {
-    if path.is_file() { of_file(path) } else { Ok(NO_FILE) }
+fn hash_named(path: &Path) -> Result<Sha256Sum, String> {
+    if path.is_file() { hash_file(path) } else { Ok(NO_FILE) }
 }
 
-fn of_text(text: &str) -> Sum {
+fn hash_text(text: &str) -> Sha256Sum {
     Sha256::digest(text.as_bytes()).into()
 }
 
-fn of_file(path: &Path) -> Result<Sum, String> {
+fn hash_file(path: &Path) -> Result<Sha256Sum, String> {
     let unreadable = |error: io::Error| format!("{} cannot be read: {error}", path.display());
     // Opening a named pipe would block until a writer appears.
     if !path.metadata().map_err(unreadable)?.is_file() {
@@ -161,13 +163,13 @@ fn of_file(path: &Path) -> Result<Sum, String> {
     Ok(sum.finalize().into())
 }
 
-fn joined(parts: &[Sum]) -> String {
+fn joined(parts: &[Sha256Sum]) -> String {
     match parts {
         [one] => hexadecimal(one),
         several => hexadecimal(&Sha256::digest(several.concat()).into()),
     }
 }
 
-pub(super) fn hexadecimal(sum: &Sum) -> String {
+pub(super) fn hexadecimal(sum: &Sha256Sum) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use super::digest;
 use super::gather::switches_settings_off;
-use super::hook::{Hook, Place};
-use super::manifest::Syntax;
+use super::hook::{Hook, HookOrigin};
+use super::manifest::ManifestSyntax;
 use super::places::sources;
 pub use super::places::watched;
 use super::probe::{self, AnswerCache};
 use super::servers::PinnedServer;
-use super::trust::{Trust, Verdict};
+use super::trust::{TrustStore, TrustVerdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
@@ -34,26 +34,26 @@ pub const PROBLEMS_MAX: usize = 50;
 
 /// The inputs of a search.
 #[derive(Clone, Copy)]
-pub struct Search<'a> {
+pub struct HookSearch<'a> {
     pub paths: &'a Paths,
     /// The session's directory.
     pub cwd: &'a Path,
-    pub settings: &'a config::Hooks,
+    pub settings: &'a config::HookSettings,
     pub reaper: &'a Arc<Reaper>,
     /// The environment of the client, in which `$NAME` of a webhook is looked up.
     pub environment: &'a Arc<Vec<(OsString, OsString)>>,
     /// The part of it that executables get.
     pub exposure: &'a Exposure,
-    pub trust: &'a Trust,
+    pub trust: &'a TrustStore,
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct FoundHooks {
     /// In the order in which they run: by priority, then by place, then by name.
     pub hooks: Vec<Arc<Hook>>,
     /// Hooks from the repository that wait for the user's decision.
-    pub untrusted: Vec<Untrusted>,
+    pub untrusted: Vec<UntrustedHook>,
     pub skipped: Vec<Skipped>,
     /// MCP servers of the repository, by name, as they are on disk; whoever calls `discover` fills them in.
     pub servers: BTreeMap<String, PinnedServer>,
@@ -62,7 +62,7 @@ pub struct Found {
 
 /// A hook that runs only if the user allows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untrusted {
+pub struct UntrustedHook {
     pub name: String,
     /// The file with the declaration.
     pub path: PathBuf,
@@ -82,16 +82,16 @@ pub struct Skipped {
 
 /// Finds the hooks of a session. Blocks on disk I/O and on the executables that are queried for their events:
 /// call it on a blocking thread.
-pub fn discover(search: &Search<'_>) -> Found {
+pub fn discover(search: &HookSearch<'_>) -> FoundHooks {
     if !search.settings.enabled {
-        return Found::default();
+        return FoundHooks::default();
     }
     let roots = search.paths.repository_roots(search.cwd);
-    let mut finder = Finder {
+    let mut finder = HookFinder {
         search,
         repository: roots.last().and_then(|root| root.canonicalize().ok()),
         roots,
-        found: Found::default(),
+        found: FoundHooks::default(),
         entries: ENTRIES_MAX,
         candidates: Vec::new(),
         groups: 0,
@@ -114,65 +114,65 @@ pub fn discover(search: &Search<'_>) -> Found {
 }
 
 /// A file that may be a hook.
-pub(super) struct Candidate {
+pub(super) struct HookCandidate {
     pub name: String,
     /// Another name that the user may use for it.
     pub alias: Option<String>,
     pub path: PathBuf,
-    pub place: Place,
+    pub place: HookOrigin,
     pub written: Declaration,
     /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
     /// Filled in by `judge`.
     pub digest: String,
-    pub verdict: Verdict,
+    pub verdict: TrustVerdict,
 }
 
-impl Candidate {
+impl HookCandidate {
     /// `files` begins with the declaration.
-    pub fn new(name: String, files: Vec<PathBuf>, place: Place, written: Declaration) -> Candidate {
+    pub fn new(name: String, files: Vec<PathBuf>, place: HookOrigin, written: Declaration) -> HookCandidate {
         let path = files.first().cloned().unwrap_or_default();
-        let (digest, verdict) = (String::new(), Verdict::Unknown);
-        Candidate { name, alias: None, path, place, written, files, digest, verdict }
+        let (digest, verdict) = (String::new(), TrustVerdict::Unknown);
+        HookCandidate { name, alias: None, path, place, written, files, digest, verdict }
     }
 }
 
 pub(super) enum Declaration {
     Executable,
     Declarative {
-        syntax: Syntax,
+        syntax: ManifestSyntax,
         content: String,
     },
     /// One command of a settings file, as parsed.
     Claude(Box<Hook>),
 }
 
-pub(super) struct Finder<'a> {
-    pub search: &'a Search<'a>,
+pub(super) struct HookFinder<'a> {
+    pub search: &'a HookSearch<'a>,
     /// The session's directory and the root of its repository.
     pub roots: Vec<PathBuf>,
     /// The canonical path of the repository root.
     pub repository: Option<PathBuf>,
-    pub found: Found,
+    pub found: FoundHooks,
     /// Directory entries that may still be read.
     pub entries: usize,
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<HookCandidate>,
     /// Number of groups in the settings files so far.
     pub groups: usize,
 }
 
-impl Finder<'_> {
+impl HookFinder<'_> {
     /// Computes the digests, and decides based on them what may run.
     fn judge(&mut self, answers: &AnswerCache) {
         let trust = self.search.trust;
         let mut judged = Vec::new();
         for mut candidate in std::mem::take(&mut self.candidates) {
             let digest = match (&candidate.written, candidate.place) {
-                (Declaration::Claude(hook), _) => digest::of_hook(hook),
-                (_, Place::Repository) => digest::of_files(&candidate.files),
+                (Declaration::Claude(hook), _) => digest::hash_hook(hook),
+                (_, HookOrigin::Repository) => digest::hash_files(&candidate.files),
                 // The user's own files need no consent, so unchanged metadata is sufficient.
-                (_, Place::Enforced | Place::User) => {
-                    answers.digest(&candidate.path).map_or_else(|| digest::of_files(&candidate.files), Ok)
+                (_, HookOrigin::Enforced | HookOrigin::User) => {
+                    answers.digest(&candidate.path).map_or_else(|| digest::hash_files(&candidate.files), Ok)
                 }
             };
             candidate.digest = match digest {
@@ -183,8 +183,8 @@ impl Finder<'_> {
                 }
             };
             candidate.verdict = match candidate.place {
-                Place::Enforced | Place::User => Verdict::Trusted,
-                Place::Repository => trust.verdict(&candidate.path, &candidate.digest),
+                HookOrigin::Enforced | HookOrigin::User => TrustVerdict::Trusted,
+                HookOrigin::Repository => trust.verdict(&candidate.path, &candidate.digest),
             };
             judged.push(candidate);
         }
@@ -194,9 +194,9 @@ impl Finder<'_> {
     /// Queries the trusted executables whose answer is not cached.
     fn ask(&self, answers: &mut AnswerCache) {
         let executables = self.candidates.iter().filter(|candidate| {
-            matches!(candidate.written, Declaration::Executable) && candidate.verdict == Verdict::Trusted
+            matches!(candidate.written, Declaration::Executable) && candidate.verdict == TrustVerdict::Trusted
         });
-        let unknown: Vec<&Candidate> =
+        let unknown: Vec<&HookCandidate> =
             executables.filter(|candidate| !answers.keep(&candidate.path, &candidate.digest)).collect();
         for (candidate, answer) in unknown.iter().zip(probe::ask_all(self.search, &unknown)) {
             answers.learn(&candidate.path, &candidate.digest, answer);
@@ -204,7 +204,7 @@ impl Finder<'_> {
     }
 
     /// Reads what each candidate declares; if names clash, the first valid one wins.
-    fn declare(mut self, answers: &AnswerCache) -> Found {
+    fn declare(mut self, answers: &AnswerCache) -> FoundHooks {
         let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut hooks = Vec::new();
         for candidate in std::mem::take(&mut self.candidates) {
@@ -214,24 +214,24 @@ impl Finder<'_> {
                 continue;
             }
             match candidate.verdict {
-                Verdict::Trusted => {
+                TrustVerdict::Trusted => {
                     if let Some(hook) = self.hook(&candidate, answers) {
                         names.insert(candidate.name, candidate.path);
                         hooks.push(hook);
                     }
                 }
-                Verdict::Refused => {
+                TrustVerdict::Refused => {
                     let reason = match self.search.settings.trust {
-                        config::Trust::Never => "hooks.trust is never",
-                        config::Trust::Ask | config::Trust::Run => "you said never to this version",
+                        config::HookTrust::Never => "hooks.trust is never",
+                        config::HookTrust::Ask | config::HookTrust::Run => "you said never to this version",
                     };
                     self.skip(candidate.path, reason);
                 }
-                Verdict::Unknown => {
+                TrustVerdict::Unknown => {
                     let what = self.what(&candidate);
-                    let Candidate { name, path, digest, mut files, .. } = candidate;
+                    let HookCandidate { name, path, digest, mut files, .. } = candidate;
                     files.retain(|file| file.exists());
-                    self.found.untrusted.push(Untrusted { name, path, digest, what, files });
+                    self.found.untrusted.push(UntrustedHook { name, path, digest, what, files });
                 }
             }
         }

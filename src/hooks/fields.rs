@@ -11,7 +11,7 @@ const WARNINGS_MAX: usize = 12;
 
 /// The fields present in an object, except `null` ones.
 #[derive(Debug, Default)]
-pub struct Fields<'a> {
+pub struct ObjectFields<'a> {
     found: Vec<(&'a str, &'a Value)>,
     /// The object's own name in warnings; empty for the result itself.
     within: &'static str,
@@ -19,12 +19,12 @@ pub struct Fields<'a> {
     omitted: usize,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ObjectFields<'a> {
     /// All fields of an object, whose own name is `within`.
-    pub fn of(within: &'static str, object: &'a Map<String, Value>) -> Fields<'a> {
+    pub fn new(within: &'static str, object: &'a Map<String, Value>) -> ObjectFields<'a> {
         let present = object.iter().filter(|(_, value)| !value.is_null());
         let found = present.map(|(name, value)| (name.as_str(), value)).collect();
-        Fields { found, within, ..Fields::default() }
+        ObjectFields { found, within, ..ObjectFields::default() }
     }
 
     pub fn put(&mut self, name: &'a str, value: &'a Value) {
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
         self.warn(format!("`{}` is {:?}, not {known}; it was ignored", self.path(name), shown(word)));
     }
 
-    pub fn take_warnings(&mut self, other: Fields<'_>) {
+    pub fn take_warnings(&mut self, other: ObjectFields<'_>) {
         for warning in other.into_warnings() {
             self.warn(warning);
         }

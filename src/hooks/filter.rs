@@ -3,31 +3,31 @@
 use globset::GlobBuilder;
 
 use super::claude;
-use super::hook::{Hook, Kind, Match};
-use super::moment::{Base, CompactTrigger, InvokedBy, Moment};
+use super::hook::{Hook, HookConditions, HookKind};
+use super::hook_context::{CompactTrigger, HookContext, InvokedBy, PayloadBase};
 
 /// The name under which the hook registered for the event, if it handles the event and its conditions match.
 /// A hook registered under several names of one event still runs once.
-pub fn registered<'a>(hook: &'a Hook, moment: &Moment) -> Option<&'a str> {
-    let event = moment.what.event();
+pub fn registered<'a>(hook: &'a Hook, hook_context: &HookContext) -> Option<&'a str> {
+    let event = hook_context.what.event();
     let name = hook.events.iter().find(|(registered, name)| {
         // Claude Code's name for the stop of a subagent only.
         let of_subagents = name == "SubagentStop";
-        *registered == event && (!of_subagents || moment.base.invoked_by == InvokedBy::Subagent)
+        *registered == event && (!of_subagents || hook_context.base.invoked_by == InvokedBy::Subagent)
     });
     let (_, name) = name?;
     let fits = match hook.kind {
-        Kind::Claude { .. } => claude::fits(hook, moment),
-        _ => hook.manifest.matches.fits(moment),
+        HookKind::Claude { .. } => claude::matches(hook, hook_context),
+        _ => hook.manifest.matches.matches(hook_context),
     };
     fits.then_some(name)
 }
 
-impl Match {
+impl HookConditions {
     /// Whether all given conditions hold. A condition on something that the moment lacks (a tool's name at
     /// the end of a round) is ignored.
-    pub fn fits(&self, moment: &Moment) -> bool {
-        let (base, what) = (&moment.base, &moment.what);
+    pub fn matches(&self, hook_context: &HookContext) -> bool {
+        let (base, what) = (&hook_context.base, &hook_context.what);
         named(&self.tool_name, what.call().map(|call| call.tool.as_str()))
             && named(&self.recipe, Some(&base.recipe))
             && named(&self.invoked_by, Some(base.invoked_by.name()))
@@ -41,7 +41,7 @@ impl Match {
 }
 
 /// The used fraction of the context window.
-fn used_share(base: &Base) -> f64 {
+fn used_share(base: &PayloadBase) -> f64 {
     base.usage.used as f64 / base.usage.size.max(1) as f64
 }
 

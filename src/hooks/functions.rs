@@ -10,12 +10,12 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::handlers::Handler;
-use super::moment::Moment;
+use super::hook_context::HookContext;
 use super::output::{HookOutput, Utterance};
 
-type Running<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
-type Callback = Arc<dyn Fn(CallbackInput) -> Running<CallbackOutput> + Send + Sync>;
-type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
+type FunctionFuture<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+type CallbackFunction = Arc<dyn Fn(CallbackInput) -> FunctionFuture<CallbackOutput> + Send + Sync>;
+type HandlerFunction = Arc<dyn Fn(Handler, HookContext) -> FunctionFuture<HookOutput> + Send + Sync>;
 
 /// Callbacks and handlers by name. Cheap to clone; a clone does not see later registrations, so register
 /// first and then pass it to the sessions (the field `functions` of
@@ -63,8 +63,8 @@ pub struct Functions {
 
 #[derive(Clone, Default)]
 struct Tables {
-    callbacks: BTreeMap<String, Callback>,
-    handlers: BTreeMap<String, Answer>,
+    callbacks: BTreeMap<String, CallbackFunction>,
+    handlers: BTreeMap<String, HandlerFunction>,
 }
 
 /// The input of a callback.
@@ -73,7 +73,7 @@ pub struct CallbackInput {
     /// The hook's `callback_args`.
     pub args: BTreeMap<String, String>,
     /// The moment at which the hook requested the callback; `None` if it was not requested by a hook.
-    pub moment: Option<Moment>,
+    pub hook_context: Option<HookContext>,
     /// The conversation as the model sees it, oldest message first.
     pub messages: Vec<Utterance>,
 }
@@ -106,17 +106,18 @@ impl Functions {
         F: Fn(CallbackInput) -> R + Send + Sync + 'static,
         R: Future<Output = Result<CallbackOutput, String>> + Send + 'static,
     {
-        let function: Callback = Arc::new(move |input| Box::pin(function(input)));
+        let function: CallbackFunction = Arc::new(move |input| Box::pin(function(input)));
         Arc::make_mut(&mut self.tables).callbacks.insert(name.into(), function);
     }
 
     /// Registers a function that recipes can declare as a handler.
     pub fn register_handler<F, R>(&mut self, name: impl Into<String>, function: F)
     where
-        F: Fn(Handler, Moment) -> R + Send + Sync + 'static,
+        F: Fn(Handler, HookContext) -> R + Send + Sync + 'static,
         R: Future<Output = Result<HookOutput, String>> + Send + 'static,
     {
-        let function: Answer = Arc::new(move |handler, moment| Box::pin(function(handler, moment)));
+        let function: HandlerFunction =
+            Arc::new(move |handler, hook_context| Box::pin(function(handler, hook_context)));
         Arc::make_mut(&mut self.tables).handlers.insert(name.into(), function);
     }
 
@@ -143,11 +144,15 @@ impl Functions {
     }
 
     /// Runs a registered handler, without a timeout as in `call`.
-    pub async fn handle(&self, handler: &Handler, moment: &Moment) -> Result<HookOutput, FunctionError> {
+    pub async fn handle(
+        &self,
+        handler: &Handler,
+        hook_context: &HookContext,
+    ) -> Result<HookOutput, FunctionError> {
         let function = self.tables.handlers.get(&handler.name);
         let function = function.ok_or_else(|| FunctionError::NotFound(handler.name.clone()))?.clone();
-        let (given, moment) = (handler.clone(), moment.clone());
-        caught(&handler.name, async move { function(given, moment).await }).await
+        let (given, hook_context) = (handler.clone(), hook_context.clone());
+        caught(&handler.name, async move { function(given, hook_context).await }).await
     }
 }
 

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::claude;
 use super::digest;
-use super::discover::{Candidate, DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, Finder, HOOKS_MAX};
-use super::hook::{Kind, Place};
-use super::manifest::Syntax;
-use super::places::{Source, SourceForm, enforced};
+use super::discover::{
+    DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, HOOKS_MAX, HookCandidate, HookFinder,
+};
+use super::hook::{HookKind, HookOrigin};
+use super::manifest::ManifestSyntax;
+use super::places::{HookSource, SourceForm, enforced};
 use epitome_problem::Problem;
 use epitome_recipe::walk::read_text;
 
@@ -18,9 +20,9 @@ use epitome_recipe::walk::read_text;
 const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
-impl Finder<'_> {
+impl HookFinder<'_> {
     /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
-    pub fn source(&mut self, source: &Source, switch: Option<&Path>) {
+    pub fn source(&mut self, source: &HookSource, switch: Option<&Path>) {
         match source.form {
             SourceForm::Settings => self.settings(&source.path, source.place, switch),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
@@ -35,7 +37,7 @@ impl Finder<'_> {
         }
     }
 
-    fn folder(&mut self, folder: &Path, place: Place, prefix: &str) {
+    fn folder(&mut self, folder: &Path, place: HookOrigin, prefix: &str) {
         if !folder.exists() {
             return;
         }
@@ -53,7 +55,7 @@ impl Finder<'_> {
                     let alias = prefix.contains('@').then(|| found_as.clone());
                     let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
                     let files = vec![path];
-                    self.add(Candidate { alias, ..Candidate::new(name, files, place, written) });
+                    self.add(HookCandidate { alias, ..HookCandidate::new(name, files, place, written) });
                 }
                 Ok(None) => {}
                 Err(reason) => self.skip(path, reason),
@@ -61,7 +63,7 @@ impl Finder<'_> {
         }
     }
 
-    fn settings(&mut self, path: &Path, place: Place, switch: Option<&Path>) {
+    fn settings(&mut self, path: &Path, place: HookOrigin, switch: Option<&Path>) {
         if !path.exists() && !path.is_symlink() {
             return;
         }
@@ -84,13 +86,13 @@ impl Finder<'_> {
         problems.into_iter().for_each(|problem| self.problem(problem));
         let groups = self.groups;
         for mut hook in hooks {
-            let Kind::Claude { line, group, .. } = &mut hook.kind else { continue };
+            let HookKind::Claude { line, group, .. } = &mut hook.kind else { continue };
             // Numbered across files, so that groups of two files never run concurrently.
             *group += groups;
             self.groups = self.groups.max(*group + 1);
             let named = match place {
-                Place::Repository => digest::named(line, &self.roots),
-                Place::Enforced | Place::User => Ok(Vec::new()),
+                HookOrigin::Repository => digest::named(line, &self.roots),
+                HookOrigin::Enforced | HookOrigin::User => Ok(Vec::new()),
             };
             match named {
                 Ok(named) => hook.files.extend(named),
@@ -100,11 +102,11 @@ impl Finder<'_> {
                 }
             }
             let (name, files) = (hook.name.clone(), hook.files.clone());
-            self.add(Candidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
+            self.add(HookCandidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
         }
     }
 
-    fn add(&mut self, candidate: Candidate) {
+    fn add(&mut self, candidate: HookCandidate) {
         match self.candidates.len() < HOOKS_MAX {
             true => self.candidates.push(candidate),
             false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
@@ -112,7 +114,7 @@ impl Finder<'_> {
     }
 
     /// Classifies a file; the error is why it is not a hook. `None` if a problem was reported.
-    fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Declaration)>, String> {
+    fn written(&mut self, place: HookOrigin, path: &Path) -> Result<Option<(String, Declaration)>, String> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or("its name is not UTF-8")?.to_owned();
         if let Some(reason) = not_by_name(&name) {
@@ -144,10 +146,10 @@ impl Finder<'_> {
 
     /// Whether a file or folder may be read. A repository's link to the outside would allow content to change
     /// without consent, or run a file that was never meant as a hook.
-    fn may_enter(&self, place: Place, path: &Path) -> bool {
+    fn may_enter(&self, place: HookOrigin, path: &Path) -> bool {
         match place {
-            Place::Enforced | Place::User => true,
-            Place::Repository => {
+            HookOrigin::Enforced | HookOrigin::User => true,
+            HookOrigin::Repository => {
                 let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
                 self.repository.as_ref().is_some_and(inside)
             }
@@ -180,8 +182,8 @@ impl Finder<'_> {
 }
 
 /// Whether this is a settings file of the user that disables the hooks of all settings files.
-pub(super) fn switches_settings_off(source: &Source) -> bool {
-    let of_user = source.form == SourceForm::Settings && source.place == Place::User;
+pub(super) fn switches_settings_off(source: &HookSource) -> bool {
+    let of_user = source.form == SourceForm::Settings && source.place == HookOrigin::User;
     of_user
         && read_text(&source.path, DECLARATION, DECLARATION_BYTES_MAX)
             .is_ok_and(|text| claude::disables_all(&text))
@@ -204,10 +206,10 @@ fn not_by_name(name: &str) -> Option<&'static str> {
     NOT_HOOKS.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, reason)| reason)
 }
 
-fn syntax_of(name: &str) -> Option<Syntax> {
+fn syntax_of(name: &str) -> Option<ManifestSyntax> {
     match Path::new(name).extension()?.to_str()? {
-        "yaml" | "yml" => Some(Syntax::Yaml),
-        "json" => Some(Syntax::Json),
+        "yaml" | "yml" => Some(ManifestSyntax::Yaml),
+        "json" => Some(ManifestSyntax::Json),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Guards that prevent hooks from running in loops, and the validation of mutations. Pure.
 
-use super::output::{Action, Callback, Resolution, Utterance};
-use epitome_thread::{Role, Verdict};
+use super::output::{CallbackRequest, HistoryAction, Resolution, Utterance};
+use epitome_thread::{HookRunResult, Role};
 
 /// Callbacks that are compactions, by name.
 const COMPACTING: [&str; 2] = ["compact", "compact-brief"];
@@ -31,7 +31,7 @@ pub struct Guards {
 pub fn enforce(resolution: &mut Resolution, guards: &Guards) {
     if let Some(why) = forbidden(&resolution.action, guards) {
         let by = std::mem::take(&mut resolution.action_by);
-        resolution.action = Action::None;
+        resolution.action = HistoryAction::None;
         resolution.go_on = false;
         refuse(resolution, &by, why);
     }
@@ -39,7 +39,7 @@ pub fn enforce(resolution: &mut Resolution, guards: &Guards) {
 }
 
 /// Whether the agent continues after a resolution at its stop: there are follow-ups, or a hook requested it.
-pub fn goes_on(resolution: &Resolution) -> bool {
+pub fn continues(resolution: &Resolution) -> bool {
     resolution.halt.is_none() && (resolution.go_on || !resolution.follow_ups.is_empty())
 }
 
@@ -66,26 +66,30 @@ pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
 }
 
 /// Why an action is forbidden; `None` if it is allowed.
-fn forbidden(action: &Action, guards: &Guards) -> Option<String> {
+fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
     let twice = "the history was already compacted since the last model call";
     match action {
-        Action::Mutate { target: None, .. } if guards.depth > 0 => Some(
+        HistoryAction::Mutate { target: None, .. } if guards.depth > 0 => Some(
             "inside a callback a mutation must name its conversation in `target_conversation_id`".to_owned(),
         ),
-        Action::None | Action::Mutate { .. } => None,
+        HistoryAction::None | HistoryAction::Mutate { .. } => None,
         _ if guards.depth > 0 => Some("this already runs inside a callback".to_owned()),
-        Action::Callback(Callback { name, .. }) if guards.running_recipe.as_ref() == Some(name) => {
+        HistoryAction::Callback(CallbackRequest { name, .. })
+            if guards.running_recipe.as_ref() == Some(name) =>
+        {
             Some(format!("the recipe {name} is running already"))
         }
-        Action::Callback(Callback { name, .. }) => {
+        HistoryAction::Callback(CallbackRequest { name, .. }) => {
             let compacts = COMPACTING.contains(&name.as_str());
             (compacts && guards.compacted_since_call).then(|| twice.to_owned())
         }
-        Action::Swap { .. } | Action::Compact { .. } if guards.compacted_since_call => Some(twice.to_owned()),
-        Action::Compact { threshold: true, .. } if guards.auto_compact_paused => {
+        HistoryAction::Swap { .. } | HistoryAction::Compact { .. } if guards.compacted_since_call => {
+            Some(twice.to_owned())
+        }
+        HistoryAction::Compact { threshold: true, .. } if guards.auto_compact_paused => {
             Some("automatic compaction is paused: the last two gained nothing".to_owned())
         }
-        Action::Swap { .. } | Action::Compact { .. } => None,
+        HistoryAction::Swap { .. } | HistoryAction::Compact { .. } => None,
     }
 }
 
@@ -120,7 +124,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
 /// Records at the hook's last run in the trail that its request is refused, and why.
 pub fn refuse(resolution: &mut Resolution, by: &str, why: impl Into<String>) {
     if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-        run.verdict = Verdict::Refused;
+        run.verdict = HookRunResult::Refused;
         run.remarks.push(why.into());
     }
 }

@@ -22,8 +22,8 @@ pub const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 pub struct Hook {
     /// Shown to users and passed to the hook; unique among the hooks of a session.
     pub name: String,
-    pub place: Place,
-    pub kind: Kind,
+    pub place: HookOrigin,
+    pub kind: HookKind,
     /// The events, each with the name under which the hook registered.
     pub events: Vec<(HookEvent, String)>,
     pub manifest: Manifest,
@@ -35,7 +35,7 @@ pub struct Hook {
 
 /// Who installed the hook, which determines how far it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum HookOrigin {
     /// The user's own, which nothing from a repository may shadow or disable.
     Enforced,
     /// The user's own.
@@ -44,7 +44,7 @@ pub enum Place {
     Repository,
 }
 
-impl Place {
+impl HookOrigin {
     /// The variables that executables from here get.
     pub fn environment(
         self,
@@ -52,15 +52,15 @@ impl Place {
         environment: &[(OsString, OsString)],
     ) -> Vec<(OsString, OsString)> {
         match self {
-            Place::Enforced | Place::User => exposure.for_users_programs(environment),
-            Place::Repository => exposure.for_programs_of_repository(environment),
+            HookOrigin::Enforced | HookOrigin::User => exposure.for_users_programs(environment),
+            HookOrigin::Repository => exposure.for_programs_of_repository(environment),
         }
     }
 }
 
 /// How a hook is run. `Debug` omits a webhook's URL and credentials.
 #[derive(Clone, PartialEq)]
-pub enum Kind {
+pub enum HookKind {
     /// `path run`, with the payload on stdin and the result on stdout.
     Script { path: PathBuf },
     /// One process per session, one JSON object per line.
@@ -76,25 +76,25 @@ pub enum Kind {
     Claude { line: String, group: usize, matcher: String, only_if: String },
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for HookKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Script { path } => write!(f, "Script({})", path.display()),
-            Kind::Resident { path } => write!(f, "Resident({})", path.display()),
-            Kind::Declared { then } => write!(f, "Declared({then:?})"),
-            Kind::Webhook { headers, .. } => write!(f, "Webhook({:?})", headers.keys()),
-            Kind::Claude { line, group, matcher, only_if } => {
+            HookKind::Script { path } => write!(f, "Script({})", path.display()),
+            HookKind::Resident { path } => write!(f, "Resident({})", path.display()),
+            HookKind::Declared { then } => write!(f, "Declared({then:?})"),
+            HookKind::Webhook { headers, .. } => write!(f, "Webhook({:?})", headers.keys()),
+            HookKind::Claude { line, group, matcher, only_if } => {
                 write!(f, "Claude({group}, {matcher:?}, {only_if:?}, {line:?})")
             }
         }
     }
 }
 
-impl Kind {
+impl HookKind {
     /// Replaces the variables in a webhook's headers and secret by their values. The error names a variable
     /// that is not set.
     pub fn resolve(&mut self, environment: &[(OsString, OsString)]) -> Result<(), String> {
-        let Kind::Webhook { headers, secret, .. } = self else { return Ok(()) };
+        let HookKind::Webhook { headers, secret, .. } = self else { return Ok(()) };
         for value in headers.values_mut().chain(secret) {
             let Some(name) = variable(value) else { continue };
             let found = environment.iter().find(|(known, _)| known == name);
@@ -106,7 +106,7 @@ impl Kind {
 
     /// The variables that `resolve` would replace.
     pub fn variables(&self) -> BTreeSet<&str> {
-        let Kind::Webhook { headers, secret, .. } = self else { return BTreeSet::new() };
+        let HookKind::Webhook { headers, secret, .. } = self else { return BTreeSet::new() };
         headers.values().chain(secret).filter_map(|value| variable(value)).collect()
     }
 }
@@ -123,7 +123,7 @@ fn variable(value: &str) -> Option<&str> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     pub protocol: u32,
-    pub matches: Match,
+    pub matches: HookConditions,
     pub timeout: Duration,
     /// Higher priorities run first.
     pub priority: i32,
@@ -132,7 +132,7 @@ pub struct Manifest {
     pub exit_2_blocks: bool,
     /// `None` means the default of the event: all messages at `agent_stop`, none at `turn_end` and
     /// `pre_compact`. Other payloads never contain messages.
-    pub messages: Option<Messages>,
+    pub messages: Option<PayloadMessages>,
     pub description: String,
     /// Whether the hook needs a file with the conversation as JSON lines.
     pub transcript: bool,
@@ -142,7 +142,7 @@ impl Default for Manifest {
     fn default() -> Manifest {
         Manifest {
             protocol: 1,
-            matches: Match::default(),
+            matches: HookConditions::default(),
             timeout: RUN_TIME,
             priority: 0,
             fail_mode: FailMode::Open,
@@ -165,7 +165,7 @@ pub enum FailMode {
 
 /// How much of the conversation a payload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Messages {
+pub enum PayloadMessages {
     Full,
     Last(usize),
     None,
@@ -173,7 +173,7 @@ pub enum Messages {
 
 /// Conditions for running a hook; absent conditions always match. Lists are globs, of which any may match.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Match {
+pub struct HookConditions {
     pub tool_name: Vec<String>,
     pub recipe: Vec<String>,
     pub invoked_by: Vec<String>,

@@ -7,7 +7,7 @@
 //!                        └─► Resolution + trail ──► the session commits what it means
 //! ```
 //!
-//! `event`, `hook`, `moment` and `output` are data. The steps of an event:
+//! `event`, `hook`, `hook_context` and `output` are data. The steps of an event:
 //!
 //! - Parse: `discover` finds the hooks (`gather` collects candidates, `probe` asks executables, `manifest` parses
 //!   declarations); `trust` and `digest` decide which of them may run.
@@ -34,9 +34,9 @@ mod gather;
 pub mod guards;
 pub mod handlers;
 pub mod hook;
+pub mod hook_context;
 pub mod manifest;
 pub mod messages;
-pub mod moment;
 pub mod normalise;
 pub mod outcome;
 pub mod output;

@@ -10,10 +10,12 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use super::hook::{FailMode, Kind, Manifest, Match, Messages, RUN_TIME_MAX, RUN_TIME_MIN};
+use super::hook::{
+    FailMode, HookConditions, HookKind, Manifest, PayloadMessages, RUN_TIME_MAX, RUN_TIME_MIN,
+};
 use epitome_config::MANIFEST_KEYS;
 use epitome_problem::{Problem, nearest};
-use epitome_recipe::fields::{self, Fields, Wanted, choice, text, text_map, truth};
+use epitome_recipe::fields::{self, ExpectedKind, RecipeFields, choice, text, text_map, truth};
 
 /// Maximum events that a hook may register for; there are fewer names of events.
 const EVENTS_MAX: usize = 64;
@@ -27,19 +29,19 @@ const MATCH_FIELDS: [&str; 6] =
 
 /// The parsed declaration of a hook.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct ParsedManifest {
     /// The events, each with the name under which the hook registered. Never empty.
     pub events: Vec<(HookEvent, String)>,
     pub manifest: Manifest,
-    /// How it is run; see [`Kind::resolve`].
-    pub kind: Kind,
+    /// How it is run; see [`HookKind::resolve`].
+    pub kind: HookKind,
     /// Remarks on ignored parts.
     pub notes: Vec<Problem>,
 }
 
 /// The syntax of a declarative file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
+pub enum ManifestSyntax {
     Yaml,
     Json,
 }
@@ -57,9 +59,9 @@ pub struct Given<'a> {
 
 /// Parses an executable's answer to `hook`: one event name, several separated by white space or commas, or
 /// one JSON object.
-pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declared, Problem> {
+pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<ParsedManifest, Problem> {
     let answer = answer.trim_start_matches('\u{feff}').trim();
-    let mut reader = Reader::new(path, given);
+    let mut reader = ManifestReader::new(path, given);
     if answer.starts_with('{') {
         let fields = fields::from_json(answer, path, "its answer to `hook`").map_err(of_answer)?;
         reader.fields(&fields).map_err(of_answer)?;
@@ -70,7 +72,7 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declar
             return Err(at(path, None, message, events_hint()));
         }
         let place = Some((1, 1));
-        let wrong = |Wrong { message, hint }| of_answer(at(path, place, message, hint));
+        let wrong = |FieldError { message, hint }| of_answer(at(path, place, message, hint));
         reader.events(&Value::from(answer), place).map_err(wrong)?;
         reader.manifest.protocol = if count > 1 { 2 } else { 1 };
     }
@@ -85,20 +87,27 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declar
 }
 
 /// Parses a declarative file.
-pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -> Result<Declared, Problem> {
+pub fn read_file(
+    path: &Path,
+    content: &str,
+    syntax: ManifestSyntax,
+    given: Given<'_>,
+) -> Result<ParsedManifest, Problem> {
     // Some editors start files with a byte order mark.
     let content = content.trim_start_matches('\u{feff}');
     let fields = match syntax {
-        Syntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
-        Syntax::Json => fields::from_json(content, path, "the hook")?,
+        ManifestSyntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
+        ManifestSyntax::Json => fields::from_json(content, path, "the hook")?,
     };
-    let mut reader = Reader::new(path, given);
+    let mut reader = ManifestReader::new(path, given);
     reader.fields(&fields)?;
     let kind = match (reader.then.take(), reader.url.take()) {
-        (Some(then), None) => Kind::Declared { then },
-        (None, Some(url)) => {
-            Kind::Webhook { url, headers: std::mem::take(&mut reader.headers), secret: reader.secret.take() }
-        }
+        (Some(then), None) => HookKind::Declared { then },
+        (None, Some(url)) => HookKind::Webhook {
+            url,
+            headers: std::mem::take(&mut reader.headers),
+            secret: reader.secret.take(),
+        },
         (then, _) => {
             let message = match then {
                 Some(_) => "a hook has `then` or `url`, not both",
@@ -123,12 +132,12 @@ pub fn overridden(
     file: &Path,
 ) -> (Manifest, Vec<Problem>) {
     let given = Given { timeout: manifest.timeout, overrides: None, name };
-    let mut reader = Reader { manifest, ..Reader::new(file, given) };
+    let mut reader = ManifestReader { manifest, ..ManifestReader::new(file, given) };
     reader.overrides(overrides, file);
     (reader.manifest, reader.notes)
 }
 
-struct Reader<'a> {
+struct ManifestReader<'a> {
     path: &'a Path,
     given: Given<'a>,
     events: Vec<(HookEvent, String)>,
@@ -141,9 +150,9 @@ struct Reader<'a> {
     notes: Vec<Problem>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(path: &'a Path, given: Given<'a>) -> Reader<'a> {
-        Reader {
+impl<'a> ManifestReader<'a> {
+    fn new(path: &'a Path, given: Given<'a>) -> ManifestReader<'a> {
+        ManifestReader {
             path,
             given,
             events: Vec::new(),
@@ -157,10 +166,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn fields(&mut self, fields: &Fields) -> Result<(), Problem> {
+    fn fields(&mut self, fields: &RecipeFields) -> Result<(), Problem> {
         for (name, field) in fields {
             let place = Some(field.place);
-            let wrong = |Wrong { message, hint }| at(self.path, place, message, hint);
+            let wrong = |FieldError { message, hint }| at(self.path, place, message, hint);
             self.field(name, &field.value, place).map_err(wrong)?;
         }
         Ok(())
@@ -168,7 +177,7 @@ impl<'a> Reader<'a> {
 
     /// Applies the user's overrides and checks that the declaration is complete. Without a `kind` it is an
     /// executable; the user may choose how it is run.
-    fn finish(mut self, kind: Option<Kind>) -> Result<Declared, Problem> {
+    fn finish(mut self, kind: Option<HookKind>) -> Result<ParsedManifest, Problem> {
         if let Some((overrides, file)) = self.given.overrides {
             self.overrides(overrides, file);
         }
@@ -177,10 +186,10 @@ impl<'a> Reader<'a> {
         }
         let path = self.path.to_path_buf();
         let kind = kind.unwrap_or_else(|| match self.resident {
-            true => Kind::Resident { path },
-            false => Kind::Script { path },
+            true => HookKind::Resident { path },
+            false => HookKind::Script { path },
         });
-        Ok(Declared { events: self.events, manifest: self.manifest, kind, notes: self.notes })
+        Ok(ParsedManifest { events: self.events, manifest: self.manifest, kind, notes: self.notes })
     }
 
     /// An invalid value leaves the hook's own in effect.
@@ -188,7 +197,7 @@ impl<'a> Reader<'a> {
         let own = std::mem::replace(&mut self.path, file);
         for (name, value) in overrides {
             let events = (name == "events").then(|| std::mem::take(&mut self.events));
-            if let Err(Wrong { message, hint }) = self.field(name, value, None) {
+            if let Err(FieldError { message, hint }) = self.field(name, value, None) {
                 let message = format!("hooks.overrides.{:?}: {message}", self.given.name);
                 self.notes.push(at(file, None, message, hint));
             }
@@ -199,7 +208,7 @@ impl<'a> Reader<'a> {
         self.path = own;
     }
 
-    fn field(&mut self, name: &str, value: &Value, place: Option<(u64, u64)>) -> Result<(), Wrong> {
+    fn field(&mut self, name: &str, value: &Value, place: Option<(u64, u64)>) -> Result<(), FieldError> {
         match name {
             _ if value.is_null() => Ok(()),
             "events" => self.events(value, place),
@@ -214,15 +223,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn plain_field(&mut self, name: &str, value: &Value) -> Result<(), Wanted> {
+    fn plain_field(&mut self, name: &str, value: &Value) -> Result<(), ExpectedKind> {
         let manifest = &mut self.manifest;
         match name {
-            "protocol" => manifest.protocol = whole(value, 1, 2)? as u32,
+            "protocol" => manifest.protocol = integer(value, 1, 2)? as u32,
             "timeout_ms" => {
                 let (least, most) = (RUN_TIME_MIN.as_millis() as i64, RUN_TIME_MAX.as_millis() as i64);
-                manifest.timeout = Duration::from_millis(whole(value, least, most)?.unsigned_abs());
+                manifest.timeout = Duration::from_millis(integer(value, least, most)?.unsigned_abs());
             }
-            "priority" => manifest.priority = whole(value, i32::MIN.into(), i32::MAX.into())? as i32,
+            "priority" => manifest.priority = integer(value, i32::MIN.into(), i32::MAX.into())? as i32,
             "fail_mode" => {
                 manifest.fail_mode =
                     choice(value, &[("open", FailMode::Open), ("closed", FailMode::Closed)])?;
@@ -242,9 +251,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Unknown names are reported; one known name is sufficient.
-    fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), Wrong> {
+    fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), FieldError> {
         let wrong =
-            || Wrong { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
+            || FieldError { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
         let names: Vec<&str> = match value {
             Value::String(text) => names(text).collect(),
             Value::Array(names) => {
@@ -260,7 +269,8 @@ impl<'a> Reader<'a> {
                 None => {
                     let known = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
                     let hint = nearest(name, known).map(did_you_mean).or_else(events_hint);
-                    unknown.push(Wrong { message: format!("there is no event {:?}", short(name)), hint });
+                    unknown
+                        .push(FieldError { message: format!("there is no event {:?}", short(name)), hint });
                 }
             }
         }
@@ -272,11 +282,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn matches(&mut self, value: &Value) -> Result<(), Wrong> {
+    fn matches(&mut self, value: &Value) -> Result<(), FieldError> {
         let fields = value.as_object().ok_or_else(|| wrong("\"match\" must be a map".to_owned()))?;
-        let mut matches = Match::default();
+        let mut matches = HookConditions::default();
         for (name, value) in fields {
-            let with_name = |wanted: Wanted| wrong(format!("\"match.{name}\" must be {wanted}"));
+            let with_name = |wanted: ExpectedKind| wrong(format!("\"match.{name}\" must be {wanted}"));
             match name.as_str() {
                 _ if value.is_null() => {}
                 "tool_name" => matches.tool_name = globs(value).map_err(with_name)?,
@@ -289,7 +299,7 @@ impl<'a> Reader<'a> {
                     matches.usage_ratio_gte = Some(ratio.ok_or_else(wanted)?);
                 }
                 "every_turns" => {
-                    let turns = whole(value, 1, u32::MAX.into()).map_err(with_name)?;
+                    let turns = integer(value, 1, u32::MAX.into()).map_err(with_name)?;
                     matches.every_turns = Some(turns as u32);
                 }
                 unknown => {
@@ -297,7 +307,10 @@ impl<'a> Reader<'a> {
                         .map(did_you_mean)
                         .or_else(|| Some(format!("there are {}", MATCH_FIELDS.join(", "))));
                     // Ignoring it would run the hook more often than intended.
-                    return Err(Wrong { message: format!("\"match\" has no {:?}", short(unknown)), hint });
+                    return Err(FieldError {
+                        message: format!("\"match\" has no {:?}", short(unknown)),
+                        hint,
+                    });
                 }
             }
         }
@@ -307,13 +320,13 @@ impl<'a> Reader<'a> {
 }
 
 /// Why a value is rejected.
-struct Wrong {
+struct FieldError {
     message: String,
     hint: Option<String>,
 }
 
-fn wrong(message: String) -> Wrong {
-    Wrong { message, hint: None }
+fn wrong(message: String) -> FieldError {
+    FieldError { message, hint: None }
 }
 
 /// The words of a list of names.
@@ -347,25 +360,25 @@ fn short(word: &str) -> String {
     word.chars().take(QUOTED_CHARS_MAX).collect()
 }
 
-fn whole(value: &Value, least: i64, most: i64) -> Result<i64, Wanted> {
+fn integer(value: &Value, least: i64, most: i64) -> Result<i64, ExpectedKind> {
     let number = value.as_i64().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
-fn messages(value: &Value) -> Result<Messages, Wanted> {
+fn messages(value: &Value) -> Result<PayloadMessages, ExpectedKind> {
     let wanted = "\"full\", \"last:N\" or \"none\"";
     Ok(match value.as_str().ok_or(wanted)? {
-        "full" => Messages::Full,
-        "none" => Messages::None,
+        "full" => PayloadMessages::Full,
+        "none" => PayloadMessages::None,
         other => {
             let count = other.strip_prefix("last:").and_then(|count| count.trim().parse().ok());
-            Messages::Last(count.ok_or(wanted)?)
+            PayloadMessages::Last(count.ok_or(wanted)?)
         }
     })
 }
 
 /// A list of globs, or a single one; commas are part of `{a,b}`.
-fn globs(value: &Value) -> Result<Vec<String>, Wanted> {
+fn globs(value: &Value) -> Result<Vec<String>, ExpectedKind> {
     let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let globs = items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
     let globs = globs.ok_or("a list of globs")?;
@@ -376,7 +389,7 @@ fn globs(value: &Value) -> Result<Vec<String>, Wanted> {
     Ok(globs)
 }
 
-fn url(value: &Value) -> Result<String, Wanted> {
+fn url(value: &Value) -> Result<String, ExpectedKind> {
     let url = value.as_str().filter(|url| {
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))

@@ -3,21 +3,21 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::hook::Messages;
+use super::hook::PayloadMessages;
 use super::output::Utterance;
-use epitome_thread::{Origin, Piece, Role, View};
+use epitome_thread::{Origin, Role, View, ViewPart};
 
 /// Maximum bytes of content in one payload. A shell script should not have to parse 100 MB of JSON.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
 
 /// The messages of the view, oldest first, without thinking. If the contents exceed [`MESSAGES_BYTES_MAX`],
 /// the oldest are truncated with a note.
-pub fn messages(view: &View, asked: Messages) -> Vec<Value> {
+pub fn messages(view: &View, asked: PayloadMessages) -> Vec<Value> {
     let mut messages = all(view);
     match asked {
-        Messages::None => messages.clear(),
-        Messages::Last(count) => drop(messages.drain(..messages.len().saturating_sub(count))),
-        Messages::Full => {}
+        PayloadMessages::None => messages.clear(),
+        PayloadMessages::Last(count) => drop(messages.drain(..messages.len().saturating_sub(count))),
+        PayloadMessages::Full => {}
     }
     cut(&mut messages, MESSAGES_BYTES_MAX);
     messages.iter().map(|message| json!(message)).collect()
@@ -39,19 +39,19 @@ fn all(view: &View) -> Vec<HookMessage> {
     pieces
         .map(|(at, piece)| {
             let (role, kind, content, call) = match piece {
-                Piece::Said(_, Origin::Context { .. } | Origin::Instructions { .. }) => {
+                ViewPart::Said(_, Origin::Context { .. } | Origin::Instructions { .. }) => {
                     ("user", "context", piece.text(), None)
                 }
-                Piece::Said(..) => ("user", "text", piece.text(), None),
-                Piece::Summary(_) => ("user", "compaction_summary", piece.text(), None),
-                Piece::Reply(_) => ("assistant", "text", piece.text(), None),
-                Piece::Call(call) => {
+                ViewPart::Said(..) => ("user", "text", piece.text(), None),
+                ViewPart::Summary(_) => ("user", "compaction_summary", piece.text(), None),
+                ViewPart::Reply(_) => ("assistant", "text", piece.text(), None),
+                ViewPart::Call(call) => {
                     let content = format!("Using tool: {} with input: {}", call.name, call.input);
                     ("assistant", "tool_use", content, Some(&call.id))
                 }
                 // With role `assistant`, as in kodelet: scripts take messages with role `user` for the user's
                 // own words.
-                Piece::Outcome(outcome) => {
+                ViewPart::Outcome(outcome) => {
                     let content = format!("Tool result: {}", outcome.model_text());
                     ("assistant", "tool_result", content, Some(&outcome.call))
                 }

@@ -10,10 +10,10 @@ mod round;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use super::fields::{Fields, block_text};
+use super::fields::{ObjectFields, block_text};
 use super::output::{HookOutput, PermissionDecision, RequestedEdit, RequestedEdits, ResultChange, Utterance};
 use super::read::shown;
-use epitome_thread::{Part, Role, Seq};
+use epitome_thread::{PartId, Role, Seq};
 use round::round;
 
 /// Result fields of `turn_end` and `agent_stop`.
@@ -49,7 +49,7 @@ pub fn is_known(name: &str) -> bool {
 
 /// Normalizes a result for the event at which it was printed.
 pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
-    let mut fields = Fields::default();
+    let mut fields = ObjectFields::default();
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         if contains(fields_of(event), name) {
             fields.put(name, value);
@@ -103,7 +103,7 @@ fn says_something(value: &Value) -> bool {
 }
 
 /// Reads `blocked` and `reason`; returns the reason.
-fn block(fields: &mut Fields<'_>, output: &mut HookOutput) -> Option<String> {
+fn block(fields: &mut ObjectFields<'_>, output: &mut HookOutput) -> Option<String> {
     let reason = fields.text("reason");
     if fields.flag("blocked") {
         output.block = Some(reason.clone());
@@ -111,7 +111,7 @@ fn block(fields: &mut Fields<'_>, output: &mut HookOutput) -> Option<String> {
     reason
 }
 
-fn decision(fields: &mut Fields<'_>) -> Option<PermissionDecision> {
+fn decision(fields: &mut ObjectFields<'_>) -> Option<PermissionDecision> {
     let word = fields.text("decision")?;
     match word.to_ascii_lowercase().as_str() {
         "allow" => Some(PermissionDecision::Allow),
@@ -125,9 +125,9 @@ fn decision(fields: &mut Fields<'_>) -> Option<PermissionDecision> {
     }
 }
 
-fn result_change(fields: &mut Fields<'_>) -> Option<ResultChange> {
+fn result_change(fields: &mut ObjectFields<'_>) -> Option<ResultChange> {
     let object = fields.object("output")?;
-    let mut inner = Fields::of("output", object);
+    let mut inner = ObjectFields::new("output", object);
     let metadata_type = inner.text("metadataType").or_else(|| inner.text("metadata_type"));
     let change = ResultChange {
         success: inner.optional_flag("success"),
@@ -174,7 +174,7 @@ fn content_text(value: &Value) -> Option<String> {
 }
 
 /// All edits, or none if one is invalid.
-fn edits(fields: &mut Fields<'_>) -> Option<RequestedEdits> {
+fn edits(fields: &mut ObjectFields<'_>) -> Option<RequestedEdits> {
     let revision = fields.any("revision").and_then(|value| {
         let number = value.as_u64().or_else(|| value.as_str()?.trim_start_matches('e').parse().ok());
         if number.is_none() {
@@ -201,7 +201,7 @@ fn edit(value: &Value) -> Result<RequestedEdit, String> {
     let op = object.get("op").and_then(Value::as_str).ok_or("has no `op`")?;
     let entry = || {
         let id = object.get("entry").and_then(Value::as_str).ok_or("has no `entry`")?;
-        id.parse::<Part>().map_err(|()| format!("has the entry {:?}, which is not an id", shown(id)))
+        id.parse::<PartId>().map_err(|()| format!("has the entry {:?}, which is not an id", shown(id)))
     };
     let content = || {
         let text = object.get("content").and_then(content_text).ok_or("has no `content` that is text")?;

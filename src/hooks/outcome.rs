@@ -2,11 +2,11 @@
 
 use super::claude;
 use super::event::HookEvent;
-use super::hook::{FailMode, Hook, Kind};
-use super::moment::Moment;
+use super::hook::{FailMode, Hook, HookKind};
+use super::hook_context::HookContext;
 use super::normalise::normalise;
-use super::output::{Exit, HookOutput, Ran};
-use super::read::{Read, read, shown};
+use super::output::{HookOutput, ProcessExit, RawOutcome};
+use super::read::{ParsedStdout, read, shown};
 
 /// The remark on truncated output.
 const CUT: &str = "it printed more than is kept; the rest was not read";
@@ -34,19 +34,19 @@ pub enum RunStatus {
 /// Interprets the run of a discovered hook. A failed run has no result, except that `fail_mode: closed`
 /// blocks at events that can be blocked.
 ///
-/// `moment` is the moment that the output refers to, `registered` the name under which the hook registered
+/// `hook_context` is the moment that the output refers to, `registered` the name under which the hook registered
 /// for the event.
-pub fn interpret(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> RunOutcome {
-    let event = moment.what.event();
+pub fn interpret(hook: &Hook, hook_context: &HookContext, registered: &str, ran: RawOutcome) -> RunOutcome {
+    let event = hook_context.what.event();
     let outcome = match (&hook.kind, &ran) {
-        (Kind::Claude { .. }, Ran::Ended { exit, stdout, stdout_cut, stderr }) => {
-            match claude::output::normalise(registered, moment, *exit, stdout, stderr) {
+        (HookKind::Claude { .. }, RawOutcome::Ended { exit, stdout, stdout_cut, stderr }) => {
+            match claude::output::normalise(registered, hook_context, *exit, stdout, stderr) {
                 Some(output) => result(&end_of(*exit), output, cut_remark(*stdout_cut)),
                 None => interpret_plain(event, ran),
             }
         }
-        (Kind::Claude { .. }, _) => interpret_plain(event, ran),
-        (_, Ran::Ended { exit: Exit::Code(2), stderr, .. })
+        (HookKind::Claude { .. }, _) => interpret_plain(event, ran),
+        (_, RawOutcome::Ended { exit: ProcessExit::Code(2), stderr, .. })
             if hook.manifest.exit_2_blocks && event.blocks() =>
         {
             let reason = Some(stderr.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
@@ -62,29 +62,29 @@ pub fn interpret(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> Ru
 }
 
 /// Interprets the run of a handler, or of a hook with kodelet's conventions.
-pub fn interpret_plain(event: HookEvent, ran: Ran) -> RunOutcome {
+pub fn interpret_plain(event: HookEvent, ran: RawOutcome) -> RunOutcome {
     match ran {
-        Ran::Ended { exit: Exit::Code(0), stdout, stdout_cut, .. } => {
+        RawOutcome::Ended { exit: ProcessExit::Code(0), stdout, stdout_cut, .. } => {
             let mut outcome = read_result(event, "exit 0", &stdout);
             outcome.remarks.extend(cut_remark(stdout_cut));
             outcome
         }
-        Ran::Replied { status, body } => read_result(event, &format!("HTTP {status}"), &body),
-        Ran::Ended { exit, stderr, .. } => {
+        RawOutcome::Replied { status, body } => read_result(event, &format!("HTTP {status}"), &body),
+        RawOutcome::Ended { exit, stderr, .. } => {
             let last = stderr.trim().lines().last().unwrap_or_default().trim();
             let remark = (!last.is_empty()).then(|| format!("last line of stderr: {}", shown(last)));
             failed(&end_of(exit), remark.into_iter().collect())
         }
-        Ran::Object(object) => result("answered", normalise(event, &object), Vec::new()),
-        Ran::Answered(output) => result("answered", *output, Vec::new()),
-        Ran::Failed(why) => failed("failed", vec![why]),
-        Ran::Skipped(why) => RunOutcome {
+        RawOutcome::Object(object) => result("answered", normalise(event, &object), Vec::new()),
+        RawOutcome::Answered(output) => result("answered", *output, Vec::new()),
+        RawOutcome::Failed(why) => failed("failed", vec![why]),
+        RawOutcome::Skipped(why) => RunOutcome {
             output: HookOutput::default(),
             end: "not run".to_owned(),
             status: RunStatus::Skipped,
             remarks: vec![why],
         },
-        Ran::Remarked(ran, remarks) => {
+        RawOutcome::Remarked(ran, remarks) => {
             let mut outcome = interpret_plain(event, *ran);
             outcome.remarks.extend(remarks);
             outcome
@@ -94,9 +94,9 @@ pub fn interpret_plain(event: HookEvent, ran: Ran) -> RunOutcome {
 
 fn read_result(event: HookEvent, end: &str, text: &[u8]) -> RunOutcome {
     match read(text) {
-        Read::Nothing => result(end, HookOutput::default(), Vec::new()),
-        Read::Object { object, warnings } => result(end, normalise(event, &object), warnings),
-        Read::Invalid(why) => failed(end, vec![why]),
+        ParsedStdout::Nothing => result(end, HookOutput::default(), Vec::new()),
+        ParsedStdout::Object { object, warnings } => result(end, normalise(event, &object), warnings),
+        ParsedStdout::Invalid(why) => failed(end, vec![why]),
     }
 }
 
@@ -121,10 +121,10 @@ fn closed(hook: &Hook, outcome: RunOutcome) -> RunOutcome {
     RunOutcome { output, ..outcome }
 }
 
-fn end_of(exit: Exit) -> String {
+fn end_of(exit: ProcessExit) -> String {
     match exit {
-        Exit::Code(code) => format!("exit {code}"),
-        Exit::Signal(signal) => format!("signal {signal}"),
-        Exit::TimedOut(limit) => format!("time limit of {} s", limit.as_secs_f64()),
+        ProcessExit::Code(code) => format!("exit {code}"),
+        ProcessExit::Signal(signal) => format!("signal {signal}"),
+        ProcessExit::TimedOut(limit) => format!("time limit of {} s", limit.as_secs_f64()),
     }
 }

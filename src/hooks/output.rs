@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use epitome_thread::{HookRun, Part, Role, Seq};
+use epitome_thread::{HookRun, PartId, Role, Seq};
 
 /// A hook's result after normalization. Fields that the hook did not set are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub struct HookOutput {
     pub output: Option<ResultChange>,
     /// The exact text of a tool result for the model.
     pub output_text: Option<String>,
-    pub action: Action,
+    pub action: HistoryAction,
     pub follow_ups: Vec<Utterance>,
     /// Continue after a mutation or callback at the agent's stop.
     pub go_on: bool,
@@ -50,7 +50,7 @@ pub enum PermissionDecision {
 
 /// A requested change of the history.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Action {
+pub enum HistoryAction {
     #[default]
     None,
     Mutate {
@@ -59,22 +59,22 @@ pub enum Action {
         preserve_recent: usize,
         target: Option<String>,
     },
-    Callback(Callback),
+    Callback(CallbackRequest),
     /// The text replaces the history, as its summary (`swap_context`).
     Swap {
         summary: String,
-        keep: Keep,
+        keep: HistoryTail,
     },
     /// A compaction like that of `/compact` (`compact_context`, the threshold).
     Compact {
-        keep: Keep,
+        keep: HistoryTail,
         threshold: bool,
     },
 }
 
 /// The tail of the history that stays verbatim after a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Keep {
+pub enum HistoryTail {
     #[default]
     Nothing,
     /// This many of the newest messages.
@@ -85,10 +85,10 @@ pub enum Keep {
 
 /// The raw outcome of one run, before its result is read.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ran {
+pub enum RawOutcome {
     /// A process ended or was killed. Both outputs are bounded; `stderr` keeps its end.
     Ended {
-        exit: Exit,
+        exit: ProcessExit,
         stdout: Vec<u8>,
         stdout_cut: bool,
         stderr: String,
@@ -107,12 +107,12 @@ pub enum Ran {
     /// It was not started; contains the reason.
     Skipped(String),
     /// An outcome with remarks from the code that ran it.
-    Remarked(Box<Ran>, Vec<String>),
+    Remarked(Box<RawOutcome>, Vec<String>),
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ProcessExit {
     Code(i32),
     Signal(i32),
     /// It was killed at its time limit.
@@ -121,7 +121,7 @@ pub enum Exit {
 
 /// A recipe or function that a hook calls.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Callback {
+pub struct CallbackRequest {
     pub name: String,
     pub args: BTreeMap<String, String>,
     pub target: Option<String>,
@@ -157,11 +157,11 @@ pub struct RequestedEdits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedEdit {
-    Pin(Part),
-    Unpin(Part),
-    Mask(Part, String),
-    Drop(Part),
-    Replace(Part, String),
+    Pin(PartId),
+    Unpin(PartId),
+    Mask(PartId, String),
+    Drop(PartId),
+    Replace(PartId, String),
     Append(Utterance),
 }
 
@@ -181,9 +181,9 @@ pub struct Resolution {
     /// `result`'s text instead.
     pub context: Vec<(String, String)>,
     /// The changed tool result, if any.
-    pub result: Option<super::moment::CallResult>,
+    pub result: Option<super::hook_context::HookCallResult>,
     /// The requested change of the history; `action_by` is the hook that requested it.
-    pub action: Action,
+    pub action: HistoryAction,
     pub action_by: String,
     pub edits: Vec<(String, RequestedEdits)>,
     /// Follow-ups with the hooks that requested them, without exact duplicates.

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::hook::Messages;
+use super::hook::PayloadMessages;
+use super::hook_context::{EventData, HookCall, HookCallResult, HookContext, HookRound, PayloadBase};
 use super::messages::messages;
-use super::moment::{Base, Call, CallResult, Moment, Round, What};
 
 /// The version of payloads and results.
 pub const PROTOCOL: u32 = 2;
@@ -22,49 +22,49 @@ pub struct Addressee<'a> {
     /// The event name under which the hook registered.
     pub event_name: &'a str,
     /// As requested in its manifest; `None` uses the event's default.
-    pub messages: Option<Messages>,
+    pub messages: Option<PayloadMessages>,
     /// The file with the conversation, if one was written.
     pub transcript: Option<&'a Path>,
 }
 
 /// The payload of a moment: the common fields, then those of the event.
-pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
-    let mut payload = Fields(Map::new());
-    base(&mut payload, moment, to);
-    match &moment.what {
-        What::SessionStart { source } => payload.put("source", *source),
-        What::UserMessageSend { message, attachments } => {
+pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
+    let mut payload = PayloadFields(Map::new());
+    base(&mut payload, hook_context, to);
+    match &hook_context.what {
+        EventData::SessionStart { source } => payload.put("source", *source),
+        EventData::UserMessageSend { message, attachments } => {
             payload.put("message", message.as_str());
             payload.put("attachments", json!(attachments));
         }
-        What::BeforeToolCall(call) => self::call(&mut payload, call),
-        What::AfterToolCall { call, result } => {
+        EventData::BeforeToolCall(call) => self::call(&mut payload, call),
+        EventData::AfterToolCall { call, result } => {
             self::call(&mut payload, call);
-            payload.put("tool_output", tool_output(call, result, &moment.base));
+            payload.put("tool_output", tool_output(call, result, &hook_context.base));
             payload.put("output_text", result.text.as_str());
             payload.put("duration_ms", result.milliseconds);
             payload.put("blocked", result.blocked);
         }
-        What::TurnEnd(round) => {
+        EventData::TurnEnd(round) => {
             // Rounds end often and conversations are long: messages are included only on request.
-            payload.put_some("messages", requested_messages(moment, to));
+            payload.put_some("messages", requested_messages(hook_context, to));
             response(&mut payload, round);
             payload.put("session_turn_number", round.session_number);
             payload.put("tools_used", round.tools_used);
-            usage(&mut payload, &moment.base);
-            auto_compact(&mut payload, &moment.base);
+            usage(&mut payload, &hook_context.base);
+            auto_compact(&mut payload, &hook_context.base);
         }
-        What::AgentStop { round, stop_reason, continuations } => {
-            let asked = to.messages.unwrap_or(Messages::Full);
-            payload.put("messages", messages(&moment.base.view, asked));
-            usage(&mut payload, &moment.base);
-            auto_compact(&mut payload, &moment.base);
+        EventData::AgentStop { round, stop_reason, continuations } => {
+            let asked = to.messages.unwrap_or(PayloadMessages::Full);
+            payload.put("messages", messages(&hook_context.base.view, asked));
+            usage(&mut payload, &hook_context.base);
+            auto_compact(&mut payload, &hook_context.base);
             response(&mut payload, round);
             payload.put("stop_reason", *stop_reason);
             payload.put("stop_hook_active", *continuations > 0);
             payload.put("continuations", *continuations);
         }
-        What::PreCompact {
+        EventData::PreCompact {
             trigger,
             reason,
             custom_instructions,
@@ -78,15 +78,15 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
             payload.put("trigger", trigger.name());
             payload.put("reason", *reason);
             payload.put("custom_instructions", custom_instructions.clone());
-            usage(&mut payload, &moment.base);
+            usage(&mut payload, &hook_context.base);
             payload.put("pre_tokens", *tokens);
             payload.put("compact_count", *compact_count);
             payload.put("preserve_count", *preserve_count);
             payload.put("recipe", recipe.as_str());
             // Edits refer to entries, so hooks that make edits can request the messages.
-            payload.put_some("messages", requested_messages(moment, to));
+            payload.put_some("messages", requested_messages(hook_context, to));
         }
-        What::PostCompact { trigger, tokens_before, tokens_after, summary, uuid, fallback } => {
+        EventData::PostCompact { trigger, tokens_before, tokens_after, summary, uuid, fallback } => {
             payload.put("trigger", trigger.name());
             payload.put("pre_tokens", *tokens_before);
             payload.put("post_tokens", *tokens_after);
@@ -94,7 +94,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
             payload.put("uuid", uuid.as_str());
             payload.put("fallback", *fallback);
         }
-        What::SessionEnd { reason } => payload.put("reason", *reason),
+        EventData::SessionEnd { reason } => payload.put("reason", *reason),
     }
     Value::Object(payload.0)
 }
@@ -106,8 +106,8 @@ pub fn timestamp(milliseconds: u64) -> String {
 }
 
 /// The result of a call, in kodelet's format.
-pub fn tool_output(call: &Call, result: &CallResult, base: &Base) -> Value {
-    let mut output = Fields(Map::new());
+pub fn tool_output(call: &HookCall, result: &HookCallResult, base: &PayloadBase) -> Value {
+    let mut output = PayloadFields(Map::new());
     output.put("toolName", call.tool.as_str());
     output.put("success", result.success);
     output.put_some("error", result.error.as_deref());
@@ -118,9 +118,9 @@ pub fn tool_output(call: &Call, result: &CallResult, base: &Base) -> Value {
 }
 
 /// A JSON object under construction.
-struct Fields(Map<String, Value>);
+struct PayloadFields(Map<String, Value>);
 
-impl Fields {
+impl PayloadFields {
     fn put(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.to_owned(), value.into());
     }
@@ -132,9 +132,9 @@ impl Fields {
     }
 }
 
-fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
-    let base = &moment.base;
-    let event = moment.what.event();
+fn base(payload: &mut PayloadFields, hook_context: &HookContext, to: &Addressee<'_>) {
+    let base = &hook_context.base;
+    let event = hook_context.what.event();
     payload.put("event", to.event_name);
     payload.put("canonical_event", event.name());
     payload.put("conv_id", base.session.as_str());
@@ -157,7 +157,9 @@ fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
     }
     payload.put_some("transcript_path", to.transcript.map(|path| path.to_string_lossy().into_owned()));
     payload.put("revision", base.revision.0);
-    if let What::TurnEnd(_) | What::AgentStop { .. } | What::PreCompact { .. } = moment.what {
+    if let EventData::TurnEnd(_) | EventData::AgentStop { .. } | EventData::PreCompact { .. } =
+        hook_context.what
+    {
         let pinned: Vec<String> = base.context.pinned.iter().map(ToString::to_string).collect();
         let context = json!({
             "used": base.usage.used,
@@ -172,12 +174,12 @@ fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
 }
 
 /// The messages, if the manifest asks for some.
-fn requested_messages(moment: &Moment, to: &Addressee<'_>) -> Option<Vec<Value>> {
-    let requested = to.messages.filter(|requested| *requested != Messages::None);
-    requested.map(|requested| messages(&moment.base.view, requested))
+fn requested_messages(hook_context: &HookContext, to: &Addressee<'_>) -> Option<Vec<Value>> {
+    let requested = to.messages.filter(|requested| *requested != PayloadMessages::None);
+    requested.map(|requested| messages(&hook_context.base.view, requested))
 }
 
-fn call(payload: &mut Fields, call: &Call) {
+fn call(payload: &mut PayloadFields, call: &HookCall) {
     payload.put("tool_name", call.tool.as_str());
     payload.put("tool_input", call.input.clone());
     payload.put("tool_user_id", call.id.as_str());
@@ -185,15 +187,15 @@ fn call(payload: &mut Fields, call: &Call) {
     payload.put("tool_kind", serde_json::to_value(call.kind).unwrap_or_default());
 }
 
-fn response(payload: &mut Fields, round: &Round) {
+fn response(payload: &mut PayloadFields, round: &HookRound) {
     payload.put("response", round.response.as_str());
     payload.put("last_assistant_content", round.response.as_str());
     payload.put("turn_number", round.number);
 }
 
-fn usage(payload: &mut Fields, base: &Base) {
+fn usage(payload: &mut PayloadFields, base: &PayloadBase) {
     let facts = &base.usage;
-    let mut usage = Fields(Map::new());
+    let mut usage = PayloadFields(Map::new());
     usage.put("input_tokens", facts.input);
     usage.put("output_tokens", facts.output);
     usage.put("current_context_window", facts.used);
@@ -205,7 +207,7 @@ fn usage(payload: &mut Fields, base: &Base) {
     payload.put("usage", usage.0);
 }
 
-fn auto_compact(payload: &mut Fields, base: &Base) {
+fn auto_compact(payload: &mut PayloadFields, base: &PayloadBase) {
     payload.put("auto_compact_enabled", base.auto_compact.is_some());
     payload.put_some("auto_compact_threshold", base.auto_compact);
 }

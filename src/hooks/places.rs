@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::hook::Place;
-use super::trust::Trust;
+use super::hook::HookOrigin;
+use super::trust::TrustStore;
 use epitome_files::paths::Paths;
 use epitome_recipe::watch::WatchPlan;
 
@@ -13,10 +13,10 @@ use epitome_recipe::watch::WatchPlan;
 const PLUGINS_MAX: usize = 64;
 
 /// A location of hooks.
-pub(super) struct Source {
+pub(super) struct HookSource {
     pub path: PathBuf,
     pub form: SourceForm,
-    pub place: Place,
+    pub place: HookOrigin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +30,42 @@ pub(super) enum SourceForm {
 
 /// All locations, in order of precedence. `roots` are the session's directory and the root of its repository;
 /// `compat` includes kodelet's folders.
-pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Source> {
+pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<HookSource> {
     use SourceForm::{Folder, Plugins, Settings};
     let mut sources = Vec::new();
-    let mut add = |path: PathBuf, form, place| sources.push(Source { path, form, place });
-    add(enforced(paths), Folder, Place::Enforced);
+    let mut add = |path: PathBuf, form, place| sources.push(HookSource { path, form, place });
+    add(enforced(paths), Folder, HookOrigin::Enforced);
     let own = [(".epitome", true), (".kodelet", compat)].into_iter().filter(|(_, counts)| *counts);
     let own: Vec<&str> = own.map(|(folder, _)| folder).collect();
     for root in roots {
         for (below, form) in [("hooks", Folder), ("plugins", Plugins)] {
             for folder in &own {
-                add(root.join(folder).join(below), form, Place::Repository);
+                add(root.join(folder).join(below), form, HookOrigin::Repository);
             }
         }
     }
     let kodelet = paths.user_home.as_deref().filter(|_| compat).map(|home| home.join(".kodelet"));
     for (below, form) in [("hooks", Folder), ("plugins", Plugins)] {
-        add(paths.home.join(below), form, Place::User);
+        add(paths.home.join(below), form, HookOrigin::User);
         if let Some(kodelet) = &kodelet {
-            add(kodelet.join(below), form, Place::User);
+            add(kodelet.join(below), form, HookOrigin::User);
         }
     }
     for root in roots {
         for name in ["settings.json", "settings.local.json"] {
-            add(root.join(".claude").join(name), Settings, Place::Repository);
+            add(root.join(".claude").join(name), Settings, HookOrigin::Repository);
         }
     }
     if let Some(home) = &paths.user_home {
-        add(home.join(".claude/settings.json"), Settings, Place::User);
+        add(home.join(".claude/settings.json"), Settings, HookOrigin::User);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
     let of_user: BTreeSet<PathBuf> = sources
         .iter()
-        .filter(|source| source.place == Place::User)
+        .filter(|source| source.place == HookOrigin::User)
         .map(|source| source.path.clone())
         .collect();
-    sources.retain(|source| source.place != Place::Repository || !of_user.contains(&source.path));
+    sources.retain(|source| source.place != HookOrigin::Repository || !of_user.contains(&source.path));
     sources
 }
 
@@ -92,7 +92,7 @@ pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
         }
         places.push(source.path);
     }
-    let consent = Trust::file(paths);
+    let consent = TrustStore::file(paths);
     directories.extend(existing(&consent));
     places.push(consent);
     WatchPlan { directories: directories.into_iter().collect(), places }

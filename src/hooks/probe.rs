@@ -12,10 +12,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::discover::{Candidate, Search};
-use super::output::{Exit, Ran};
+use super::discover::{HookCandidate, HookSearch};
+use super::output::{ProcessExit, RawOutcome};
 use super::payload::PROTOCOL;
-use super::process::{self, Order, Program};
+use super::process::{self, HookProgram, ProcessSpec};
 use super::read::shown;
 use super::trust;
 use epitome_files::paths::Paths;
@@ -34,7 +34,7 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Known answers, by file.
 pub(super) struct AnswerCache {
     file: PathBuf,
-    known: BTreeMap<PathBuf, Answer>,
+    known: BTreeMap<PathBuf, ProbeAnswer>,
     /// Why a file has no answer.
     failed: BTreeMap<PathBuf, String>,
     used: BTreeSet<PathBuf>,
@@ -42,7 +42,7 @@ pub(super) struct AnswerCache {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
+struct ProbeAnswer {
     look: FileStamp,
     sha256: String,
     answer: String,
@@ -60,7 +60,7 @@ struct FileStamp {
 }
 
 impl FileStamp {
-    fn of(metadata: &Metadata) -> FileStamp {
+    fn from_metadata(metadata: &Metadata) -> FileStamp {
         let nanoseconds =
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         FileStamp {
@@ -85,7 +85,7 @@ impl AnswerCache {
     /// The digest of a file whose metadata is unchanged.
     pub fn digest(&self, path: &Path) -> Option<String> {
         let known = self.known.get(path)?;
-        let look = FileStamp::of(&path.metadata().ok()?);
+        let look = FileStamp::from_metadata(&path.metadata().ok()?);
         (known.look == look).then(|| known.sha256.clone())
     }
 
@@ -102,7 +102,11 @@ impl AnswerCache {
         let metadata = || path.metadata().map_err(|error| format!("it no longer exists: {error}"));
         match answer.and_then(|answer| Ok((answer, metadata()?))) {
             Ok((answer, metadata)) => {
-                let known = Answer { look: FileStamp::of(&metadata), sha256: digest.to_owned(), answer };
+                let known = ProbeAnswer {
+                    look: FileStamp::from_metadata(&metadata),
+                    sha256: digest.to_owned(),
+                    answer,
+                };
                 self.known.insert(path.to_path_buf(), known);
                 self.used.insert(path.to_path_buf());
                 self.changed = true;
@@ -136,7 +140,10 @@ impl AnswerCache {
 }
 
 /// Queries several executables, some of them concurrently; their answers in the same order.
-pub(super) fn ask_all(search: &Search<'_>, executables: &[&Candidate]) -> Vec<Result<String, String>> {
+pub(super) fn ask_all(
+    search: &HookSearch<'_>,
+    executables: &[&HookCandidate],
+) -> Vec<Result<String, String>> {
     if executables.is_empty() {
         return Vec::new();
     }
@@ -153,9 +160,9 @@ pub(super) fn ask_all(search: &Search<'_>, executables: &[&Candidate]) -> Vec<Re
     asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-async fn ask(search: &Search<'_>, candidate: &Candidate) -> Result<String, String> {
-    let order = Order {
-        program: Program::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
+async fn ask(search: &HookSearch<'_>, candidate: &HookCandidate) -> Result<String, String> {
+    let order = ProcessSpec {
+        program: HookProgram::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
         cwd: search.cwd.to_path_buf(),
         environment: Arc::new(candidate.place.environment(search.exposure, search.environment)),
@@ -168,23 +175,25 @@ async fn ask(search: &Search<'_>, candidate: &Candidate) -> Result<String, Strin
         reaper: search.reaper.clone(),
     };
     let ran = process::run(order).await.map_err(|error| error.to_string())?;
-    let Ran::Ended { exit, stdout, stdout_cut, stderr } = ran else {
+    let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else {
         return Err("it was not run".to_owned());
     };
     let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let last_words = last_line.map_or(String::new(), |line| format!(": {}", shown(line)));
     match exit {
-        Exit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
+        ProcessExit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
             Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024))
         }
-        Exit::Code(0) => {
+        ProcessExit::Code(0) => {
             String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
         }
-        Exit::Code(code) => Err(format!("called with `hook` it ended with exit code {code}{last_words}")),
-        Exit::Signal(signal) => {
+        ProcessExit::Code(code) => {
+            Err(format!("called with `hook` it ended with exit code {code}{last_words}"))
+        }
+        ProcessExit::Signal(signal) => {
             Err(format!("called with `hook` it was ended by signal {signal}{last_words}"))
         }
-        Exit::TimedOut(limit) => {
+        ProcessExit::TimedOut(limit) => {
             Err(format!("called with `hook` it did not end within {} s", limit.as_secs()))
         }
     }

@@ -13,9 +13,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::output::{Exit, Ran};
-use super::streams::{Feed, Keep, READ_BYTES, Stream};
-use epitome_platform::group::Ending;
+use super::output::{ProcessExit, RawOutcome};
+use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
+use epitome_platform::group::CommandExit;
 use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
@@ -37,8 +37,8 @@ const SHEBANG_BYTES: u64 = 256;
 
 /// One process to run.
 #[derive(Clone)]
-pub struct Order {
-    pub program: Program,
+pub struct ProcessSpec {
+    pub program: HookProgram,
     /// Written to stdin, which is then closed. A process need not read it.
     pub stdin: Vec<u8>,
     /// Working directory; absolute.
@@ -52,7 +52,7 @@ pub struct Order {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Program {
+pub enum HookProgram {
     File {
         /// Absolute.
         path: PathBuf,
@@ -62,17 +62,17 @@ pub enum Program {
     Line(String),
 }
 
-/// Runs the process to its end: always returns `Ran::Ended`. Fails if the process could not be started, with
+/// Runs the process to its end: always returns `RawOutcome::Ended`. Fails if the process could not be started, with
 /// a message for the author of the hook.
 ///
 /// Dropping the future terminates the process and everything that it started.
-pub async fn run(order: Order) -> io::Result<Ran> {
+pub async fn run(order: ProcessSpec) -> io::Result<RawOutcome> {
     let process = start(&order).await?;
     Ok(follow(process, order.stdin, order.limit).await)
 }
 
 /// Starts the process.
-pub(super) async fn start(order: &Order) -> io::Result<Piped> {
+pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
     let started = unless_busy(|| {
         let environment = order.environment.iter().cloned();
         let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
@@ -96,20 +96,20 @@ async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnM
     }
 }
 
-impl Program {
+impl HookProgram {
     /// An executable that follows the contract of hooks, called to run.
-    pub fn script(path: &Path) -> Program {
-        Program::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
+    pub fn script(path: &Path) -> HookProgram {
+        HookProgram::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
     }
 
     fn command(&self, environment: &[(OsString, OsString)]) -> Command {
         match self {
-            Program::File { path, arguments } => {
+            HookProgram::File { path, arguments } => {
                 let mut command = Command::new(path);
                 command.args(arguments);
                 command
             }
-            Program::Line(line) => {
+            HookProgram::Line(line) => {
                 let mut command = Command::new(shell(environment));
                 command.arg("-c").arg(line);
                 command
@@ -118,11 +118,11 @@ impl Program {
     }
 }
 
-async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> Ran {
+async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> RawOutcome {
     let Piped { mut running, stdin, stdout, stderr } = process;
     let mut feed = Feed::new(stdin, input);
-    let mut stdout = Stream::new(stdout, Keep::Beginning(STDOUT_BYTES_MAX));
-    let mut stderr = Stream::new(stderr, Keep::End(STDERR_BYTES_MAX));
+    let mut stdout = OutputStream::new(stdout, KeptPart::Beginning(STDOUT_BYTES_MAX));
+    let mut stderr = OutputStream::new(stderr, KeptPart::End(STDERR_BYTES_MAX));
     let mut buffer = vec![0; READ_BYTES];
     let limited = tokio::time::sleep(limit);
     tokio::pin!(limited);
@@ -130,12 +130,12 @@ async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> Ran {
         // In this order; otherwise a process that writes continuously would never be terminated.
         tokio::select! {
             biased;
-            ending = &mut running.ending => break match ending.unwrap_or(Ending::Unknown) {
-                Ending::Code(code) => Exit::Code(code),
-                Ending::Signal(signal) => Exit::Signal(signal),
-                Ending::Unknown => Exit::Code(UNKNOWN_CODE),
+            ending = &mut running.ending => break match ending.unwrap_or(CommandExit::Unknown) {
+                CommandExit::Code(code) => ProcessExit::Code(code),
+                CommandExit::Signal(signal) => ProcessExit::Signal(signal),
+                CommandExit::Unknown => ProcessExit::Code(UNKNOWN_CODE),
             },
-            () = &mut limited => break Exit::TimedOut(limit),
+            () = &mut limited => break ProcessExit::TimedOut(limit),
             got = stdout.ready() => stdout.take(got, &mut buffer),
             got = stderr.ready() => stderr.take(got, &mut buffer),
             () = feed.write() => {}
@@ -144,14 +144,14 @@ async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> Ran {
     stdout.take_leftover(&mut buffer);
     stderr.take_leftover(&mut buffer);
     // Dropping `running` terminates the rest of the group, without waiting for it.
-    Ran::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
+    RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
 }
 
 /// Replaces the exit code of a process if the system did not report one.
 const UNKNOWN_CODE: i32 = -1;
 
 /// Explains a failed start: the system's error names neither the file nor a remedy.
-fn explained(order: &Order, error: io::Error) -> io::Error {
+fn explained(order: &ProcessSpec, error: io::Error) -> io::Error {
     let kind = error.kind();
     if !order.cwd.is_dir() {
         let sentence =
@@ -159,8 +159,8 @@ fn explained(order: &Order, error: io::Error) -> io::Error {
         return io::Error::new(kind, sentence);
     }
     let sentence = match &order.program {
-        Program::Line(_) => format!("the shell cannot be started for it: {error}"),
-        Program::File { path, .. } => unstartable(path, &error),
+        HookProgram::Line(_) => format!("the shell cannot be started for it: {error}"),
+        HookProgram::File { path, .. } => unstartable(path, &error),
     };
     io::Error::new(kind, sentence)
 }

@@ -14,7 +14,7 @@ pub const SHOWN_BYTES_MAX: usize = 200;
 
 /// The parsed stdout of a hook.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Read {
+pub enum ParsedStdout {
     /// No output: no action.
     Nothing,
     Object {
@@ -26,7 +26,7 @@ pub enum Read {
 }
 
 /// Parses an output. Never panics, whatever the bytes are.
-pub fn read(stdout: &[u8]) -> Read {
+pub fn read(stdout: &[u8]) -> ParsedStdout {
     let text = String::from_utf8_lossy(stdout);
     let mut warnings = Vec::new();
     if matches!(text, std::borrow::Cow::Owned(_)) {
@@ -35,11 +35,11 @@ pub fn read(stdout: &[u8]) -> Read {
     // PowerShell and some editors start a text with a byte order mark.
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
-        return Read::Nothing;
+        return ParsedStdout::Nothing;
     }
     match parsed(text) {
-        Some(Value::Object(object)) => return Read::Object { object, warnings },
-        Some(_) => return Read::Invalid(sentence("it printed JSON that is not an object", text)),
+        Some(Value::Object(object)) => return ParsedStdout::Object { object, warnings },
+        Some(_) => return ParsedStdout::Invalid(sentence("it printed JSON that is not an object", text)),
         None => {}
     }
     let result = text.lines().rev().find_map(|line| match parsed(line.trim()) {
@@ -49,9 +49,9 @@ pub fn read(stdout: &[u8]) -> Read {
     match result {
         Some(object) => {
             warnings.push("it printed more than one JSON object; the last line was taken".to_owned());
-            Read::Object { object, warnings }
+            ParsedStdout::Object { object, warnings }
         }
-        None => Read::Invalid(sentence("it printed something that is not a JSON object", text)),
+        None => ParsedStdout::Invalid(sentence("it printed something that is not a JSON object", text)),
     }
 }
 

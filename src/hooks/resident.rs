@@ -47,9 +47,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
-use super::output::Ran;
-use super::process::Order;
-use super::resident_process::{Driver, Request};
+use super::output::RawOutcome;
+use super::process::ProcessSpec;
+use super::resident_process::{Driver, ResidentRequest};
 
 /// Maximum bytes of a line from a hook: as much as an ordinary script may print.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -74,7 +74,7 @@ pub(super) const RESTART_WAITS: [Duration; 3] =
 const WAITING_MAX: usize = 64;
 
 /// Services of the session for resident hooks.
-pub trait Services: Send + Sync {
+pub trait HookServices: Send + Sync {
     /// Handles a call of a hook. The error is a message for the hook. Dropping the future aborts the call.
     fn call<'a>(
         &'a self,
@@ -90,23 +90,23 @@ pub struct Resident {
     /// A changed digest replaces the process.
     pub digest: String,
     /// How to start the process if none runs; its time limit is ignored.
-    pub order: Order,
-    pub services: Arc<dyn Services>,
+    pub order: ProcessSpec,
+    pub services: Arc<dyn HookServices>,
 }
 
 /// The resident hooks of one session. Dropping it terminates their processes.
 #[derive(Default)]
 pub struct Residents {
-    drivers: Mutex<BTreeMap<String, Handle>>,
+    drivers: Mutex<BTreeMap<String, ResidentHandle>>,
 }
 
-struct Handle {
+struct ResidentHandle {
     digest: String,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<ResidentRequest>,
     task: AbortHandle,
 }
 
-impl Drop for Handle {
+impl Drop for ResidentHandle {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -120,19 +120,19 @@ impl Residents {
 
     /// Sends a request, starting the process if none runs. Dropping the future leaves the process running:
     /// the request stays open until it is answered or times out.
-    pub async fn ask(&self, resident: Resident, payload: Value, limit: Duration) -> Ran {
+    pub async fn ask(&self, resident: Resident, payload: Value, limit: Duration) -> RawOutcome {
         let requests = self.requests(resident);
         let (answer, answered) = oneshot::channel();
         // Both errors mean that the driver is gone: a bug, or the session's end.
-        if requests.send(Request { payload, limit, answer }).await.is_ok()
+        if requests.send(ResidentRequest { payload, limit, answer }).await.is_ok()
             && let Ok(ran) = answered.await
         {
             return ran;
         }
-        Ran::Failed("its process was ended".to_owned())
+        RawOutcome::Failed("its process was ended".to_owned())
     }
 
-    fn requests(&self, resident: Resident) -> mpsc::Sender<Request> {
+    fn requests(&self, resident: Resident) -> mpsc::Sender<ResidentRequest> {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         let Resident { name, digest, order, services } = resident;
         if let Some(handle) = drivers.get(&name)
@@ -145,7 +145,7 @@ impl Residents {
         let driver = Driver::new(name.clone(), order, services, incoming);
         let task = tokio::spawn(driver.drive().in_current_span()).abort_handle();
         // Drops the previous driver, and its process with it.
-        drivers.insert(name, Handle { digest, requests: requests.clone(), task });
+        drivers.insert(name, ResidentHandle { digest, requests: requests.clone(), task });
         requests
     }
 }

@@ -16,38 +16,39 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::output::{Exit, Ran};
-use super::process::{self, Order, STDERR_BYTES_MAX};
+use super::output::{ProcessExit, RawOutcome};
+use super::process::{self, ProcessSpec, STDERR_BYTES_MAX};
 use super::read::shown;
 use super::resident::{
-    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
+    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, HookServices, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX,
+    STRAY_LINES_MAX,
 };
-use super::streams::{Keep, READ_BYTES, Stream};
-use epitome_platform::group::{Ending, Running};
+use super::streams::{KeptPart, OutputStream, READ_BYTES};
+use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::piped::Piped;
 
 /// A request from a caller that waits for the answer.
-pub(super) struct Request {
+pub(super) struct ResidentRequest {
     pub payload: Value,
     pub limit: Duration,
-    pub answer: oneshot::Sender<Ran>,
+    pub answer: oneshot::Sender<RawOutcome>,
 }
 
-impl Request {
+impl ResidentRequest {
     fn fail(self, why: String) {
         // The caller may no longer be waiting.
-        let _ = self.answer.send(Ran::Failed(why));
+        let _ = self.answer.send(RawOutcome::Failed(why));
     }
 }
 
 /// Drives the processes of one hook, one at a time.
 pub(super) struct Driver {
     name: String,
-    order: Order,
-    services: Arc<dyn Services>,
-    incoming: mpsc::Receiver<Request>,
+    order: ProcessSpec,
+    services: Arc<dyn HookServices>,
+    incoming: mpsc::Receiver<ResidentRequest>,
     /// Requests taken from the channel but not sent to the process yet.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<ResidentRequest>,
     starts: usize,
     /// The id of the next request; never reused, not even for another process.
     next: u64,
@@ -56,9 +57,9 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(
         name: String,
-        order: Order,
-        services: Arc<dyn Services>,
-        incoming: mpsc::Receiver<Request>,
+        order: ProcessSpec,
+        services: Arc<dyn HookServices>,
+        incoming: mpsc::Receiver<ResidentRequest>,
     ) -> Driver {
         Driver { name, order, services, incoming, waiting: VecDeque::new(), starts: 0, next: 1 }
     }
@@ -85,7 +86,7 @@ impl Driver {
             self.starts += 1;
             match process::start(&self.order).await {
                 Ok(started) => {
-                    if Process::new(started).serve(&mut self).await == Next::SessionEnd {
+                    if ResidentProcess::new(started).serve(&mut self).await == AfterExit::SessionEnd {
                         return;
                     }
                 }
@@ -100,31 +101,31 @@ impl Driver {
 
 /// What follows the end of a process.
 #[derive(PartialEq, Eq)]
-enum Next {
+enum AfterExit {
     /// Another one, when it is needed.
     Process,
     SessionEnd,
 }
 
 /// A call of the hook in progress: resolves to its id and result.
-type Call = BoxFuture<'static, (Value, Result<Value, String>)>;
+type CallInProgress = BoxFuture<'static, (Value, Result<Value, String>)>;
 
 /// A request that was sent and not answered yet.
-struct OpenRequest {
-    answer: oneshot::Sender<Ran>,
+struct SentRequest {
+    answer: oneshot::Sender<RawOutcome>,
     deadline: Instant,
     limit: Duration,
 }
 
-struct Process {
-    running: Running,
+struct ResidentProcess {
+    running: RunningCommand,
     stdin: pipe::Sender,
     /// Data not written to stdin yet.
     unwritten: Vec<u8>,
-    stdout: Stream,
-    stderr: Stream,
-    open: BTreeMap<u64, OpenRequest>,
-    calls: FuturesUnordered<Call>,
+    stdout: OutputStream,
+    stderr: OutputStream,
+    open: BTreeMap<u64, SentRequest>,
+    calls: FuturesUnordered<CallInProgress>,
     /// Calls made since the last time that no request was open.
     calls_made: u32,
     invalid_lines: InvalidLines,
@@ -151,25 +152,25 @@ impl InvalidLines {
     }
 
     /// Adds the unreported lines to a run as a remark.
-    fn add_to(&mut self, ran: Ran) -> Ran {
+    fn add_to(&mut self, ran: RawOutcome) -> RawOutcome {
         let first = std::mem::take(&mut self.first);
         let remark = match std::mem::take(&mut self.unreported) {
             0 => return ran,
             1 => format!("it wrote a line that {first}"),
             count => format!("it wrote {count} lines that mean nothing; the first one {first}"),
         };
-        Ran::Remarked(Box::new(ran), vec![remark])
+        RawOutcome::Remarked(Box::new(ran), vec![remark])
     }
 }
 
-impl Process {
-    fn new(started: Piped) -> Process {
-        Process {
+impl ResidentProcess {
+    fn new(started: Piped) -> ResidentProcess {
+        ResidentProcess {
             running: started.running,
             stdin: started.stdin,
             unwritten: Vec::new(),
-            stdout: Stream::new(started.stdout, Keep::Beginning(LINE_BYTES_MAX + READ_BYTES)),
-            stderr: Stream::new(started.stderr, Keep::End(STDERR_BYTES_MAX)),
+            stdout: OutputStream::new(started.stdout, KeptPart::Beginning(LINE_BYTES_MAX + READ_BYTES)),
+            stderr: OutputStream::new(started.stderr, KeptPart::End(STDERR_BYTES_MAX)),
             open: BTreeMap::new(),
             calls: FuturesUnordered::new(),
             calls_made: 0,
@@ -178,7 +179,7 @@ impl Process {
     }
 
     /// Sends requests until the process ends or has to be terminated.
-    async fn serve(mut self, driver: &mut Driver) -> Next {
+    async fn serve(mut self, driver: &mut Driver) -> AfterExit {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             // While the hook waits for one of its calls, the queued request may be what that call waits for.
@@ -198,24 +199,24 @@ impl Process {
                     self.stderr.take_leftover(&mut buffer);
                     // The remaining output may contain an answer; exceeded limits no longer matter.
                     let _ = self.take_lines(driver);
-                    self.fail_open(&self.describe_end(ending.unwrap_or(Ending::Unknown)));
-                    return Next::Process;
+                    self.fail_open(&self.describe_end(ending.unwrap_or(CommandExit::Unknown)));
+                    return AfterExit::Process;
                 }
                 () = limited, if deadline.is_some() => {
                     self.time_out();
                     self.fail_open("its process was ended because it did not answer another request in time");
-                    return Next::Process;
+                    return AfterExit::Process;
                 }
                 request = driver.incoming.recv(), if driver.waiting.is_empty() => match request {
                     Some(request) => driver.waiting.push_back(request),
-                    None => return Next::SessionEnd,
+                    None => return AfterExit::SessionEnd,
                 },
                 ready = self.stdout.ready() => {
                     self.stdout.take(ready, &mut buffer);
                     if let Err(why) = self.take_lines(driver) {
                         tracing::warn!(hook = driver.name, "a resident hook is ended: {why}");
                         self.fail_open(why);
-                        return Next::Process;
+                        return AfterExit::Process;
                     }
                 }
                 ready = self.stderr.ready() => self.stderr.take(ready, &mut buffer),
@@ -229,10 +230,10 @@ impl Process {
         }
     }
 
-    fn send(&mut self, id: u64, request: Request) {
-        let Request { payload, limit, answer } = request;
+    fn send(&mut self, id: u64, request: ResidentRequest) {
+        let ResidentRequest { payload, limit, answer } = request;
         self.write(&json!({"id": id, "payload": payload}));
-        self.open.insert(id, OpenRequest { answer, deadline: Instant::now() + limit, limit });
+        self.open.insert(id, SentRequest { answer, deadline: Instant::now() + limit, limit });
     }
 
     fn answer(&mut self, id: &Value, result: Result<Value, String>) {
@@ -283,12 +284,12 @@ impl Process {
         let ran = match (line.remove("error").filter(|error| !error.is_null()), line.remove("result")) {
             (Some(error), _) => {
                 let message = error.get("message").unwrap_or(&error);
-                Ran::Failed(message.as_str().map_or_else(|| message.to_string(), str::to_owned))
+                RawOutcome::Failed(message.as_str().map_or_else(|| message.to_string(), str::to_owned))
             }
-            (None, Some(Value::Object(result))) => Ran::Object(result),
-            (None, Some(Value::Null)) => Ran::Object(Map::new()),
-            (None, Some(_)) => Ran::Failed("its result is not a JSON object".to_owned()),
-            (None, None) => Ran::Failed("its answer has neither a result nor an error".to_owned()),
+            (None, Some(Value::Object(result))) => RawOutcome::Object(result),
+            (None, Some(Value::Null)) => RawOutcome::Object(Map::new()),
+            (None, Some(_)) => RawOutcome::Failed("its result is not a JSON object".to_owned()),
+            (None, None) => RawOutcome::Failed("its answer has neither a result nor an error".to_owned()),
         };
         // The caller may no longer be waiting.
         let _ = open.answer.send(self.invalid_lines.add_to(ran));
@@ -343,8 +344,8 @@ impl Process {
     fn time_out(&mut self) {
         let now = Instant::now();
         for (_, open) in self.open.extract_if(.., |_, open| open.deadline <= now) {
-            let ran = Ran::Ended {
-                exit: Exit::TimedOut(open.limit),
+            let ran = RawOutcome::Ended {
+                exit: ProcessExit::TimedOut(open.limit),
                 stdout: Vec::new(),
                 stdout_cut: false,
                 stderr: self.stderr.text(),
@@ -355,16 +356,16 @@ impl Process {
 
     fn fail_open(&mut self, why: &str) {
         for open in std::mem::take(&mut self.open).into_values() {
-            let _ = open.answer.send(self.invalid_lines.add_to(Ran::Failed(why.to_owned())));
+            let _ = open.answer.send(self.invalid_lines.add_to(RawOutcome::Failed(why.to_owned())));
         }
     }
 
     /// How the process ended, with the last line of stderr.
-    fn describe_end(&self, ending: Ending) -> String {
+    fn describe_end(&self, ending: CommandExit) -> String {
         let how = match ending {
-            Ending::Code(code) => format!("with exit code {code}"),
-            Ending::Signal(signal) => format!("by signal {signal}"),
-            Ending::Unknown => "in an unknown way".to_owned(),
+            CommandExit::Code(code) => format!("with exit code {code}"),
+            CommandExit::Signal(signal) => format!("by signal {signal}"),
+            CommandExit::Unknown => "in an unknown way".to_owned(),
         };
         let stderr = self.stderr.text();
         match stderr.lines().rev().find(|line| !line.trim().is_empty()) {

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
-use super::chain::{Chain, Link, Run};
-use super::hook::{Hook, Kind, Place};
-use super::output::{Exit, Ran, Resolution};
+use super::chain::{Chain, ChainLink, ChainRun};
+use super::hook::{Hook, HookKind, HookOrigin};
+use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
-use super::process::{self, Order, Program};
-use super::resident::{Resident, Residents, Services};
+use super::process::{self, HookProgram, ProcessSpec};
+use super::resident::{HookServices, Resident, Residents};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
 use super::{claude, digest, handlers};
@@ -40,7 +40,7 @@ pub struct Runner {
     /// The session's id.
     pub session: String,
     /// Working directory and environment of hooks, and the functions of the embedding program.
-    pub at: handlers::At,
+    pub at: handlers::HandlerContext,
     pub reaper: Arc<Reaper>,
     pub http: Http,
     /// Lives as long as the session.
@@ -48,7 +48,7 @@ pub struct Runner {
     /// Lives as long as the session.
     pub transcript: Arc<Transcript>,
     /// The calls available to resident hooks.
-    pub services: Arc<dyn Services>,
+    pub services: Arc<dyn HookServices>,
 }
 
 /// Runs a chain to its end. Dropping the future terminates every process that it started, except resident
@@ -57,29 +57,29 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
         let results = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
-        chain.tell(results.buffered(CONCURRENT_MAX).collect().await);
+        chain.record_results(results.buffered(CONCURRENT_MAX).collect().await);
     }
     chain.finish()
 }
 
 /// The file with the conversation, written at most once per event; or why it could not be written.
-type Written = OnceCell<Result<PathBuf, String>>;
+type WrittenTranscript = OnceCell<Result<PathBuf, String>>;
 
-async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duration) {
+async fn timed(runner: &Runner, run: ChainRun, transcript: &WrittenTranscript) -> (RawOutcome, Duration) {
     let begun = Instant::now();
     let mut logged = in_log(&run);
     let perform = AssertUnwindSafe(perform_one(runner, &run, transcript)).catch_unwind();
     let ran = perform.instrument(logged.span().clone()).await;
     let ran = ran.unwrap_or_else(|_| {
         tracing::error!(hook = run.link.name(), "running a hook panicked");
-        Ran::Failed("running it hit a bug in Epitome; the log has the details".to_owned())
+        RawOutcome::Failed("running it hit a bug in Epitome; the log has the details".to_owned())
     });
     logged.end(&ended(&ran));
     (ran, begun.elapsed())
 }
 
 /// The log span of a run. The compaction trigger runs every round and is not logged.
-fn in_log(run: &Run) -> TimedSpan {
+fn in_log(run: &ChainRun) -> TimedSpan {
     if run.link.is_compact_trigger() {
         return TimedSpan::new(Span::none());
     }
@@ -87,77 +87,79 @@ fn in_log(run: &Run) -> TimedSpan {
 }
 
 /// How a run ended, without any of its output.
-fn ended(ran: &Ran) -> Cow<'static, str> {
+fn ended(ran: &RawOutcome) -> Cow<'static, str> {
     match ran {
-        Ran::Ended { exit: Exit::Code(code), .. } => format!("exit {code}").into(),
-        Ran::Ended { exit: Exit::Signal(signal), .. } => format!("signal {signal}").into(),
-        Ran::Ended { exit: Exit::TimedOut(_), .. } => "timed out".into(),
-        Ran::Replied { status, .. } => format!("status {status}").into(),
-        Ran::Object(_) | Ran::Answered(_) => "completed".into(),
-        Ran::Failed(_) => "failed".into(),
-        Ran::Skipped(_) => "skipped".into(),
-        Ran::Remarked(ran, _) => ended(ran),
+        RawOutcome::Ended { exit: ProcessExit::Code(code), .. } => format!("exit {code}").into(),
+        RawOutcome::Ended { exit: ProcessExit::Signal(signal), .. } => format!("signal {signal}").into(),
+        RawOutcome::Ended { exit: ProcessExit::TimedOut(_), .. } => "timed out".into(),
+        RawOutcome::Replied { status, .. } => format!("status {status}").into(),
+        RawOutcome::Object(_) | RawOutcome::Answered(_) => "completed".into(),
+        RawOutcome::Failed(_) => "failed".into(),
+        RawOutcome::Skipped(_) => "skipped".into(),
+        RawOutcome::Remarked(ran, _) => ended(ran),
     }
 }
 
-async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
+async fn perform_one(runner: &Runner, run: &ChainRun, transcript: &WrittenTranscript) -> RawOutcome {
     let hook = match &run.link {
-        Link::Handler(handler) => return handlers::perform(handler, &run.moment, &runner.at).await,
-        Link::Hook(hook) => hook,
+        ChainLink::Handler(handler) => {
+            return handlers::perform(handler, &run.hook_context, &runner.at).await;
+        }
+        ChainLink::Hook(hook) => hook,
     };
     if !is_unchanged(hook).await {
-        return Ran::Skipped(
+        return RawOutcome::Skipped(
             "it was changed since it was trusted, or while this session is open; it has to be trusted again"
                 .to_owned(),
         );
     }
     let transcript = if wants_transcript(hook) {
-        match transcript.get_or_init(|| runner.transcript.write(&run.moment)).await {
+        match transcript.get_or_init(|| runner.transcript.write(&run.hook_context)).await {
             Ok(path) => Some(path.as_path()),
-            Err(why) => return Ran::Failed(why.clone()),
+            Err(why) => return RawOutcome::Failed(why.clone()),
         }
     } else {
         None
     };
     let limit = hook.manifest.timeout;
     match &hook.kind {
-        Kind::Declared { then } => Ran::Object(then.clone()),
-        Kind::Script { path } => {
-            let stdin = line(&ours(hook, run, transcript));
-            run_process(order(runner, hook, run, Program::script(path), stdin)).await
+        HookKind::Declared { then } => RawOutcome::Object(then.clone()),
+        HookKind::Script { path } => {
+            let stdin = line(&own_payload(hook, run, transcript));
+            run_process(order(runner, hook, run, HookProgram::script(path), stdin)).await
         }
-        Kind::Claude { line: shell_line, .. } => {
+        HookKind::Claude { line: shell_line, .. } => {
             // It is always written for this kind of hook.
             let transcript = transcript.unwrap_or(Path::new(""));
-            let stdin = line(&claude::payload::payload(&run.moment, transcript));
-            let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
+            let stdin = line(&claude::payload::payload(&run.hook_context, transcript));
+            let mut order = order(runner, hook, run, HookProgram::Line(shell_line.clone()), stdin);
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
             run_process(order).await
         }
-        Kind::Webhook { url, headers, secret } => {
-            let body = line(&ours(hook, run, transcript));
+        HookKind::Webhook { url, headers, secret } => {
+            let body = line(&own_payload(hook, run, transcript));
             let to = Webhook { url, headers, secret: secret.as_deref() };
             webhook::post(&runner.http, to, body, limit).await
         }
-        Kind::Resident { path } => {
-            let mut order = order(runner, hook, run, Program::script(path), Vec::new());
+        HookKind::Resident { path } => {
+            let mut order = order(runner, hook, run, HookProgram::script(path), Vec::new());
             // One process handles many events.
             order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
             let resident = Resident { name, digest, order, services: runner.services.clone() };
-            runner.residents.ask(resident, ours(hook, run, transcript), limit).await
+            runner.residents.ask(resident, own_payload(hook, run, transcript), limit).await
         }
     }
 }
 
-async fn run_process(order: Order) -> Ran {
-    process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+async fn run_process(order: ProcessSpec) -> RawOutcome {
+    process::run(order).await.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
 }
 
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    if hook.place != Place::Repository {
+    if hook.place != HookOrigin::Repository {
         return true;
     }
     let hook = hook.clone();
@@ -167,20 +169,22 @@ async fn is_unchanged(hook: &Arc<Hook>) -> bool {
 
 fn wants_transcript(hook: &Hook) -> bool {
     match hook.kind {
-        Kind::Claude { .. } => true,
-        Kind::Declared { .. } => false,
-        Kind::Script { .. } | Kind::Resident { .. } | Kind::Webhook { .. } => hook.manifest.transcript,
+        HookKind::Claude { .. } => true,
+        HookKind::Declared { .. } => false,
+        HookKind::Script { .. } | HookKind::Resident { .. } | HookKind::Webhook { .. } => {
+            hook.manifest.transcript
+        }
     }
 }
 
-fn ours(hook: &Hook, run: &Run, transcript: Option<&Path>) -> Value {
+fn own_payload(hook: &Hook, run: &ChainRun, transcript: Option<&Path>) -> Value {
     let to = Addressee {
         name: &hook.name,
         event_name: &run.event_name,
         messages: hook.manifest.messages,
         transcript,
     };
-    payload(&run.moment, &to)
+    payload(&run.hook_context, &to)
 }
 
 fn line(payload: &Value) -> Vec<u8> {
@@ -192,7 +196,7 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u8>) -> Order {
+fn order(runner: &Runner, hook: &Hook, run: &ChainRun, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
     let workspace = &runner.at.workspace;
     let more = vec![
         (EVENT_VARIABLE, OsString::from(&run.event_name)),
@@ -201,7 +205,7 @@ fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u
         ("EPITOME_HOOK_PROTOCOL", OsString::from(PROTOCOL.to_string())),
         ("EPITOME_HOOK_NAME", OsString::from(&hook.name)),
     ];
-    Order {
+    ProcessSpec {
         program,
         stdin,
         cwd: workspace.cwd.clone(),
@@ -214,7 +218,7 @@ fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u
 
 /// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
-    let settings = hook.files.first().filter(|_| hook.place == Place::Repository);
+    let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::discover::{Found, Untrusted};
-use super::hook::{Hook, Kind, Place};
+use super::discover::{FoundHooks, UntrustedHook};
+use super::hook::{Hook, HookKind, HookOrigin};
 use epitome_problem::Problem;
 use epitome_thread::{Change, Entry};
 
 /// The result of a discovery: active hooks, hooks waiting for consent, skipped files, and problems.
-pub fn found(found: &Found) -> Value {
+pub fn found(found: &FoundHooks) -> Value {
     let hook = |hook: &Arc<Hook>| {
         json!({
             "name": hook.name,
@@ -20,7 +20,7 @@ pub fn found(found: &Found) -> Value {
             "digest": hook.digest, "files": hook.files, "trusted": true,
         })
     };
-    let untrusted = |item: &Untrusted| {
+    let untrusted = |item: &UntrustedHook| {
         json!({
             "name": item.name, "path": item.path, "digest": item.digest, "what": item.what,
             "files": item.files, "trusted": false,
@@ -37,22 +37,22 @@ pub fn found(found: &Found) -> Value {
 }
 
 /// The owner of a hook, as shown to users.
-pub fn word(place: Place) -> &'static str {
+pub fn word(place: HookOrigin) -> &'static str {
     match place {
-        Place::Enforced => "enforced",
-        Place::User => "yours",
-        Place::Repository => "repository",
+        HookOrigin::Enforced => "enforced",
+        HookOrigin::User => "yours",
+        HookOrigin::Repository => "repository",
     }
 }
 
 /// The kind of a hook, as shown to users.
 pub fn kind(hook: &Hook) -> &'static str {
     match hook.kind {
-        Kind::Script { .. } => "script",
-        Kind::Resident { .. } => "resident",
-        Kind::Declared { .. } => "declared",
-        Kind::Webhook { .. } => "webhook",
-        Kind::Claude { .. } => "Claude Code",
+        HookKind::Script { .. } => "script",
+        HookKind::Resident { .. } => "resident",
+        HookKind::Declared { .. } => "declared",
+        HookKind::Webhook { .. } => "webhook",
+        HookKind::Claude { .. } => "Claude Code",
     }
 }
 

@@ -50,23 +50,23 @@ impl Feed {
 
 /// Which part of a stream is kept, and how many bytes of it.
 #[derive(Clone, Copy)]
-pub(super) enum Keep {
+pub(super) enum KeptPart {
     Beginning(usize),
     End(usize),
 }
 
 /// One output stream of a process.
-pub(super) struct Stream {
+pub(super) struct OutputStream {
     /// `None` once the other end is closed.
     pipe: Option<pipe::Receiver>,
-    keep: Keep,
+    keep: KeptPart,
     pub kept: Vec<u8>,
     pub cut: bool,
 }
 
-impl Stream {
-    pub fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
-        Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
+impl OutputStream {
+    pub fn new(pipe: pipe::Receiver, keep: KeptPart) -> OutputStream {
+        OutputStream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
     }
 
     /// Waits for data or the end of the stream; pending forever after the end was read.
@@ -112,12 +112,12 @@ impl Stream {
 
     fn put(&mut self, bytes: &[u8]) {
         match self.keep {
-            Keep::Beginning(most) => {
+            KeptPart::Beginning(most) => {
                 let room = most - self.kept.len();
                 self.cut |= bytes.len() > room;
                 self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Keep::End(most) => {
+            KeptPart::End(most) => {
                 self.kept.extend_from_slice(bytes);
                 // With slack, so that a long stream is not moved with every piece.
                 self.trim(most);
@@ -127,7 +127,7 @@ impl Stream {
 
     /// Drops the oldest bytes if the kept ones exceed the limit by more than `slack`.
     fn trim(&mut self, slack: usize) {
-        if let Keep::End(most) = self.keep
+        if let KeptPart::End(most) = self.keep
             && self.kept.len() > most + slack
         {
             self.kept.drain(..self.kept.len() - most);

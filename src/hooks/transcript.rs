@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::claude::tools::{theirs, tool_name};
-use super::moment::{Base, Call, Moment};
+use super::claude::tools::{to_claude_input, tool_name};
+use super::hook_context::{HookCall, HookContext, PayloadBase};
 use super::payload::timestamp;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_files::paths::Paths;
@@ -49,15 +49,15 @@ impl Drop for TranscriptFile {
 
 impl Transcript {
     /// The transcript of the session with this id. Does not access the disk.
-    pub fn of(paths: &Paths, session: &str) -> Transcript {
+    pub fn new(paths: &Paths, session: &str) -> Transcript {
         let path = paths.state.join("transcripts").join(format!("{session}.jsonl"));
         Transcript { file: Arc::new(TranscriptFile { path, has_folder: Mutex::new(false) }) }
     }
 
     /// Writes the conversation of a moment, replacing the previous version, and returns the path, which is
     /// the same for the lifetime of the session. The error is a message.
-    pub async fn write(&self, moment: &Moment) -> Result<PathBuf, String> {
-        let (file, base) = (self.file.clone(), moment.base.clone());
+    pub async fn write(&self, hook_context: &HookContext) -> Result<PathBuf, String> {
+        let (file, base) = (self.file.clone(), hook_context.base.clone());
         let written = tokio::task::spawn_blocking(move || file.write(&base));
         let written = written.await.unwrap_or_else(|_| Err(io::Error::other("the write was aborted")));
         written.map_err(|error| {
@@ -68,7 +68,7 @@ impl Transcript {
 }
 
 impl TranscriptFile {
-    fn write(&self, base: &Base) -> io::Result<PathBuf> {
+    fn write(&self, base: &PayloadBase) -> io::Result<PathBuf> {
         let mut has_folder = self.has_folder.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !*has_folder {
@@ -103,7 +103,7 @@ fn sweep(folder: &Path) {
 }
 
 /// The lines, each with the previous one as its parent.
-fn lines(base: &Base) -> Vec<Value> {
+fn lines(base: &PayloadBase) -> Vec<Value> {
     let mut lines: Vec<Value> = Vec::new();
     for (at, entry) in base.view.entries().iter().enumerate() {
         let Some((kind, message)) = message_of(base, entry) else { continue };
@@ -130,7 +130,7 @@ fn lines(base: &Base) -> Vec<Value> {
 }
 
 /// The role and message of an entry; `None` for entries that are not part of a view.
-fn message_of(base: &Base, entry: &Entry) -> Option<(&'static str, Value)> {
+fn message_of(base: &PayloadBase, entry: &Entry) -> Option<(&'static str, Value)> {
     match &entry.change {
         Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
             Some(("user", json!({"role": "user", "content": message.text()})))
@@ -156,14 +156,14 @@ fn message_of(base: &Base, entry: &Entry) -> Option<(&'static str, Value)> {
     }
 }
 
-fn blocks(base: &Base, message: &Message) -> Vec<Value> {
+fn blocks(base: &PayloadBase, message: &Message) -> Vec<Value> {
     let block = |content: &Content| match content {
         Content::Text { text } => Some(json!({"type": "text", "text": text})),
         Content::Call(call) => {
             let (id, tool) = (call.id.to_string(), call.name.clone());
             let input = call.input.as_object().cloned().unwrap_or_else(Map::new);
-            let call = Call { id, tool, input, kind: call.card.kind };
-            let input = theirs(&call, &base.cwd);
+            let call = HookCall { id, tool, input, kind: call.card.kind };
+            let input = to_claude_input(&call, &base.cwd);
             Some(json!({"type": "tool_use", "id": call.id, "name": tool_name(&call.tool), "input": input}))
         }
         _ => None,

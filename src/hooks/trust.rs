@@ -28,7 +28,7 @@ const VERSION: u32 = 1;
 
 /// The subject of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Item {
+pub struct TrustSubject {
     pub path: PathBuf,
     #[serde(rename = "sha256")]
     pub digest: String,
@@ -36,7 +36,7 @@ pub struct Item {
 
 /// A decision of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum TrustDecision {
     /// Allowed for this session.
     Once,
     /// Allowed for these digests.
@@ -47,7 +47,7 @@ pub enum Decision {
 
 /// Whether a file may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TrustVerdict {
     Trusted,
     /// The user refused it, or runs nothing from repositories.
     Refused,
@@ -57,25 +57,25 @@ pub enum Verdict {
 
 /// The decisions that apply to a session.
 #[derive(Clone, Debug)]
-pub struct Trust {
-    policy: config::Trust,
+pub struct TrustStore {
+    policy: config::HookTrust,
     file: PathBuf,
-    stored: BTreeMap<Item, Stored>,
+    stored: BTreeMap<TrustSubject, StoredDecision>,
     /// Allowed for this session.
-    once: BTreeSet<Item>,
+    once: BTreeSet<TrustSubject>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum StoredWord {
     Allow,
     Never,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Stored {
+struct StoredDecision {
     #[serde(rename = "decision")]
-    word: Word,
+    word: StoredWord,
     /// Milliseconds since the Unix epoch.
     at: u64,
     /// What it is about, for an MCP server.
@@ -85,7 +85,7 @@ struct Stored {
 
 /// The store's file format.
 #[derive(Serialize, Deserialize)]
-struct StoreFile {
+struct TrustFile {
     version: u32,
     consents: Vec<Row>,
 }
@@ -93,12 +93,12 @@ struct StoreFile {
 #[derive(Serialize, Deserialize)]
 struct Row {
     #[serde(flatten)]
-    item: Item,
+    item: TrustSubject,
     #[serde(flatten)]
-    stored: Stored,
+    stored: StoredDecision,
 }
 
-impl Trust {
+impl TrustStore {
     /// The path of the store. Not in the configuration, which users edit or copy to other machines: consent
     /// refers to paths of this machine.
     pub fn file(paths: &Paths) -> PathBuf {
@@ -106,9 +106,9 @@ impl Trust {
     }
 
     /// Loads the decisions. A damaged store is a problem, and trusts nothing. Blocks on disk I/O.
-    pub fn load(paths: &Paths, policy: config::Trust) -> (Trust, Option<Problem>) {
-        let file = Trust::file(paths);
-        let mut trust = Trust { policy, file, stored: BTreeMap::new(), once: BTreeSet::new() };
+    pub fn load(paths: &Paths, policy: config::HookTrust) -> (TrustStore, Option<Problem>) {
+        let file = TrustStore::file(paths);
+        let mut trust = TrustStore { policy, file, stored: BTreeMap::new(), once: BTreeSet::new() };
         let problem = trust.reload();
         (trust, problem)
     }
@@ -128,16 +128,20 @@ impl Trust {
 
     /// Whether this version of this file may run. Blocks on disk I/O while resolving the path's links, so
     /// that a file has one name.
-    pub fn verdict(&self, path: &Path, digest: &str) -> Verdict {
+    pub fn verdict(&self, path: &Path, digest: &str) -> TrustVerdict {
         let item = named(path, digest);
         let stored = self.stored.get(&item).map(|stored| stored.word);
         match (self.policy, stored) {
-            (config::Trust::Never, _) => Verdict::Refused,
+            (config::HookTrust::Never, _) => TrustVerdict::Refused,
             // A decision for this session is the newer one.
-            _ if self.once.contains(&item) => Verdict::Trusted,
-            (config::Trust::Ask | config::Trust::Run, Some(Word::Never)) => Verdict::Refused,
-            (config::Trust::Ask, Some(Word::Allow)) | (config::Trust::Run, _) => Verdict::Trusted,
-            (config::Trust::Ask, None) => Verdict::Unknown,
+            _ if self.once.contains(&item) => TrustVerdict::Trusted,
+            (config::HookTrust::Ask | config::HookTrust::Run, Some(StoredWord::Never)) => {
+                TrustVerdict::Refused
+            }
+            (config::HookTrust::Ask, Some(StoredWord::Allow)) | (config::HookTrust::Run, _) => {
+                TrustVerdict::Trusted
+            }
+            (config::HookTrust::Ask, None) => TrustVerdict::Unknown,
         }
     }
 
@@ -145,7 +149,7 @@ impl Trust {
     pub fn allowed_server(&self, file: &Path, name: &str) -> Option<&ServerRecord> {
         let file = named(file, "").path;
         let of_server =
-            self.stored.iter().filter(|(item, stored)| item.path == file && stored.word == Word::Allow);
+            self.stored.iter().filter(|(item, stored)| item.path == file && stored.word == StoredWord::Allow);
         let records = of_server.filter_map(|(_, stored)| Some((stored.at, stored.covers.as_ref()?)));
         let newest = records.filter(|(_, record)| record.server == name).max_by_key(|(at, _)| *at);
         newest.map(|(_, record)| record)
@@ -153,8 +157,8 @@ impl Trust {
 
     /// Records a decision, on disk unless it is only for this session. If writing fails, the error is a
     /// message and the decision still applies to this session. Blocks on disk I/O.
-    pub fn remember(&mut self, items: &[Item], decision: Decision) -> Result<(), String> {
-        let items: Vec<(Item, Option<ServerRecord>)> =
+    pub fn remember(&mut self, items: &[TrustSubject], decision: TrustDecision) -> Result<(), String> {
+        let items: Vec<(TrustSubject, Option<ServerRecord>)> =
             items.iter().map(|item| (item.clone(), None)).collect();
         self.remember_recorded(&items, decision)
     }
@@ -162,21 +166,21 @@ impl Trust {
     /// Like `remember`, with what the servers among the items are.
     pub fn remember_recorded(
         &mut self,
-        items: &[(Item, Option<ServerRecord>)],
-        decision: Decision,
+        items: &[(TrustSubject, Option<ServerRecord>)],
+        decision: TrustDecision,
     ) -> Result<(), String> {
         let items = items.iter().map(|(item, covers)| (named(&item.path, &item.digest), covers.clone()));
         let word = match decision {
-            Decision::Once => {
+            TrustDecision::Once => {
                 self.once.extend(items.map(|(item, _)| item));
                 return Ok(());
             }
-            Decision::Always => Word::Allow,
-            Decision::Never => Word::Never,
+            TrustDecision::Always => StoredWord::Allow,
+            TrustDecision::Never => StoredWord::Never,
         };
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let new: Vec<(Item, Stored)> =
-            items.map(|(item, covers)| (item, Stored { word, at, covers })).collect();
+        let new: Vec<(TrustSubject, StoredDecision)> =
+            items.map(|(item, covers)| (item, StoredDecision { word, at, covers })).collect();
         for (item, stored) in &new {
             self.once.remove(item);
             self.stored.insert(item.clone(), stored.clone());
@@ -192,12 +196,12 @@ impl Trust {
 }
 
 /// Canonicalizes the path, so that a file has one name.
-fn named(path: &Path, digest: &str) -> Item {
+fn named(path: &Path, digest: &str) -> TrustSubject {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    Item { path, digest: digest.to_owned() }
+    TrustSubject { path, digest: digest.to_owned() }
 }
 
-fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
+fn read(file: &Path) -> Result<BTreeMap<TrustSubject, StoredDecision>, String> {
     let unreadable = |error: io::Error| format!("the list of trusted hooks cannot be read: {error}");
     let mut bytes = Vec::new();
     match File::open(file) {
@@ -208,7 +212,7 @@ fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
     if bytes.len() as u64 > STORE_BYTES_MAX {
         return Err(format!("the list of trusted hooks is damaged: more than {} MiB", STORE_BYTES_MAX >> 20));
     }
-    let store: StoreFile = serde_json::from_slice(&bytes)
+    let store: TrustFile = serde_json::from_slice(&bytes)
         .map_err(|error| format!("the list of trusted hooks is damaged: {error}"))?;
     if store.version != VERSION {
         return Err(format!("the list of trusted hooks has the unknown format version {}", store.version));
@@ -217,7 +221,10 @@ fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
 }
 
 /// Adds decisions to the store under its lock; returns all of them.
-fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Stored>> {
+fn store(
+    file: &Path,
+    new: Vec<(TrustSubject, StoredDecision)>,
+) -> io::Result<BTreeMap<TrustSubject, StoredDecision>> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut options = OpenOptions::new();
@@ -240,7 +247,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
         all.remove(&oldest);
     }
     let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: stored.clone() });
-    let whole = StoreFile { version: VERSION, consents: rows.collect() };
+    let whole = TrustFile { version: VERSION, consents: rows.collect() };
     replace(file, &serde_json::to_vec_pretty(&whole)?)?;
     Ok(all)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::output::Ran;
+use super::output::RawOutcome;
 use super::process::STDOUT_BYTES_MAX;
 use epitome_provider::endpoint::Secret;
 use epitome_provider::http::Http;
@@ -31,11 +31,11 @@ pub struct Webhook<'a> {
     pub secret: Option<&'a str>,
 }
 
-/// Posts the payload. A 2xx response is `Ran::Replied`, to be read like a process's stdout; everything else
-/// is `Ran::Failed`.
-pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duration) -> Ran {
+/// Posts the payload. A 2xx response is `RawOutcome::Replied`, to be read like a process's stdout; everything else
+/// is `RawOutcome::Failed`.
+pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duration) -> RawOutcome {
     if !["http://", "https://"].iter().any(|scheme| to.url.starts_with(scheme)) {
-        return Ran::Failed("its url begins with neither http:// nor https://".to_owned());
+        return RawOutcome::Failed("its url begins with neither http:// nor https://".to_owned());
     }
     let host = host(to.url);
     let mut headers = vec![("content-type".to_owned(), Secret::new("application/json"))];
@@ -46,12 +46,12 @@ pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duratio
         headers.push((SIGNATURE_HEADER.to_owned(), Secret::new(signature(secret, &payload))));
     }
     match http.post(to.url, &headers, payload, ANSWER_BYTES_MAX, limit).await {
-        Ok((status @ 200..=299, body)) => Ran::Replied { status, body },
+        Ok((status @ 200..=299, body)) => RawOutcome::Replied { status, body },
         Ok((status @ 300..=399, _)) => {
-            Ran::Failed(format!("{host} answered with {status}: redirects are not followed"))
+            RawOutcome::Failed(format!("{host} answered with {status}: redirects are not followed"))
         }
-        Ok((status, _)) => Ran::Failed(format!("{host} answered with {status}")),
-        Err(why) => Ran::Failed(format!("{host} gave no answer: {why}")),
+        Ok((status, _)) => RawOutcome::Failed(format!("{host} answered with {status}")),
+        Err(why) => RawOutcome::Failed(format!("{host} gave no answer: {why}")),
     }
 }
 

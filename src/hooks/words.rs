@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::output::{Action, PermissionDecision};
+use super::output::{HistoryAction, PermissionDecision};
 
 /// `1 message`, `2 messages`.
 pub fn messages(count: usize) -> String {
@@ -23,16 +23,18 @@ pub fn decision(decision: PermissionDecision) -> &'static str {
 }
 
 /// `None` for no action.
-pub fn action(action: &Action) -> Option<String> {
+pub fn action(action: &HistoryAction) -> Option<String> {
     match action {
-        Action::None => None,
-        Action::Mutate { messages, .. } => Some(format!("mutate with {}", self::messages(messages.len()))),
-        Action::Callback(callback) if callback.asynchronous => {
+        HistoryAction::None => None,
+        HistoryAction::Mutate { messages, .. } => {
+            Some(format!("mutate with {}", self::messages(messages.len())))
+        }
+        HistoryAction::Callback(callback) if callback.asynchronous => {
             Some(format!("callback {} in the background", callback.name))
         }
-        Action::Callback(callback) => Some(format!("callback {}", callback.name)),
-        Action::Swap { .. } => Some("swap the history for its summary".to_owned()),
-        Action::Compact { .. } => Some("compact".to_owned()),
+        HistoryAction::Callback(callback) => Some(format!("callback {}", callback.name)),
+        HistoryAction::Swap { .. } => Some("swap the history for its summary".to_owned()),
+        HistoryAction::Compact { .. } => Some("compact".to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! MCP servers that run as local child processes: starting them, and their pipes.
 //!
-//! A server leads its own process group, which ends when `Child` is dropped. Its stdout is limited before
+//! A server leads its own process group, which ends when `ServerProcess` is dropped. Its stdout is limited before
 //! anything parses it: the length of a line, and the number of lines per interval.
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::McpContext;
 use epitome_config::{McpServer, McpSource};
-use epitome_platform::group::Running;
+use epitome_platform::group::RunningCommand;
 use epitome_platform::piped::Piped;
 
 /// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
@@ -37,10 +37,10 @@ const STDERR_LINE_BYTES_MAX: usize = 1_024;
 const STDERR_LINES_MAX: u32 = 500;
 
 /// A process with its pipes. Dropping it ends its process group.
-pub struct Child {
-    pub running: Running,
+pub struct ServerProcess {
+    pub running: RunningCommand,
     pub stdin: pipe::Sender,
-    pub stdout: Bounded<pipe::Receiver>,
+    pub stdout: BoundedReader<pipe::Receiver>,
     /// Why its stdout was cut off, and the end of its stderr.
     pub diagnostics: Arc<Diagnostics>,
 }
@@ -69,7 +69,7 @@ impl Diagnostics {
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 
-    fn said(&self, line: &str) {
+    fn record_line(&self, line: &str) {
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_str(line);
         kept.push('\n');
@@ -86,7 +86,7 @@ pub async fn start(
     (command, args, env): (&str, &[String], &[(String, String)]),
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
-) -> Result<Child, String> {
+) -> Result<ServerProcess, String> {
     let mut environment = match &server.from {
         McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
         McpSource::Repository { .. } => context.exposure.for_programs_of_repository(&context.environment),
@@ -102,8 +102,8 @@ pub async fn start(
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
     tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
-    let stdout = Bounded::new(stdout, diagnostics.clone());
-    Ok(Child { running, stdin, stdout, diagnostics })
+    let stdout = BoundedReader::new(stdout, diagnostics.clone());
+    Ok(ServerProcess { running, stdin, stdout, diagnostics })
 }
 
 /// Resolves a command to a file, as a shell would with this environment.
@@ -149,14 +149,14 @@ async fn follow_stderr(
                 if lines <= STDERR_LINES_MAX {
                     tracing::info!(server = %name, "{text}");
                 }
-                diagnostics.said(&text);
+                diagnostics.record_line(&text);
             }
         }
     }
 }
 
 /// A reader that reports end of file when a line is too long or too many lines arrive.
-pub struct Bounded<R> {
+pub struct BoundedReader<R> {
     inner: R,
     line_bytes: usize,
     lines: u32,
@@ -164,9 +164,9 @@ pub struct Bounded<R> {
     diagnostics: Arc<Diagnostics>,
 }
 
-impl<R> Bounded<R> {
-    pub fn new(inner: R, diagnostics: Arc<Diagnostics>) -> Bounded<R> {
-        Bounded { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
+impl<R> BoundedReader<R> {
+    pub fn new(inner: R, diagnostics: Arc<Diagnostics>) -> BoundedReader<R> {
+        BoundedReader { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
     }
 
     /// Counts the bytes and lines read. An error completes a sentence that says which limit was exceeded.
@@ -191,7 +191,7 @@ impl<R> Bounded<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -215,14 +215,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epitome_config::McpWay;
+    use epitome_config::McpTransport;
     use epitome_platform::reaper::Reaper;
     use epitome_provider::http::Http;
     use epitome_tools::Exposure;
 
     async fn read(text: Vec<u8>) -> (usize, Option<String>) {
         let diagnostics = Arc::new(Diagnostics::default());
-        let mut bounded = Bounded::new(&text[..], diagnostics.clone());
+        let mut bounded = BoundedReader::new(&text[..], diagnostics.clone());
         let mut all = Vec::new();
         bounded.read_to_end(&mut all).await.expect("memory can be read");
         (all.len(), diagnostics.cut())
@@ -253,7 +253,7 @@ mod tests {
             cwd: "/".into(),
             environment: Arc::new(environment),
             exposure: Arc::new(exposure),
-            reaper: Arc::new(Reaper::none()),
+            reaper: Arc::new(Reaper::disabled()),
             http: Http::new(),
             logins: "/nowhere".into(),
             unchanged: Arc::new(|_| Ok(())),
@@ -270,7 +270,7 @@ mod tests {
             let server = McpServer {
                 name: "x".to_owned(),
                 from: from.clone(),
-                way: McpWay::Stdio { command: String::new(), args: Vec::new(), env: Vec::new() },
+                way: McpTransport::Stdio { command: String::new(), args: Vec::new(), env: Vec::new() },
                 enabled: true,
                 timeout: std::time::Duration::ZERO,
                 tools: None,

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::McpEvent;
 use super::listed::short;
-use epitome_tools::question::{Door, Question, Reply, Wants, fitting};
+use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 
 /// Maximum questions to the user per connection.
 pub const QUESTIONS_MAX: u32 = 20;
@@ -48,12 +48,12 @@ const SECRET_WORDS: [&str; 12] = [
 ];
 
 /// Receives the progress of a call.
-type Listener = Arc<dyn Fn(String) + Send + Sync>;
+type ProgressListener = Arc<dyn Fn(String) + Send + Sync>;
 
 /// State shared by a connection and its calls.
 #[derive(Default)]
-pub struct Shared {
-    listeners: Mutex<HashMap<ProgressToken, Listener>>,
+pub struct ClientShared {
+    listeners: Mutex<HashMap<ProgressToken, ProgressListener>>,
     /// Set when progress arrives or a question closes; cleared by the call's inactivity timer.
     pub moved: AtomicBool,
     /// Questions that the user has not answered yet.
@@ -64,8 +64,8 @@ pub struct Shared {
     pub list_changed: Notify,
 }
 
-impl Shared {
-    pub fn listen(&self, token: ProgressToken, listener: Listener) {
+impl ClientShared {
+    pub fn listen(&self, token: ProgressToken, listener: ProgressListener) {
         self.listeners().insert(token, listener);
     }
 
@@ -73,23 +73,23 @@ impl Shared {
         self.listeners().remove(token);
     }
 
-    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, Listener>> {
+    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, ProgressListener>> {
         // Nothing that could panic runs under this lock.
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Our client handler for one server.
-pub struct Client {
+pub struct McpClient {
     pub server: String,
-    pub shared: Arc<Shared>,
-    pub door: Door,
+    pub shared: Arc<ClientShared>,
+    pub door: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
     /// Lets a server ask only one question at a time.
     pub turn: Semaphore,
 }
 
-impl ClientHandler for Client {
+impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
         let shows = self.door.shows();
         let mut elicits = ElicitationCapability::new();
@@ -142,22 +142,23 @@ impl ClientHandler for Client {
             return Ok(declined());
         }
         let schema = match &question.wants {
-            Wants::Form { schema } => Some(schema.clone()),
-            Wants::Url { .. } => None,
+            QuestionKind::Form { schema } => Some(schema.clone()),
+            QuestionKind::Url { .. } => None,
         };
         self.shared.asking.fetch_add(1, Ordering::Relaxed);
-        let asking = OpenQuestion(&self.shared);
+        let asking = OpenQuestionGuard(&self.shared);
         let reply = self.door.ask(question).await;
         drop(asking);
         let unanswered = match &reply {
-            Reply::Accepted(_) => 0,
-            Reply::Declined | Reply::Cancelled | Reply::Unable | Reply::TimedOut => {
-                self.shared.unanswered.load(Ordering::Relaxed) + 1
-            }
+            QuestionReply::Accepted(_) => 0,
+            QuestionReply::Declined
+            | QuestionReply::Cancelled
+            | QuestionReply::Unable
+            | QuestionReply::TimedOut => self.shared.unanswered.load(Ordering::Relaxed) + 1,
         };
         self.shared.unanswered.store(unanswered, Ordering::Relaxed);
         Ok(match reply {
-            Reply::Accepted(content) => match schema {
+            QuestionReply::Accepted(content) => match schema {
                 None => ElicitResult::new(ElicitationAction::Accept),
                 Some(schema) => match fitting(&schema, content) {
                     Ok(content) => {
@@ -169,27 +170,29 @@ impl ClientHandler for Client {
                     }
                 },
             },
-            Reply::Unable => {
+            QuestionReply::Unable => {
                 self.note("asks something that your client cannot show; the question was declined");
                 declined()
             }
-            Reply::Declined => declined(),
-            Reply::Cancelled | Reply::TimedOut => ElicitResult::new(ElicitationAction::Cancel),
+            QuestionReply::Declined => declined(),
+            QuestionReply::Cancelled | QuestionReply::TimedOut => {
+                ElicitResult::new(ElicitationAction::Cancel)
+            }
         })
     }
 }
 
 /// Counts a question as open while it is alive, even when the waiting future is dropped.
-struct OpenQuestion<'a>(&'a Shared);
+struct OpenQuestionGuard<'a>(&'a ClientShared);
 
-impl Drop for OpenQuestion<'_> {
+impl Drop for OpenQuestionGuard<'_> {
     fn drop(&mut self) {
         self.0.asking.fetch_sub(1, Ordering::Relaxed);
         self.0.moved.store(true, Ordering::Relaxed);
     }
 }
 
-impl Client {
+impl McpClient {
     fn note(&self, why: &str) {
         if let Some(news) = self.news.upgrade() {
             let text = format!("The MCP server {} {why}.", self.server);
@@ -199,7 +202,7 @@ impl Client {
     }
 
     /// The question as shown to the user. An error completes a sentence that begins with "The MCP server x".
-    fn question(&self, request: ElicitRequestParams) -> Result<Question, String> {
+    fn question(&self, request: ElicitRequestParams) -> Result<UserQuestion, String> {
         let said = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
             format!("The MCP server {} asks: {}", self.server, cut.trim())
@@ -217,7 +220,7 @@ impl Client {
                     return Err("asks for a secret in a form, which is not safe; the question was declined"
                         .to_owned());
                 }
-                Ok(Question { message: said(&message), wants: Wants::Form { schema } })
+                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema } })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
                 let is_web = url.starts_with("https://") || url.starts_with("http://");
@@ -229,7 +232,7 @@ impl Client {
                 }
                 // The server's id need not be unique; ours must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
-                Ok(Question { message: said(&message), wants: Wants::Url { url, id } })
+                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id } })
             }
             _ => Err("asks in an unsupported way; the question was declined".to_owned()),
         }

@@ -14,14 +14,14 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use tokio::sync::{Semaphore, mpsc};
 
 use super::child::{self, Diagnostics, LINE_BYTES_MAX};
-use super::client::{Client, Shared};
+use super::client::{ClientShared, McpClient};
 use super::listed::{self, TOOLS_MAX};
-use super::redact::Redactor;
-use super::server::{ENDING_WITHIN, Link, Server, State, bounded, chain};
+use super::redact::ServerRedactor;
+use super::server::{ConnectionState, ENDING_WITHIN, ReadyConnection, ServerHandle, bounded, chain};
 use super::{McpContext, McpEvent, login};
-use epitome_config::{McpSource, McpWay, variable};
-use epitome_platform::group::{Ending, Running};
-use epitome_tools::question::Door;
+use epitome_config::{McpSource, McpTransport, variable};
+use epitome_platform::group::{CommandExit, RunningCommand};
+use epitome_tools::question::QuestionSender;
 
 /// Timeout from starting a server to knowing its tools.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
@@ -49,15 +49,20 @@ impl From<String> for ConnectError {
 }
 
 /// A connection and everything that ends with it.
-struct Connection {
-    service: RunningService<RoleClient, Client>,
-    shared: Arc<Shared>,
-    redactor: Redactor,
-    process: Option<(Running, Arc<Diagnostics>)>,
+struct McpConnection {
+    service: RunningService<RoleClient, McpClient>,
+    shared: Arc<ClientShared>,
+    redactor: ServerRedactor,
+    process: Option<(RunningCommand, Arc<Diagnostics>)>,
 }
 
 /// Connects a server and maintains it until the session drops the task.
-pub async fn drive(server: Arc<Server>, context: McpContext, door: Door, news: mpsc::Sender<McpEvent>) {
+pub async fn drive(
+    server: Arc<ServerHandle>,
+    context: McpContext,
+    door: QuestionSender,
+    news: mpsc::Sender<McpEvent>,
+) {
     // One login per request for the server, so that users aren't sent to the same page repeatedly.
     let mut may_log_in = true;
     let mut restarts = 0;
@@ -70,16 +75,16 @@ pub async fn drive(server: Arc<Server>, context: McpContext, door: Door, news: m
             Ok((connection, link)) => {
                 let (name, count) = (&server.spec.name, link.tools.len());
                 tracing::info!(server = %name, tools = count, "an MCP server is connected");
-                server.set(State::Ready(Arc::new(link)));
+                server.set(ConnectionState::Ready(Arc::new(link)));
                 drop(news.send(McpEvent::Changed { server: name.clone() }).await);
                 connection.follow(&server, &news).await
             }
             Err(ConnectError::Login { url, challenge }) if may_log_in => {
                 may_log_in = false;
-                server.set(State::Gone("it waits for you to log in".to_owned()));
+                server.set(ConnectionState::Gone("it waits for you to log in".to_owned()));
                 match login::login(&server.spec.name, &url, challenge, &context, &door, &news).await {
                     Ok(()) => {
-                        server.set(State::Connecting);
+                        server.set(ConnectionState::Connecting);
                         continue;
                     }
                     Err(why) => why,
@@ -91,7 +96,7 @@ pub async fn drive(server: Arc<Server>, context: McpContext, door: Door, news: m
         tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
         let is_over = restarts == RESTARTS_MAX;
         server.is_over.store(is_over, Ordering::Relaxed);
-        server.set(State::Gone(why.clone()));
+        server.set(ConnectionState::Gone(why.clone()));
         drop(news.send(McpEvent::Gone { server: server.spec.name.clone(), why }).await);
         if is_over {
             return;
@@ -100,25 +105,25 @@ pub async fn drive(server: Arc<Server>, context: McpContext, door: Door, news: m
         restarts += 1;
         may_log_in = true;
         tokio::time::sleep(RESTART_WAIT * restarts).await;
-        server.set(State::Connecting);
+        server.set(ConnectionState::Connecting);
     }
 }
 
 /// Connects a server and lists its tools. An error completes a sentence and contains no secrets.
 async fn connect(
-    server: &Arc<Server>,
+    server: &Arc<ServerHandle>,
     context: &McpContext,
-    door: &Door,
+    door: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
-) -> Result<(Connection, Link), ConnectError> {
+) -> Result<(McpConnection, ReadyConnection), ConnectError> {
     if matches!(server.spec.from, McpSource::Repository { .. }) {
         let (spec, unchanged) = (server.spec.clone(), context.unchanged.clone());
         let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;
         checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
     }
     let way = server.spec.expanded(&context.environment)?;
-    let shared = Arc::new(Shared::default());
-    let client = Client {
+    let shared = Arc::new(ClientShared::default());
+    let client = McpClient {
         server: server.spec.name.clone(),
         shared: shared.clone(),
         door: door.clone(),
@@ -126,14 +131,14 @@ async fn connect(
         turn: Semaphore::new(1),
     };
     let (service, process, redactor) = match &way {
-        McpWay::Stdio { command, args, env } => {
-            let redactor = Redactor::of(&way);
+        McpTransport::Stdio { command, args, env } => {
+            let redactor = ServerRedactor::new(&way);
             let redact = {
                 let redactor = redactor.clone();
                 move |text: &str| redactor.redact(text)
             };
             let child = child::start(&server.spec, (command, args, env), context, redact).await?;
-            let child::Child { running, stdin, stdout, diagnostics } = child;
+            let child::ServerProcess { running, stdin, stdout, diagnostics } = child;
             let transport =
                 AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
             let mut process = Some((running, diagnostics));
@@ -146,14 +151,14 @@ async fn connect(
                 }
             }
         }
-        McpWay::Http { url, headers, key_variable } => {
+        McpTransport::Http { url, headers, key_variable } => {
             let key = match key_variable {
                 Some(name) => Some(variable(&context.environment, name).ok_or_else(|| {
                     format!("the variable {name}, which should contain its API key, is not set")
                 })?),
                 None => None,
             };
-            let redactor = Redactor::of(&way).and(key.as_ref());
+            let redactor = ServerRedactor::new(&way).and(key.as_ref());
             let service =
                 over_http(client, context, url, headers, key).await.map_err(|trouble| match trouble {
                     ConnectError::Login { .. } => trouble,
@@ -162,7 +167,7 @@ async fn connect(
             (service?, None, redactor)
         }
     };
-    let mut connection = Connection { service, shared: shared.clone(), redactor, process };
+    let mut connection = McpConnection { service, shared: shared.clone(), redactor, process };
     match list(server, connection.service.peer(), &shared).await {
         Ok(link) => Ok((connection, link)),
         Err(why) => {
@@ -173,12 +178,12 @@ async fn connect(
 }
 
 async fn over_http(
-    client: Client,
+    client: McpClient,
     context: &McpContext,
     url: &str,
     headers: &[(String, String)],
     key: Option<String>,
-) -> Result<RunningService<RoleClient, Client>, ConnectError> {
+) -> Result<RunningService<RoleClient, McpClient>, ConnectError> {
     let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let asker = context.http.client(url)?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
@@ -217,7 +222,11 @@ fn initialize_reason(error: &ClientInitializeError) -> String {
 }
 
 /// Fetches the tool list page by page. The error is text of the server and may contain secrets.
-async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) -> Result<Link, String> {
+async fn list(
+    server: &ServerHandle,
+    peer: &Peer<RoleClient>,
+    shared: &Arc<ClientShared>,
+) -> Result<ReadyConnection, String> {
     let (mut all, mut cursor) = (Vec::new(), None);
     let has_tools = peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
     for _ in 0..PAGES_MAX {
@@ -238,23 +247,23 @@ async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) ->
     if !has_tools {
         remarks.push("it has no tools".to_owned());
     }
-    Ok(Link { peer: peer.clone(), shared: shared.clone(), tools, remarks })
+    Ok(ReadyConnection { peer: peer.clone(), shared: shared.clone(), tools, remarks })
 }
 
 /// Why a process ended; `None` if it is still running or there is no process.
 async fn exit_reason(
-    process: &mut Option<(Running, Arc<Diagnostics>)>,
-    redactor: &Redactor,
+    process: &mut Option<(RunningCommand, Arc<Diagnostics>)>,
+    redactor: &ServerRedactor,
 ) -> Option<String> {
     let (running, diagnostics) = process.as_mut()?;
     if let Some(cut) = diagnostics.cut() {
         return Some(format!("{cut}, and was ended"));
     }
     let ending = tokio::time::timeout(ENDING_WITHIN, &mut running.ending).await.ok()?;
-    let how = match ending.unwrap_or(Ending::Unknown) {
-        Ending::Code(code) => format!("its process ended with code {code}"),
-        Ending::Signal(signal) => format!("its process was ended by signal {signal}"),
-        Ending::Unknown => "its process ended".to_owned(),
+    let how = match ending.unwrap_or(CommandExit::Unknown) {
+        CommandExit::Code(code) => format!("its process ended with code {code}"),
+        CommandExit::Signal(signal) => format!("its process was ended by signal {signal}"),
+        CommandExit::Unknown => "its process ended".to_owned(),
     };
     // A process that it left running may hold the pipe open: report what has been read so far.
     drop(tokio::time::timeout(ENDING_WITHIN, diagnostics.read.notified()).await);
@@ -264,10 +273,10 @@ async fn exit_reason(
     })
 }
 
-impl Connection {
+impl McpConnection {
     /// Waits until the connection closes, refreshing the tools when they change; returns why it closed.
-    async fn follow(self, server: &Arc<Server>, news: &mpsc::Sender<McpEvent>) -> String {
-        let Connection { service, shared, redactor, mut process } = self;
+    async fn follow(self, server: &Arc<ServerHandle>, news: &mpsc::Sender<McpEvent>) -> String {
+        let McpConnection { service, shared, redactor, mut process } = self;
         let peer = service.peer().clone();
         let closed = service.waiting();
         tokio::pin!(closed);
@@ -280,7 +289,7 @@ impl Connection {
                     let listing = tokio::time::timeout(CONNECT_TIME_MAX, list(server, &peer, &shared));
                     match listing.await {
                         Ok(Ok(link)) => {
-                            server.set(State::Ready(Arc::new(link)));
+                            server.set(ConnectionState::Ready(Arc::new(link)));
                             drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
                         }
                         Ok(Err(_)) | Err(_) => {

@@ -36,10 +36,10 @@ use epitome_config::McpServer;
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
-use epitome_tools::question::Door;
+use epitome_tools::question::QuestionSender;
 use epitome_tools::{Exposure, Tool};
-use server::{Server, State};
-use tool::{McpTool, Missing, Reach};
+use server::{ConnectionState, ServerHandle};
+use tool::{McpGatewayTool, McpTool, MissingTool};
 
 pub use names::PREFIX;
 pub use tool::REACH;
@@ -53,7 +53,7 @@ const LISTED_MAX: usize = 96;
 const LISTED_BYTES_MAX: usize = 96 * 1024;
 
 /// Checks a server before it is started.
-pub type Check = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
+pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
 
 /// The environment that servers are started in.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ pub struct McpContext {
     pub logins: PathBuf,
     /// Whether a repository's server still is what the user consented to; the error completes a sentence. Blocks on
     /// disk I/O, and is called before each start.
-    pub unchanged: Check,
+    pub unchanged: ServerCheck,
 }
 
 /// Server events that the session handles.
@@ -104,15 +104,15 @@ pub enum ServerState {
 /// The MCP servers of one session. Dropping it ends them.
 pub struct Hub {
     context: McpContext,
-    door: Door,
+    door: QuestionSender,
     news: mpsc::Sender<McpEvent>,
-    servers: Vec<Arc<Server>>,
+    servers: Vec<Arc<ServerHandle>>,
     tasks: JoinSet<()>,
 }
 
 impl Hub {
     /// Returns a hub without servers and the receiver of its news.
-    pub fn new(context: McpContext, door: Door) -> (Hub, mpsc::Receiver<McpEvent>) {
+    pub fn new(context: McpContext, door: QuestionSender) -> (Hub, mpsc::Receiver<McpEvent>) {
         let (news, receiver) = mpsc::channel(NEWS_MAX);
         (Hub { context, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
     }
@@ -124,8 +124,8 @@ impl Hub {
                 continue;
             }
             let names = self.servers.iter().map(|server| server.spec.name.as_str());
-            let label = names::of_servers(names.chain([spec.name.as_str()])).pop().unwrap_or_default();
-            let server = Arc::new(Server::new(spec, label));
+            let label = names::server_names(names.chain([spec.name.as_str()])).pop().unwrap_or_default();
+            let server = Arc::new(ServerHandle::new(spec, label));
             self.servers.push(server.clone());
             let (context, door, news) = (self.context.clone(), self.door.clone(), self.news.clone());
             self.tasks.spawn(drive::drive(server, context, door, news));
@@ -142,7 +142,8 @@ impl Hub {
 
     /// The names of the servers that are still connecting.
     pub fn connecting(&self) -> Vec<&str> {
-        let connecting = self.servers.iter().filter(|server| matches!(server.state(), State::Connecting));
+        let connecting =
+            self.servers.iter().filter(|server| matches!(server.state(), ConnectionState::Connecting));
         connecting.map(|server| server.spec.name.as_str()).collect()
     }
 
@@ -160,11 +161,11 @@ impl Hub {
                 tools.push(Arc::new(McpTool { server: server.clone(), known, listed }));
             }
             match server.state() {
-                State::Ready(_) => {}
-                State::Gone(why) => {
+                ConnectionState::Ready(_) => {}
+                ConnectionState::Gone(why) => {
                     gone.push(format!("The MCP server {} is not connected: {why}.", server.spec.name));
                 }
-                State::Connecting => {
+                ConnectionState::Connecting => {
                     gone.push(format!("The MCP server {} is still being connected.", server.spec.name));
                 }
             }
@@ -174,12 +175,12 @@ impl Hub {
             .filter(|spec| spec.name.starts_with(PREFIX))
             .filter(|spec| !tools.iter().any(|tool| tool.known.spec.name == spec.name))
             .map(|spec| {
-                Arc::new(Missing { spec: spec.clone(), why: missing(&spec.name, &gone) }) as Arc<dyn Tool>
+                Arc::new(MissingTool { spec: spec.clone(), why: missing(&spec.name, &gone) }) as Arc<dyn Tool>
             })
             .collect();
         let mut all: Vec<Arc<dyn Tool>> = tools.iter().map(|tool| tool.clone() as Arc<dyn Tool>).collect();
         if !self.servers.is_empty() || framed.iter().any(|spec| spec.name == REACH) {
-            all.push(Arc::new(Reach { tools, gone }));
+            all.push(Arc::new(McpGatewayTool { tools, gone }));
         }
         all.extend(missing);
         all
@@ -190,7 +191,7 @@ impl Hub {
     pub fn unlisted_tool_lines(&self, framed: &[ToolSpec]) -> Vec<String> {
         let mut lines = Vec::new();
         for server in &self.servers {
-            let State::Ready(link) = server.state() else { continue };
+            let ConnectionState::Ready(link) = server.state() else { continue };
             for known in &link.tools {
                 if !framed.iter().any(|spec| spec.name == known.spec.name) {
                     let tool = McpTool { server: server.clone(), known: known.clone(), listed: false };
@@ -202,11 +203,11 @@ impl Hub {
     }
 
     pub fn statuses(&self) -> Vec<ServerStatus> {
-        let of = |server: &Arc<Server>| {
+        let of = |server: &Arc<ServerHandle>| {
             let (state, remarks) = match server.state() {
-                State::Connecting => (ServerState::Connecting, Vec::new()),
-                State::Gone(why) => (ServerState::Gone(why), Vec::new()),
-                State::Ready(link) => {
+                ConnectionState::Connecting => (ServerState::Connecting, Vec::new()),
+                ConnectionState::Gone(why) => (ServerState::Gone(why), Vec::new()),
+                ConnectionState::Ready(link) => {
                     let names = link.tools.iter().map(|known| known.spec.name.clone()).collect();
                     (ServerState::Ready(names), link.remarks.clone())
                 }

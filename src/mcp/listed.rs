@@ -50,7 +50,7 @@ pub fn known(
         remarks.push(format!("it has {all} tools, of which the first {TOOLS_MAX} are used"));
         wanted.truncate(TOOLS_MAX);
     }
-    let names = names::of_tools(label, wanted.iter().map(|tool| &*tool.name));
+    let names = names::tool_names(label, wanted.iter().map(|tool| &*tool.name));
     let mut known = Vec::new();
     for (tool, name) in wanted.into_iter().zip(names) {
         let mut schema = (*tool.input_schema).clone();

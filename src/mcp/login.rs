@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::{McpContext, McpEvent};
 use epitome_provider::http::Http;
-use epitome_tools::question::{Door, Question, Reply, Wants};
+use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
 /// Time limit for the user to log in.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -64,7 +64,7 @@ pub async fn login(
     url: &str,
     challenge: Option<String>,
     context: &McpContext,
-    door: &Door,
+    door: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), String> {
     let listener = TcpListener::bind("127.0.0.1:0").await;
@@ -112,15 +112,21 @@ pub async fn login(
 }
 
 /// Shows the link, in the client if it supports that; returns `false` if the user declines.
-async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Sender<McpEvent>) -> bool {
+async fn show(
+    name: &str,
+    link: String,
+    id: String,
+    door: &QuestionSender,
+    news: &mpsc::Sender<McpEvent>,
+) -> bool {
     let message = format!("The MCP server {name} wants you to log in.");
     if door.shows().urls {
-        let wants = Wants::Url { url: link.clone(), id };
-        match door.ask(Question { message: message.clone(), wants }).await {
-            Reply::Accepted(_) | Reply::TimedOut => return true,
-            Reply::Declined => return false,
+        let wants = QuestionKind::Url { url: link.clone(), id };
+        match door.ask(UserQuestion { message: message.clone(), wants }).await {
+            QuestionReply::Accepted(_) | QuestionReply::TimedOut => return true,
+            QuestionReply::Declined => return false,
             // Cancelling a turn withdraws its questions, but the link remains valid.
-            Reply::Cancelled | Reply::Unable => {}
+            QuestionReply::Cancelled | QuestionReply::Unable => {}
         }
     }
     drop(news.send(McpEvent::Remark(format!("{message} Open this link: {link}"))).await);

@@ -18,7 +18,7 @@ const SERVER_CHARS_MAX: usize = 24;
 const MARK_CHARS: usize = 6;
 
 /// The servers' parts of the tool names, in order, each unique.
-pub fn of_servers<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub fn server_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut taken = BTreeSet::new();
     // A double underscore separates the server's part from the tool's.
     let part = |name: &str| clean(name).split("__").collect::<Vec<_>>().join("_");
@@ -26,7 +26,7 @@ pub fn of_servers<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// The full names of one server's tools, in order, each unique.
-pub fn of_tools<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub fn tool_names<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let before = format!("{PREFIX}{server}__");
     let room = NAME_CHARS_MAX - before.len();
     let mut taken = BTreeSet::new();
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn valid_names_stay_unchanged() {
-        let servers = of_servers(["github", "my server", "my.server", "a__b"]);
+        let servers = server_names(["github", "my server", "my.server", "a__b"]);
         assert_eq!(servers[..2], ["github", "my_server"]);
         assert_eq!(servers[3], "a_b");
         assert!(servers[2].starts_with("my_server_") && servers[2].len() == 16, "{servers:?}");
-        let tools = of_tools("github", ["search", "issues.list", "issues_list"]);
+        let tools = tool_names("github", ["search", "issues.list", "issues_list"]);
         assert_eq!(tools[..2], ["mcp__github__search", "mcp__github__issues_list"]);
         assert!(tools[2].starts_with("mcp__github__issues_list_"), "{tools:?}");
     }
@@ -83,10 +83,10 @@ mod tests {
         fn names_are_valid_and_unique(
             server in ".{0,40}", names in prop::collection::vec(".{0,80}", 0..20)
         ) {
-            let servers = of_servers([server.as_str(), server.as_str()]);
+            let servers = server_names([server.as_str(), server.as_str()]);
             prop_assert_ne!(&servers[0], &servers[1]);
             for server in &servers {
-                let named = of_tools(server, names.iter().map(String::as_str));
+                let named = tool_names(server, names.iter().map(String::as_str));
                 let all: BTreeSet<&String> = named.iter().collect();
                 prop_assert_eq!(all.len(), names.len());
                 for name in named {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::listed::short;
 use epitome_thread::attached::FileType;
-use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
+use epitome_thread::{OutcomeContent, OutcomeStatus, ToolDisplay};
 use epitome_tools::ToolResult;
 use epitome_tools::truncate::{
     KEPT_NOWHERE, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, WHOLE_BYTES_MAX, head_and_tail,
@@ -69,7 +69,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
     };
     let whole = (whole.len() > OUTPUT_BYTES_MAX)
         .then(|| head_and_tail(&whole, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX / 2, KEPT_NOWHERE));
-    let shown = vec![Shown::Text { text: fenced(&text) }];
+    let shown = vec![ToolDisplay::Text { text: fenced(&text) }];
     let mut content = vec![OutcomeContent::Text { text }];
     content.extend(images);
     ToolResult {
@@ -87,7 +87,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
 /// provider reject every later request. The error completes a sentence that begins with "it".
 fn checked_image(data: &str) -> Result<&'static str, String> {
     let bytes = STANDARD.decode(data).map_err(|_| "is not valid base64".to_owned())?;
-    match FileType::of(&bytes) {
+    match FileType::detect(&bytes) {
         Some(kind @ (FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp)) => {
             match kind.too_large(bytes.len()) {
                 Some(why) => Err(format!("is {why}")),

@@ -1,23 +1,23 @@
 //! Redacts secrets from texts about a server. Pure.
 
-use epitome_config::{McpWay, origin};
+use epitome_config::{McpTransport, origin};
 
 /// Shorter values are not redacted: they aren't keys, and replacing them would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
 
 /// Secrets that are redacted from every text about a server.
 #[derive(Clone, Default)]
-pub struct Redactor {
+pub struct ServerRedactor {
     /// Secrets and their replacements, the longest secrets first.
     texts: Vec<(String, String)>,
 }
 
-impl Redactor {
-    pub fn of(way: &McpWay) -> Redactor {
+impl ServerRedactor {
+    pub fn new(way: &McpTransport) -> ServerRedactor {
         let mut texts: Vec<(String, String)> = Vec::new();
         let pairs = match way {
-            McpWay::Stdio { env, .. } => env,
-            McpWay::Http { url, headers, .. } => {
+            McpTransport::Stdio { env, .. } => env,
+            McpTransport::Http { url, headers, .. } => {
                 texts.push((url.clone(), origin(url)));
                 headers
             }
@@ -31,11 +31,11 @@ impl Redactor {
             }
         }
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        Redactor { texts }
+        ServerRedactor { texts }
     }
 
     /// Adds a secret.
-    pub fn and(mut self, secret: Option<&String>) -> Redactor {
+    pub fn and(mut self, secret: Option<&String>) -> ServerRedactor {
         if let Some(secret) = secret.filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
             self.texts.insert(0, (secret.clone(), "[key]".to_owned()));
         }
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn errors_never_contain_secrets() {
-        let way = McpWay::Http {
+        let way = McpTransport::Http {
             url: "https://mcp.example/sk-in-the-path".to_owned(),
             headers: vec![("Authorization".to_owned(), "Bearer sk-header".to_owned())],
             key_variable: None,
         };
-        let redactor = Redactor::of(&way).and(Some(&"sk-variable".to_owned()));
+        let redactor = ServerRedactor::new(&way).and(Some(&"sk-variable".to_owned()));
         let told = redactor.redact(
             "error at https://mcp.example/sk-in-the-path: Bearer sk-header, sk-header and sk-variable are no keys",
         );

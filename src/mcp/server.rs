@@ -17,10 +17,10 @@ use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
-use super::client::Shared;
+use super::client::ClientShared;
 use super::listed::ServerTool;
 use super::outcome;
-use super::redact::Redactor;
+use super::redact::ServerRedactor;
 use epitome_config::McpServer;
 use epitome_tools::ToolResult;
 
@@ -35,28 +35,28 @@ pub(super) const ENDING_WITHIN: Duration = Duration::from_millis(300);
 
 /// Connection state of a server.
 #[derive(Clone)]
-pub enum State {
+pub enum ConnectionState {
     Connecting,
-    Ready(Arc<Link>),
+    Ready(Arc<ReadyConnection>),
     /// Why it is not connected; completes a sentence.
     Gone(String),
 }
 
 /// A connection whose tools are known.
-pub struct Link {
+pub struct ReadyConnection {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ClientShared>,
     pub tools: Vec<ServerTool>,
     /// Remarks about the server's tool list.
     pub remarks: Vec<String>,
 }
 
 /// A server, shared by everything that calls its tools.
-pub struct Server {
+pub struct ServerHandle {
     pub spec: McpServer,
     /// Its part of the tool names.
     pub label: String,
-    state: watch::Sender<State>,
+    state: watch::Sender<ConnectionState>,
     /// The tools that it had when it was last connected.
     last: Mutex<Vec<ServerTool>>,
     pub(super) wanted: Notify,
@@ -64,19 +64,19 @@ pub struct Server {
     pub(super) is_over: AtomicBool,
 }
 
-impl Server {
-    pub fn new(spec: McpServer, label: String) -> Server {
-        Server {
+impl ServerHandle {
+    pub fn new(spec: McpServer, label: String) -> ServerHandle {
+        ServerHandle {
             spec,
             label,
-            state: watch::Sender::new(State::Connecting),
+            state: watch::Sender::new(ConnectionState::Connecting),
             last: Mutex::default(),
             wanted: Notify::new(),
             is_over: AtomicBool::new(false),
         }
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnectionState {
         self.state.borrow().clone()
     }
 
@@ -85,25 +85,27 @@ impl Server {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set(&self, state: State) {
-        if let State::Ready(link) = &state {
+    pub(super) fn set(&self, state: ConnectionState) {
+        if let ConnectionState::Ready(link) = &state {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = link.tools.clone();
         }
         self.state.send_replace(state);
     }
 
     /// Returns the connection, after a restart if it was lost. An error is a sentence for the model.
-    async fn link(&self) -> Result<Arc<Link>, String> {
+    async fn link(&self) -> Result<Arc<ReadyConnection>, String> {
         let mut state = self.state.subscribe();
         let first = state.borrow_and_update().clone();
         let why = match first {
-            State::Ready(link) => return Ok(link),
-            State::Gone(why) if self.is_over.load(Ordering::Relaxed) => return Err(self.gone(&why)),
-            State::Gone(why) => {
+            ConnectionState::Ready(link) => return Ok(link),
+            ConnectionState::Gone(why) if self.is_over.load(Ordering::Relaxed) => {
+                return Err(self.gone_message(&why));
+            }
+            ConnectionState::Gone(why) => {
                 self.wanted.notify_one();
                 Some(why)
             }
-            State::Connecting => None,
+            ConnectionState::Connecting => None,
         };
         let settled = async {
             loop {
@@ -112,21 +114,23 @@ impl Server {
                 }
                 let now = state.borrow_and_update().clone();
                 match now {
-                    State::Ready(link) => return Some(Ok(link)),
-                    State::Gone(why) => return Some(Err(why)),
-                    State::Connecting => {}
+                    ConnectionState::Ready(link) => return Some(Ok(link)),
+                    ConnectionState::Gone(why) => return Some(Err(why)),
+                    ConnectionState::Connecting => {}
                 }
             }
         };
         let limit = if why.is_some() { READY_TIME_MAX.min(self.spec.timeout) } else { READY_TIME_MAX };
         match tokio::time::timeout(limit, settled).await {
             Ok(Some(Ok(link))) => Ok(link),
-            Ok(Some(Err(why))) => Err(self.gone(&why)),
-            Ok(None) | Err(_) => Err(self.gone(why.as_deref().unwrap_or("it is still being connected"))),
+            Ok(Some(Err(why))) => Err(self.gone_message(&why)),
+            Ok(None) | Err(_) => {
+                Err(self.gone_message(why.as_deref().unwrap_or("it is still being connected")))
+            }
         }
     }
 
-    fn gone(&self, why: &str) -> String {
+    fn gone_message(&self, why: &str) -> String {
         format!(
             "The MCP server {} is not connected: {why}. Go on without it, or tell the user; /mcp shows its \
              state.",
@@ -152,13 +156,13 @@ impl Server {
         .await
         {
             Ok(Ok(came)) => outcome::result(&self.spec.name, &tool.own_name, came),
-            Ok(Err(Failed::Gone)) => ToolResult::failed(self.lost_reason().await),
-            Ok(Err(Failed::Told(why))) => ToolResult::failed(format!(
+            Ok(Err(CallFailure::Gone)) => ToolResult::failed(self.lost_reason().await),
+            Ok(Err(CallFailure::Told(why))) => ToolResult::failed(format!(
                 "The MCP server {} refused the call: {}",
                 self.spec.name,
-                bounded(&Redactor::of(&self.spec.way).redact(&why))
+                bounded(&ServerRedactor::new(&self.spec.way).redact(&why))
             )),
-            Ok(Err(Failed::Late)) => ToolResult::failed(format!(
+            Ok(Err(CallFailure::Late)) => ToolResult::failed(format!(
                 "The MCP server {} did not answer within {} s; the call was cancelled there.",
                 self.spec.name,
                 self.spec.timeout.as_secs()
@@ -173,11 +177,11 @@ impl Server {
     /// Explains why the connection was lost during a call.
     async fn lost_reason(&self) -> String {
         let mut state = self.state.subscribe();
-        let gone = state.wait_for(|state| matches!(state, State::Gone(_)));
+        let gone = state.wait_for(|state| matches!(state, ConnectionState::Gone(_)));
         let why = match tokio::time::timeout(ENDING_WITHIN * 2, gone).await {
             Ok(Ok(state)) => match &*state {
-                State::Gone(why) => Some(why.clone()),
-                State::Connecting | State::Ready(_) => None,
+                ConnectionState::Gone(why) => Some(why.clone()),
+                ConnectionState::Connecting | ConnectionState::Ready(_) => None,
             },
             Ok(Err(_)) | Err(_) => None,
         };
@@ -190,7 +194,7 @@ impl Server {
 }
 
 /// Why a call has no result.
-enum Failed {
+enum CallFailure {
     /// The connection is closed.
     Gone,
     /// The server's error message.
@@ -199,15 +203,15 @@ enum Failed {
 }
 
 /// Cancels the call on the server when dropped, unless it has completed.
-struct Cancel {
+struct CancelCall {
     peer: Peer<RoleClient>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     token: ProgressToken,
     id: Option<RequestId>,
     reason: &'static str,
 }
 
-impl Drop for Cancel {
+impl Drop for CancelCall {
     fn drop(&mut self) {
         self.shared.forget(&self.token);
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
@@ -221,21 +225,21 @@ impl Drop for Cancel {
     }
 }
 
-impl Link {
+impl ReadyConnection {
     async fn call(
         &self,
         tool: &str,
         arguments: Map<String, Value>,
         quiet: Duration,
         progress: Arc<dyn Fn(String) + Send + Sync>,
-    ) -> Result<CallToolResult, Failed> {
+    ) -> Result<CallToolResult, CallFailure> {
         let params = CallToolRequestParams::new(Cow::Owned(tool.to_owned())).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
         let mut handle =
-            tokio::time::timeout(quiet, sending).await.map_err(|_| Failed::Late)?.map_err(failed)?;
+            tokio::time::timeout(quiet, sending).await.map_err(|_| CallFailure::Late)?.map_err(failed)?;
         self.shared.listen(handle.progress_token.clone(), progress);
-        let mut cancel = Cancel {
+        let mut cancel = CancelCall {
             peer: self.peer.clone(),
             shared: self.shared.clone(),
             token: handle.progress_token.clone(),
@@ -251,29 +255,29 @@ impl Link {
                     let moved = self.shared.moved.swap(false, Ordering::Relaxed);
                     if !moved && self.shared.asking.load(Ordering::Relaxed) == 0 {
                         cancel.reason = "no answer in time";
-                        return Err(Failed::Late);
+                        return Err(CallFailure::Late);
                     }
                 }
             }
         };
         cancel.id = None;
-        match came.map_err(|_| Failed::Gone)?.map_err(failed)? {
+        match came.map_err(|_| CallFailure::Gone)?.map_err(failed)? {
             ServerResult::CallToolResult(came) => Ok(came),
             ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
             other => {
                 tracing::debug!(?other, "a response that is not a tool result");
-                Err(Failed::Told("its response is not a tool result".to_owned()))
+                Err(CallFailure::Told("its response is not a tool result".to_owned()))
             }
         }
     }
 }
 
-fn failed(error: ServiceError) -> Failed {
+fn failed(error: ServiceError) -> CallFailure {
     match error {
-        ServiceError::TransportClosed => Failed::Gone,
-        ServiceError::Cancelled { .. } => Failed::Told("it cancelled the call".to_owned()),
-        ServiceError::McpError(error) => Failed::Told(error.message.into_owned()),
-        other => Failed::Told(chain(&other)),
+        ServiceError::TransportClosed => CallFailure::Gone,
+        ServiceError::Cancelled { .. } => CallFailure::Told("it cancelled the call".to_owned()),
+        ServiceError::McpError(error) => CallFailure::Told(error.message.into_owned()),
+        other => CallFailure::Told(chain(&other)),
     }
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::listed::ServerTool;
 use super::names::PREFIX;
 use super::outcome::fenced;
-use super::server::Server;
-use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
+use super::server::ServerHandle;
+use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
@@ -22,7 +22,7 @@ const LINE_CHARS_MAX: usize = 160;
 
 /// A tool of an MCP server.
 pub struct McpTool {
-    pub server: Arc<Server>,
+    pub server: Arc<ServerHandle>,
     pub known: ServerTool,
     /// Whether it fits in the tool list.
     pub listed: bool,
@@ -54,8 +54,8 @@ impl Tool for McpTool {
         self.listed
     }
 
-    fn card(&self, _: &Value, _: &Workspace) -> Card {
-        Card { title: self.known.title.clone(), kind: ToolKind::Other, locations: Vec::new() }
+    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
+        CallDisplay { title: self.known.title.clone(), kind: ToolKind::Other, locations: Vec::new() }
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
@@ -65,7 +65,7 @@ impl Tool for McpTool {
         }
     }
 
-    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         let shown = arguments(input);
         Box::pin(async move { vec![shown] })
     }
@@ -84,19 +84,19 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 /// The arguments as shown in a permission request.
-fn arguments(input: &Value) -> Shown {
+fn arguments(input: &Value) -> ToolDisplay {
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
-    Shown::Text { text: fenced(&text) }
+    ToolDisplay::Text { text: fenced(&text) }
 }
 
 /// The `mcp` tool: lists, describes and calls tools by name.
-pub struct Reach {
+pub struct McpGatewayTool {
     pub tools: Vec<Arc<McpTool>>,
     /// Messages about servers that are not connected.
     pub gone: Vec<String>,
 }
 
-impl Reach {
+impl McpGatewayTool {
     fn find(&self, name: &str) -> Result<&Arc<McpTool>, String> {
         let found = self.tools.iter().find(|tool| tool.known.spec.name == name);
         found.ok_or_else(|| match self.gone.is_empty() {
@@ -120,26 +120,26 @@ impl Reach {
 }
 
 /// The action that a call of `mcp` requests.
-enum Wanted<'a> {
+enum McpAction<'a> {
     List,
     Describe(&'a str),
     Call(&'a str, Value),
 }
 
-fn wanted(input: &Value) -> Result<Wanted<'_>, String> {
+fn parse_action(input: &Value) -> Result<McpAction<'_>, String> {
     let text = |key: &str| input.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     match (text("tool"), text("describe")) {
         (Some(tool), _) => match input.get("arguments") {
-            None | Some(Value::Null) => Ok(Wanted::Call(tool, json!({}))),
-            Some(arguments @ Value::Object(_)) => Ok(Wanted::Call(tool, arguments.clone())),
+            None | Some(Value::Null) => Ok(McpAction::Call(tool, json!({}))),
+            Some(arguments @ Value::Object(_)) => Ok(McpAction::Call(tool, arguments.clone())),
             Some(_) => Err("`arguments` must be an object.".to_owned()),
         },
-        (None, Some(tool)) => Ok(Wanted::Describe(tool)),
-        (None, None) => Ok(Wanted::List),
+        (None, Some(tool)) => Ok(McpAction::Describe(tool)),
+        (None, None) => Ok(McpAction::List),
     }
 }
 
-impl Tool for Reach {
+impl Tool for McpGatewayTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: REACH.to_owned(),
@@ -158,14 +158,14 @@ impl Tool for Reach {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let other = match wanted(input) {
-            Ok(Wanted::Call(name, arguments)) => {
-                self.find(name).ok().map(|tool| tool.card(&arguments, workspace))
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        let other = match parse_action(input) {
+            Ok(McpAction::Call(name, arguments)) => {
+                self.find(name).ok().map(|tool| tool.display(&arguments, workspace))
             }
-            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
+            Ok(McpAction::List | McpAction::Describe(_)) | Err(_) => None,
         };
-        other.unwrap_or_else(|| Card {
+        other.unwrap_or_else(|| CallDisplay {
             title: "Tools of MCP servers".to_owned(),
             kind: ToolKind::Other,
             locations: Vec::new(),
@@ -173,25 +173,25 @@ impl Tool for Reach {
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        match wanted(input)? {
-            Wanted::List => Ok(Access::Nothing),
-            Wanted::Describe(name) => self.find(name).map(|_| Access::Nothing),
-            Wanted::Call(name, arguments) => self.find(name)?.access(&arguments, workspace),
+        match parse_action(input)? {
+            McpAction::List => Ok(Access::Nothing),
+            McpAction::Describe(name) => self.find(name).map(|_| Access::Nothing),
+            McpAction::Call(name, arguments) => self.find(name)?.access(&arguments, workspace),
         }
     }
 
-    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
-        let shown = match wanted(input) {
-            Ok(Wanted::Call(_, given)) => vec![arguments(&given)],
-            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => Vec::new(),
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
+        let shown = match parse_action(input) {
+            Ok(McpAction::Call(_, given)) => vec![arguments(&given)],
+            Ok(McpAction::List | McpAction::Describe(_)) | Err(_) => Vec::new(),
         };
         Box::pin(async move { shown })
     }
 
     fn forwarded_call(&self, input: &Value) -> Option<(String, Value)> {
-        match wanted(input) {
-            Ok(Wanted::Call(name, arguments)) => Some((name.to_owned(), arguments)),
-            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
+        match parse_action(input) {
+            Ok(McpAction::Call(name, arguments)) => Some((name.to_owned(), arguments)),
+            Ok(McpAction::List | McpAction::Describe(_)) | Err(_) => None,
         }
     }
 
@@ -201,16 +201,16 @@ impl Tool for Reach {
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         let bounded = |text: String| head_and_tail(&text, OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX / 2, "too many");
-        let done = match wanted(&input) {
-            Ok(Wanted::List) => ToolResult::completed(bounded(self.list())),
-            Ok(Wanted::Describe(name)) => match self.find(name) {
+        let done = match parse_action(&input) {
+            Ok(McpAction::List) => ToolResult::completed(bounded(self.list())),
+            Ok(McpAction::Describe(name)) => match self.find(name) {
                 Ok(tool) => {
                     let ToolSpec { name, description, schema } = &tool.known.spec;
                     ToolResult::completed(bounded(format!("{name}\n{description}\nIt takes: {schema}")))
                 }
                 Err(why) => ToolResult::failed(why),
             },
-            Ok(Wanted::Call(name, arguments)) => match self.find(name) {
+            Ok(McpAction::Call(name, arguments)) => match self.find(name) {
                 Ok(tool) => return tool.run(arguments, context),
                 Err(why) => ToolResult::failed(why),
             },
@@ -221,12 +221,12 @@ impl Tool for Reach {
 }
 
 /// A tool in the conversation's frame that no server provides any more.
-pub struct Missing {
+pub struct MissingTool {
     pub spec: ToolSpec,
     pub why: String,
 }
 
-impl Tool for Missing {
+impl Tool for MissingTool {
     fn spec(&self) -> ToolSpec {
         self.spec.clone()
     }
@@ -235,8 +235,8 @@ impl Tool for Missing {
         false
     }
 
-    fn card(&self, _: &Value, _: &Workspace) -> Card {
-        Card { title: self.spec.name.clone(), kind: ToolKind::Other, locations: Vec::new() }
+    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
+        CallDisplay { title: self.spec.name.clone(), kind: ToolKind::Other, locations: Vec::new() }
     }
 
     fn access(&self, _: &Value, _: &Workspace) -> Result<Access, String> {

@@ -26,12 +26,12 @@ pub struct ProcessConfinement {
 
 impl ProcessConfinement {
     /// That of this process. Fails where `/proc` is not mounted.
-    pub fn own() -> io::Result<ProcessConfinement> {
+    pub fn current() -> io::Result<ProcessConfinement> {
         ProcessConfinement::read("/proc/self")
     }
 
     /// That of another process. Fails if it has ended meanwhile, or belongs to another user.
-    pub fn of(process: Pid) -> io::Result<ProcessConfinement> {
+    pub fn for_process(process: Pid) -> io::Result<ProcessConfinement> {
         ProcessConfinement::read(&format!("/proc/{}", process.as_raw_nonzero()))
     }
 
@@ -77,11 +77,11 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::stragglers::Mark;
+    use crate::stragglers::ProcessMark;
 
     #[test]
     fn a_process_is_compared_with_this_one() {
-        let own = ProcessConfinement::own().expect("/proc is mounted");
+        let own = ProcessConfinement::current().expect("/proc is mounted");
         assert_eq!(own.exceeds(&own), None);
         let confined = ProcessConfinement { no_new_privileges: true, ..own.clone() };
         let free = ProcessConfinement { no_new_privileges: false, ..own.clone() };
@@ -91,16 +91,16 @@ mod tests {
 
         let mut command = Command::new("cat");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Mark::of_this_process().of_command(1).put_on(&mut command);
+        ProcessMark::generate().of_command(1).put_on(&mut command);
         let mut marked = command.spawn().expect("cat runs");
         // It has its environment once the program runs, which is before it answers.
         std::io::Write::write_all(marked.stdin.as_mut().expect("piped"), b"x").expect("it reads");
         marked.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
         let pid = Pid::from_raw(marked.id().cast_signed()).expect("a number");
-        let found = ProcessConfinement::of(pid).expect("it runs");
+        let found = ProcessConfinement::for_process(pid).expect("it runs");
         assert!(found.exceeds(&own).is_some_and(|how| how.contains("a command of a session")), "{found:?}");
         drop(marked.stdin.take());
         marked.wait().expect("it ends");
-        assert!(ProcessConfinement::of(pid).is_err(), "it has ended");
+        assert!(ProcessConfinement::for_process(pid).is_err(), "it has ended");
     }
 }

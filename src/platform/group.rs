@@ -23,8 +23,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
-use super::reaper::{Key, Reaper};
-use super::stragglers::Mark;
+use super::reaper::{AnnouncementKey, Reaper};
+use super::stragglers::ProcessMark;
 
 /// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that
 /// nothing outlives its session by a second.
@@ -35,7 +35,7 @@ const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandExit {
     Code(i32),
     Signal(i32),
     /// The system doesn't report it (someone set SIGCHLD to be ignored for us).
@@ -43,23 +43,23 @@ pub enum Ending {
 }
 
 /// A running command. Dropping it ends the group.
-pub struct Running {
+pub struct RunningCommand {
     /// Resolves when the leader has ended; other processes of the group may still run.
-    pub ending: oneshot::Receiver<Ending>,
-    group: Arc<Group>,
+    pub ending: oneshot::Receiver<CommandExit>,
+    group: Arc<ProcessGroup>,
     release: SyncSender<()>,
 }
 
-impl Running {
+impl RunningCommand {
     /// Takes over the leader of `group`, which is on the list of `reaper` as `key`.
     pub(super) fn new(
         child: Child,
         group: Pid,
-        mark: Option<Mark>,
+        mark: Option<ProcessMark>,
         reaper: Arc<Reaper>,
-        key: Key,
-    ) -> io::Result<Running> {
-        let group = Group { id: group, mark, leader: Mutex::new(Some(child)), reaped: Condvar::new() };
+        key: AnnouncementKey,
+    ) -> io::Result<RunningCommand> {
+        let group = ProcessGroup { id: group, mark, leader: Mutex::new(Some(child)), reaped: Condvar::new() };
         let group = Arc::new(group);
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
@@ -75,7 +75,7 @@ impl Running {
             group.reap();
             return Err(error);
         }
-        Ok(Running { ending, group, release })
+        Ok(RunningCommand { ending, group, release })
     }
 
     /// The process group id.
@@ -96,7 +96,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // After a regular end the keeper thread is already at work.
         if self.ending.is_terminated() {
@@ -107,18 +107,24 @@ impl Drop for Running {
     }
 }
 
-struct Group {
+struct ProcessGroup {
     id: Pid,
     /// The mark in the environment of all processes that the command starts.
-    mark: Option<Mark>,
+    mark: Option<ProcessMark>,
     /// `None` once reaped; from then on `id` may belong to another process.
     leader: Mutex<Option<Child>>,
     reaped: Condvar,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Body of the keeper thread.
-    fn keep(&self, tell_ending: oneshot::Sender<Ending>, released: Receiver<()>, reaper: &Reaper, key: Key) {
+    fn keep(
+        &self,
+        tell_ending: oneshot::Sender<CommandExit>,
+        released: Receiver<()>,
+        reaper: &Reaper,
+        key: AnnouncementKey,
+    ) {
         let ending = wait_without_reaping(self.id);
         // The receiver may be gone; the cleanup is necessary anyway.
         let _ = tell_ending.send(ending);
@@ -133,7 +139,7 @@ impl Group {
         self.reap();
     }
 
-    fn end(self: &Arc<Group>) {
+    fn end(self: &Arc<ProcessGroup>) {
         self.signal(Signal::TERM);
         let group = self.clone();
         let killer = thread::Builder::new().name("command-end".to_string()).spawn(move || {
@@ -170,16 +176,16 @@ impl Group {
     }
 }
 
-fn wait_without_reaping(leader: Pid) -> Ending {
+fn wait_without_reaping(leader: Pid) -> CommandExit {
     loop {
         match waitid(WaitId::Pid(leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(Some(status)) => {
-                let code = status.exit_status().map(Ending::Code);
-                let signal = status.terminating_signal().map(Ending::Signal);
-                return code.or(signal).unwrap_or(Ending::Unknown);
+                let code = status.exit_status().map(CommandExit::Code);
+                let signal = status.terminating_signal().map(CommandExit::Signal);
+                return code.or(signal).unwrap_or(CommandExit::Unknown);
             }
             Err(rustix::io::Errno::INTR) => {}
-            Ok(None) | Err(_) => return Ending::Unknown,
+            Ok(None) | Err(_) => return CommandExit::Unknown,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `group`, `reaper` and `stragglers` end all processes of a command; `piped` starts one with pipes;
 //! `confinement` compares how processes are confined; `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
-//! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
+//! `memory_trim` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
 //! that holds a file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates
 //! files without a name; `disk` syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
 
@@ -10,7 +10,7 @@ pub mod confinement;
 pub mod disk;
 pub mod group;
 pub mod holder;
-pub mod lean;
+pub mod memory_trim;
 pub mod piped;
 pub mod priority;
 pub mod process;

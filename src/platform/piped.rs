@@ -10,12 +10,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::net::unix::pipe;
 
-use super::group::Running;
+use super::group::RunningCommand;
 use super::reaper::Reaper;
 
 /// A running command with our ends of its pipes.
 pub struct Piped {
-    pub running: Running,
+    pub running: RunningCommand,
     pub stdin: pipe::Sender,
     pub stdout: pipe::Receiver,
     pub stderr: pipe::Receiver,

@@ -32,9 +32,9 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
 };
 
-use super::group::{KILL_GRACE, Running};
+use super::group::{KILL_GRACE, RunningCommand};
 use super::sandbox::Confinement;
-use super::stragglers::Mark;
+use super::stragglers::ProcessMark;
 
 /// The hidden argument: `epitome __reap`.
 pub const REAP_ARGUMENT: &str = "__reap";
@@ -44,31 +44,31 @@ pub struct Reaper {
     /// The executable of the helper process; `None` disables it.
     program: Option<PathBuf>,
     /// Prefix of the marks of all commands of this process.
-    mark: Mark,
-    link: Mutex<Link>,
+    mark: ProcessMark,
+    link: Mutex<ReaperLink>,
 }
 
 /// Identifies an announcement; never reused.
-pub(super) type Key = u64;
+pub(super) type AnnouncementKey = u64;
 
 /// The helper process and the groups announced to it.
 #[derive(Default)]
-struct Link {
+struct ReaperLink {
     process: Option<(Child, Arc<OwnedFd>)>,
     /// Announced groups by key, announced again if the helper has to be restarted.
-    groups: BTreeMap<Key, i32>,
-    next: Key,
+    groups: BTreeMap<AnnouncementKey, i32>,
+    next: AnnouncementKey,
 }
 
 impl Reaper {
     /// Uses the running executable, whose `main` must call `reap_main` when its first argument is
     /// `REAP_ARGUMENT`.
-    pub fn of_this_executable() -> Reaper {
+    pub fn for_this_executable() -> Reaper {
         // This path refers to the running executable even after an upgrade replaced or removed the file.
         let own = Path::new("/proc/self/exe");
         match if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() } {
             Ok(program) => Reaper::with_program(program),
-            Err(_) => Reaper::none(),
+            Err(_) => Reaper::disabled(),
         }
     }
 
@@ -78,20 +78,20 @@ impl Reaper {
     }
 
     /// Disables the helper: commands end with their calls, but survive if the daemon is killed. For tests.
-    pub fn none() -> Reaper {
+    pub fn disabled() -> Reaper {
         Reaper::new(None)
     }
 
     fn new(program: Option<PathBuf>) -> Reaper {
         keep_descriptors();
-        Reaper { program, mark: Mark::of_this_process(), link: Mutex::default() }
+        Reaper { program, mark: ProcessMark::generate(), link: Mutex::default() }
     }
 
     /// Starts a command as the leader of a new session and process group, announced to the helper process.
     ///
     /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
     /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
-    pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
+    pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, None, false)
     }
 
@@ -101,7 +101,7 @@ impl Reaper {
         self: &Arc<Reaper>,
         command: &mut Command,
         sandbox: Option<Confinement>,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningCommand> {
         self.spawn_with(command, sandbox, true)
     }
 
@@ -110,7 +110,7 @@ impl Reaper {
         command: &mut Command,
         mut sandbox: Option<Confinement>,
         is_marked: bool,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningCommand> {
         let (key, pipe) = self.prepare();
         let mark = is_marked.then(|| self.mark.of_command(key));
         if let Some(mark) = &mark {
@@ -137,11 +137,11 @@ impl Reaper {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
         self.link().groups.insert(key, group.as_raw_nonzero().get());
-        Running::new(child, group, mark, self.clone(), key)
+        RunningCommand::new(child, group, mark, self.clone(), key)
     }
 
     /// Removes a group from the list. Called before its leader is reaped.
-    pub(super) fn forget(&self, key: Key) {
+    pub(super) fn forget(&self, key: AnnouncementKey) {
         let mut link = self.link();
         link.groups.remove(&key);
         if let Some((_, pipe)) = &link.process {
@@ -151,21 +151,21 @@ impl Reaper {
     }
 
     /// Returns a new key and the pipe to a live helper process.
-    fn prepare(&self) -> (Key, Option<Arc<OwnedFd>>) {
+    fn prepare(&self) -> (AnnouncementKey, Option<Arc<OwnedFd>>) {
         let mut link = self.link();
         link.next += 1;
         (link.next, self.program.as_ref().and_then(|program| link.pipe(program, &self.mark)))
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
+    fn link(&self) -> MutexGuard<'_, ReaperLink> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Link {
+impl ReaperLink {
     /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be
     /// started; commands run nevertheless.
-    fn pipe(&mut self, program: &Path, mark: &Mark) -> Option<Arc<OwnedFd>> {
+    fn pipe(&mut self, program: &Path, mark: &ProcessMark) -> Option<Arc<OwnedFd>> {
         if let Some((child, pipe)) = &mut self.process {
             if matches!(child.try_wait(), Ok(None)) {
                 return Some(pipe.clone());
@@ -220,7 +220,11 @@ fn keep_descriptors() {
     }
 }
 
-fn start(program: &Path, mark: &Mark, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, OwnedFd)> {
+fn start(
+    program: &Path,
+    mark: &ProcessMark,
+    groups: &BTreeMap<AnnouncementKey, i32>,
+) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
     // A stopped helper must not block the daemon: with a full pipe, starting a command fails instead.
@@ -247,7 +251,7 @@ fn start(program: &Path, mark: &Mark, groups: &BTreeMap<Key, i32>) -> io::Result
 const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
 
 /// Writes `+7 123\n` to the end of `line` without allocating. It is short enough for an atomic pipe write.
-fn announcement(key: Key, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
+fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
     let mut at = LINE_BYTES;
     let mut put = |byte: u8| {
         at -= 1;
@@ -287,7 +291,7 @@ pub fn reap_main() -> i32 {
     reap(BufReader::new(io::stdin().lock()));
     // Daemons of older versions don't pass a mark.
     if let Some(mark) = std::env::args().nth(2) {
-        Mark::read(mark).end_all();
+        ProcessMark::read(mark).end_all();
     }
     0
 }
@@ -320,7 +324,7 @@ fn reap(announcements: impl BufRead) {
 }
 
 /// Applies one announcement. Malformed lines are skipped.
-fn take(groups: &mut BTreeMap<Key, i32>, line: &[u8]) {
+fn take(groups: &mut BTreeMap<AnnouncementKey, i32>, line: &[u8]) {
     let Ok(line) = std::str::from_utf8(line) else { return };
     if let Some(key) = line.strip_prefix('-').and_then(|key| key.parse().ok()) {
         groups.remove(&key);
@@ -337,13 +341,13 @@ fn take(groups: &mut BTreeMap<Key, i32>, line: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Ending;
+    use crate::group::CommandExit;
 
     #[test]
     fn announcement_contains_key_and_group() {
         assert_eq!(announcement(1, 4711, &mut [0; LINE_BYTES]), b"+1 4711\n");
-        let longest = format!("+{} {}\n", Key::MAX, i32::MAX);
-        assert_eq!(announcement(Key::MAX, i32::MAX, &mut [0; LINE_BYTES]), longest.as_bytes());
+        let longest = format!("+{} {}\n", AnnouncementKey::MAX, i32::MAX);
+        assert_eq!(announcement(AnnouncementKey::MAX, i32::MAX, &mut [0; LINE_BYTES]), longest.as_bytes());
     }
 
     #[test]
@@ -368,7 +372,7 @@ mod tests {
         let mut running = reaper.spawn(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
         let group = running.id().as_raw_nonzero();
         running.release();
-        assert_eq!((&mut running.ending).await, Ok(Ending::Code(7)));
+        assert_eq!((&mut running.ending).await, Ok(CommandExit::Code(7)));
         let expected = format!("-1\n+2 {group}\n-2\n");
         let deadline = Instant::now() + Duration::from_secs(20);
         // The child whose exec failed announced itself with an unknown number.

@@ -38,20 +38,20 @@ pub struct Root {
 #[derive(Debug)]
 struct Pin {
     directory: OwnedFd,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// Device and inode of a file: the same file as long as somebody has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
-    pub fn of(file: impl AsFd) -> io::Result<Identity> {
+impl FileIdentity {
+    pub fn read(file: impl AsFd) -> io::Result<FileIdentity> {
         let stat = rustix::fs::fstat(file)?;
-        Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+        Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 }
 
@@ -61,7 +61,7 @@ impl Root {
         let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
         let pin = || {
             let directory = open_at(rustix::fs::CWD, &path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-            Ok::<_, io::Error>(Pin { identity: Identity::of(&directory)?, directory })
+            Ok::<_, io::Error>(Pin { identity: FileIdentity::read(&directory)?, directory })
         };
         Root { named: named.to_path_buf(), pin: pin().ok(), path }
     }
@@ -81,7 +81,7 @@ impl Root {
         self.pin.as_ref().map(|pin| pin.directory.as_fd())
     }
 
-    pub fn identity(&self) -> Option<Identity> {
+    pub fn identity(&self) -> Option<FileIdentity> {
         self.pin.as_ref().map(|pin| pin.identity)
     }
 
@@ -89,7 +89,7 @@ impl Root {
     pub fn is_in_place(&self) -> bool {
         let Some(pin) = &self.pin else { return false };
         let now = open_at(rustix::fs::CWD, &self.path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
-        now.and_then(Identity::of).is_ok_and(|now| now == pin.identity)
+        now.and_then(FileIdentity::read).is_ok_and(|now| now == pin.identity)
     }
 
     /// Opens a path below the directory; see `open_at`.
@@ -131,15 +131,15 @@ impl Roots {
     ///
     /// Fails if its directory is reached through a link, or if it is below a directory of the workspace that is not
     /// in place any more.
-    pub fn entry(&self, real: &Path) -> io::Result<Entry> {
+    pub fn entry(&self, real: &Path) -> io::Result<DirectoryEntry> {
         let (start, rest) = self.start(real)?;
-        Entry::below(start, rest)
+        DirectoryEntry::below(start, rest)
     }
 
     /// The same; creates its missing parent directories.
-    pub fn entry_with_parents(&self, real: &Path) -> io::Result<Entry> {
+    pub fn entry_with_parents(&self, real: &Path) -> io::Result<DirectoryEntry> {
         let (start, rest) = self.start(real)?;
-        match Entry::below(start, rest) {
+        match DirectoryEntry::below(start, rest) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => return found,
         }
@@ -156,14 +156,14 @@ impl Roots {
                 found => found?,
             };
         }
-        Ok(Entry { directory: at, name: name_of(rest) })
+        Ok(DirectoryEntry { directory: at, name: name_of(rest) })
     }
 
     /// Opens a directory by its resolved path, under the same conditions.
-    pub fn directory(&self, real: &Path) -> io::Result<Directory> {
+    pub fn directory(&self, real: &Path) -> io::Result<OpenDirectory> {
         let (start, rest) = self.start(real)?;
         let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
-        open_at(start, rest, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map(Directory)
+        open_at(start, rest, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map(OpenDirectory)
     }
 
     /// The directory from which a path is opened, and the rest of the path.
@@ -188,22 +188,22 @@ impl Roots {
 
 /// A name in an opened directory. Exchanging any directory above it doesn't redirect what is done with it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct DirectoryEntry {
     directory: OwnedFd,
     name: OsString,
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// The entry with this absolute path, which must have no links.
-    pub fn at(real: &Path) -> io::Result<Entry> {
-        Entry::below(CWD, real)
+    pub fn at(real: &Path) -> io::Result<DirectoryEntry> {
+        DirectoryEntry::below(CWD, real)
     }
 
-    fn below(start: BorrowedFd<'_>, rest: &Path) -> io::Result<Entry> {
+    fn below(start: BorrowedFd<'_>, rest: &Path) -> io::Result<DirectoryEntry> {
         let parent = rest.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(beginning(rest));
         let directory = open_at(start, parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(Entry { directory, name: name_of(rest) })
+        Ok(DirectoryEntry { directory, name: name_of(rest) })
     }
 
     pub fn directory(&self) -> BorrowedFd<'_> {
@@ -273,16 +273,16 @@ impl Entry {
     }
 
     /// Replaces the entry `to`, which must be in the same file system.
-    pub fn rename(&self, to: &Entry) -> io::Result<()> {
+    pub fn rename(&self, to: &DirectoryEntry) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)?)
     }
 }
 
 /// An opened directory whose entries can be listed.
 #[derive(Debug)]
-pub struct Directory(OwnedFd);
+pub struct OpenDirectory(OwnedFd);
 
-impl Directory {
+impl OpenDirectory {
     /// The names and types of its entries, in no order. What disappears meanwhile is missing.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
         let mut buffer = [MaybeUninit::uninit(); LISTED_BYTES];
@@ -300,7 +300,7 @@ impl Directory {
                 rustix::fs::FileType::Directory => FileKind::Directory,
                 // Some file systems don't tell.
                 rustix::fs::FileType::Unknown => match self.metadata(&name) {
-                    Ok(metadata) => FileKind::of(metadata.file_type()),
+                    Ok(metadata) => FileKind::from_file_type(metadata.file_type()),
                     Err(_) => continue,
                 },
                 _ => FileKind::Other,
@@ -311,9 +311,9 @@ impl Directory {
     }
 
     /// Opens a directory in this one; fails for a link.
-    pub fn directory(&self, name: &OsStr) -> io::Result<Directory> {
+    pub fn directory(&self, name: &OsStr) -> io::Result<OpenDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Directory(rustix::fs::openat(&self.0, name, flags, Mode::empty())?))
+        Ok(OpenDirectory(rustix::fs::openat(&self.0, name, flags, Mode::empty())?))
     }
 
     /// Opens a regular file in this directory for reading; fails for anything else, without blocking.
@@ -342,7 +342,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    fn of(kind: FileType) -> FileKind {
+    fn from_file_type(kind: FileType) -> FileKind {
         if kind.is_file() {
             FileKind::File
         } else if kind.is_dir() {

@@ -7,13 +7,13 @@ use libc::{SIGHUP, SIGINT, SIGTERM, sigset_t};
 
 /// Blocks the signals for this thread and for all threads started from it, until dropped. Child processes
 /// inherit the blocked signals and must unblock them.
-pub struct Blocked {
+pub struct BlockedSignals {
     signals: sigset_t,
     before: sigset_t,
 }
 
-impl Blocked {
-    pub fn new() -> io::Result<Blocked> {
+impl BlockedSignals {
+    pub fn new() -> io::Result<BlockedSignals> {
         // SAFETY: both sets are local; the first is initialized before use, the second is filled by the call.
         unsafe {
             let mut signals: sigset_t = std::mem::zeroed();
@@ -23,7 +23,7 @@ impl Blocked {
                 libc::sigaddset(&mut signals, signal);
             }
             match libc::pthread_sigmask(libc::SIG_BLOCK, &signals, &mut before) {
-                0 => Ok(Blocked { signals, before }),
+                0 => Ok(BlockedSignals { signals, before }),
                 error => Err(io::Error::from_raw_os_error(error)),
             }
         }
@@ -40,7 +40,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set was filled by the call that blocked the signals.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

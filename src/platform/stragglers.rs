@@ -26,16 +26,16 @@ const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
 /// The mark of a command's processes, or the common prefix of the marks of all commands of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark(String);
+pub struct ProcessMark(String);
 
-impl Mark {
+impl ProcessMark {
     /// Returns a mark that no other process has or had.
-    pub fn of_this_process() -> Mark {
-        Mark(format!("{}-{:016x}-", std::process::id(), fastrand::u64(..)))
+    pub fn generate() -> ProcessMark {
+        ProcessMark(format!("{}-{:016x}-", std::process::id(), fastrand::u64(..)))
     }
 
-    pub fn of_command(&self, key: u64) -> Mark {
-        Mark(format!("{}{key}-", self.0))
+    pub fn of_command(&self, key: u64) -> ProcessMark {
+        ProcessMark(format!("{}{key}-", self.0))
     }
 
     pub fn text(&self) -> &str {
@@ -43,8 +43,8 @@ impl Mark {
     }
 
     /// Parses a mark that was passed as text.
-    pub fn read(text: String) -> Mark {
-        Mark(text)
+    pub fn read(text: String) -> ProcessMark {
+        ProcessMark(text)
     }
 
     pub fn put_on(&self, command: &mut Command) {
@@ -57,7 +57,7 @@ impl Mark {
         if self.0.is_empty() {
             return;
         }
-        let mut known = Known::default();
+        let mut known = CheckedProcesses::default();
         known.without.insert(std::process::id().cast_signed());
         for _ in 0..ROUNDS_MAX {
             if self.end_some(&mut known) == 0 {
@@ -69,7 +69,7 @@ impl Mark {
     /// Runs one search round. Returns the number of processes that had the mark, or that disappeared or
     /// exited before it could be read. Any of them may have left a child behind; after a round that returns
     /// 0, none is left.
-    fn end_some(&self, known: &mut Known) -> usize {
+    fn end_some(&self, known: &mut CheckedProcesses) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         let mut may_have_left_some = 0;
@@ -79,9 +79,9 @@ impl Mark {
                 continue;
             }
             match self.end(number) {
-                Seen::Without => drop(known.without.insert(number)),
-                Seen::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
-                Seen::Gone => may_have_left_some += 1,
+                CheckResult::Without => drop(known.without.insert(number)),
+                CheckResult::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
+                CheckResult::Gone => may_have_left_some += 1,
             }
         }
         may_have_left_some
@@ -89,9 +89,9 @@ impl Mark {
 
     /// Kills one process if it has the mark. Its pidfd is opened first, so that its number can't be reused in
     /// between.
-    fn end(&self, number: i32) -> Seen {
-        let Some(process) = Pid::from_raw(number) else { return Seen::Bare };
-        let gone = |is_gone: bool| if is_gone { Seen::Gone } else { Seen::Bare };
+    fn end(&self, number: i32) -> CheckResult {
+        let Some(process) = Pid::from_raw(number) else { return CheckResult::Bare };
+        let gone = |is_gone: bool| if is_gone { CheckResult::Gone } else { CheckResult::Bare };
         let held = match pidfd_open(process, PidfdFlags::empty()) {
             Ok(held) => held,
             Err(error) => return gone(error == Errno::SRCH),
@@ -100,10 +100,10 @@ impl Mark {
             Ok(Some(true)) => {
                 // If it has already exited, it may have left a child behind.
                 let _ = pidfd_send_signal(&held, Signal::KILL);
-                Seen::Gone
+                CheckResult::Gone
             }
-            Ok(Some(false)) => Seen::Without,
-            Ok(None) => Seen::Bare,
+            Ok(Some(false)) => CheckResult::Without,
+            Ok(None) => CheckResult::Bare,
             // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
             Err(_) => gone(test_kill_process(process) == Err(Errno::SRCH)),
         }
@@ -132,7 +132,7 @@ pub(crate) fn mark_in(environment: File) -> io::Result<Option<Vec<u8>>> {
 
 /// Processes that were checked in earlier rounds.
 #[derive(Debug, Default)]
-struct Known {
+struct CheckedProcesses {
     /// Processes without the mark; neither they nor their descendants can ever have it, so they aren't
     /// checked again.
     without: HashSet<i32>,
@@ -143,7 +143,7 @@ struct Known {
 
 /// The result of checking a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum CheckResult {
     /// It has an environment that lacks the mark.
     Without,
     /// It has no environment: a kernel thread, a zombie, or a process in the middle of an exec.
@@ -166,26 +166,26 @@ mod tests {
     /// their supposed children: half a second of CPU time or more.
     #[test]
     fn processes_without_an_environment_are_checked_at_most_twice() {
-        let mark = Mark::of_this_process();
+        let mark = ProcessMark::generate();
         let mut dead = Command::new("true").stdin(Stdio::null()).spawn().expect("true runs");
         let number = dead.id().cast_signed();
         let process = Pid::from_raw(number).expect("a number");
         waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it ends");
-        assert_eq!(mark.end(number), Seen::Bare, "a zombie");
-        let mut known = Known::default();
+        assert_eq!(mark.end(number), CheckResult::Bare, "a zombie");
+        let mut known = CheckedProcesses::default();
         mark.end_some(&mut known);
         assert!(known.bare.contains(&number) && !known.bare.insert(number));
         dead.wait().expect("it can be waited for");
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-            assert_eq!(mark.end(2), Seen::Bare, "a thread of the kernel");
+            assert_eq!(mark.end(2), CheckResult::Bare, "a thread of the kernel");
         }
-        assert_eq!(mark.end(std::process::id().cast_signed()), Seen::Without);
+        assert_eq!(mark.end(std::process::id().cast_signed()), CheckResult::Without);
     }
 
     #[test]
     fn only_processes_with_the_mark_are_ended() {
-        let mark = Mark::of_this_process();
-        let sleep = |mark: &Mark| {
+        let mark = ProcessMark::generate();
+        let sleep = |mark: &ProcessMark| {
             let mut command = Command::new("sleep");
             command.arg("60");
             mark.put_on(&mut command);

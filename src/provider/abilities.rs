@@ -90,7 +90,7 @@ impl Abilities {
     /// Names with a gateway's prefix are recognized too, but not abilities for which the wire format has no
     /// common form.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
-        let model = ParsedName::of(model);
+        let model = ParsedName::parse(model);
         let ParsedName { family, name, version } = model;
         let Some(version) = version else {
             return Abilities { images: false, documents: false, thinking: Thinking::None };
@@ -249,16 +249,16 @@ pub(super) const LOW_TO_MAX: [Effort; 5] =
 
 /// Whether OpenAI accepts tools for this model only over its Responses API.
 pub(super) fn needs_responses(model: &str) -> bool {
-    let model = ParsedName::of(model);
+    let model = ParsedName::parse(model);
     let is = |part: &str| model.has(part);
-    of_openai(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
+    openai_version(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
 }
 
 /// Whether OpenAI serves this model only over Chat Completions, or did when it was new.
 pub(super) fn needs_chat(model: &str) -> bool {
-    let model = ParsedName::of(model);
+    let model = ParsedName::parse(model);
     let (name, is) = (model.name, |part: &str| model.has(part));
-    of_openai(&model).is_some_and(|version| {
+    openai_version(&model).is_some_and(|version| {
         is("audio")
             || is("search")
             || matches!(name, "o1-mini" | "o1-preview")
@@ -268,15 +268,15 @@ pub(super) fn needs_chat(model: &str) -> bool {
 }
 
 /// The version, if this is a model of OpenAI's own service.
-fn of_openai(model: &ParsedName<'_>) -> Option<(u32, u32)> {
+fn openai_version(model: &ParsedName<'_>) -> Option<(u32, u32)> {
     model.version.filter(|_| model.family == Family::OpenAi)
 }
 
 /// Whether Chat Completions requires `max_completion_tokens` for this model and rejects `max_tokens`, as it
 /// does for all OpenAI models that think.
 pub(super) fn limits_completion(model: &str) -> bool {
-    let model = ParsedName::of(model);
-    of_openai(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
+    let model = ParsedName::parse(model);
+    openai_version(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
 }
 
 #[cfg(test)]

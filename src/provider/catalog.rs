@@ -6,30 +6,30 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::abilities::{Abilities, Thinking};
-use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
-use super::learned::{Learned, Source};
-use super::listing::{Life, Listed};
-use super::models::{self, Price};
+use super::endpoint::{self, ConfiguredModel, Endpoint, EnvironmentPairs, LocalServer};
+use super::learned::{FactSource, Learned};
+use super::listing::{Lifecycle, ListedModel};
+use super::models::{self, ModelPrice};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::model_name::undated;
 
 /// A model that can be chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
+pub struct OfferedModel {
     pub name: ModelName,
     /// Maximum tokens of a request.
-    pub window: (u64, Source),
+    pub window: (u64, FactSource),
     /// Maximum tokens of a reply.
-    pub max_output: (u32, Source),
-    pub price: Option<Price>,
+    pub max_output: (u32, FactSource),
+    pub price: Option<ModelPrice>,
     pub abilities: Abilities,
-    pub life: Life,
+    pub life: Lifecycle,
     /// Whether it can be called with the current configuration: its key is set, or none is needed.
     pub is_usable: bool,
 }
 
-impl Offer {
+impl OfferedModel {
     pub fn thinks(&self) -> bool {
         match self.abilities.thinking {
             Thinking::None => false,
@@ -38,8 +38,8 @@ impl Offer {
     }
 
     /// Machine-readable form.
-    pub fn to_json(&self, marks: &Marks) -> Value {
-        let known = |tokens: u64, source: Source| match tokens {
+    pub fn to_json(&self, marks: &CurrentModels) -> Value {
+        let known = |tokens: u64, source: FactSource| match tokens {
             0 => Value::Null,
             tokens => json!({ "tokens": tokens, "from": source.word() }),
         };
@@ -50,8 +50,8 @@ impl Offer {
             })
         });
         let (is_ending, ends) = match &self.life {
-            Life::Active => (false, None),
-            Life::Ending { on } => (true, on.clone()),
+            Lifecycle::Active => (false, None),
+            Lifecycle::Ending { on } => (true, on.clone()),
         };
         json!({
             "name": self.name.0,
@@ -72,7 +72,7 @@ impl Offer {
 }
 
 /// The chosen and the default model.
-pub struct Marks {
+pub struct CurrentModels {
     pub chosen: Option<ModelName>,
     /// The model used when none is chosen.
     pub default: Option<ModelName>,
@@ -80,7 +80,7 @@ pub struct Marks {
 
 /// Which models to include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum CatalogScope {
     /// Those that can be called with the current configuration.
     Usable,
     /// Also those of built-in providers without a key.
@@ -89,21 +89,21 @@ pub enum Scope {
 
 /// The inputs from which the list of models is computed.
 #[derive(Clone, Copy)]
-pub struct Catalog<'a> {
+pub struct ModelCatalog<'a> {
     pub settings: &'a Settings,
-    pub environment: &'a Environment,
+    pub environment: &'a EnvironmentPairs,
     pub learned: &'a Learned,
     /// The server on this machine, once it has been found.
     pub local: Option<&'a LocalServer>,
 }
 
-impl Catalog<'_> {
-    pub fn marks(&self) -> Marks {
-        Marks { chosen: self.chosen_model(), default: self.default_model() }
+impl ModelCatalog<'_> {
+    pub fn marks(&self) -> CurrentModels {
+        CurrentModels { chosen: self.chosen_model(), default: self.default_model() }
     }
 
     /// Lists at most `most` models, grouped by provider, the chosen model's provider first.
-    pub fn offers(&self, scope: Scope, most: usize) -> Vec<Offer> {
+    pub fn offers(&self, scope: CatalogScope, most: usize) -> Vec<OfferedModel> {
         let mut names: Vec<ModelName> = Vec::new();
         let mut add = |name: ModelName| {
             if name.split().is_some() && !names.contains(&name) {
@@ -116,9 +116,9 @@ impl Catalog<'_> {
         for listed in self.local.into_iter().flat_map(|server| &server.models) {
             add(listed.local_name());
         }
-        if scope == Scope::All {
+        if scope == CatalogScope::All {
             for provider in endpoint::built_in_providers() {
-                models::of_provider(provider).for_each(|known| add(ModelName(known.name.into())));
+                models::provider_models(provider).for_each(|known| add(ModelName(known.name.into())));
             }
         }
         let providers = self.providers(&names);
@@ -136,7 +136,7 @@ impl Catalog<'_> {
         let group = |name: &ModelName| providers.iter().position(|provider| provider_of(name) == provider);
         names.sort_by_key(group);
         let offers = names.into_iter().map(|name| self.offer(name));
-        offers.filter(|offer| scope == Scope::All || offer.is_usable).take(most).collect()
+        offers.filter(|offer| scope == CatalogScope::All || offer.is_usable).take(most).collect()
     }
 
     /// One endpoint of each callable provider, for listing its models.
@@ -158,10 +158,10 @@ impl Catalog<'_> {
         self.first_of(endpoint::choose(self.settings, self.environment))
     }
 
-    fn first_of(&self, choice: Choice) -> Option<ModelName> {
+    fn first_of(&self, choice: ConfiguredModel) -> Option<ModelName> {
         match choice {
-            Choice::Named(name) => Some(name),
-            Choice::SearchLocal(_) => self.local?.first_model(),
+            ConfiguredModel::Named(name) => Some(name),
+            ConfiguredModel::SearchLocal(_) => self.local?.first_model(),
         }
     }
 
@@ -190,7 +190,7 @@ impl Catalog<'_> {
         endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
 
-    fn offer(&self, name: ModelName) -> Offer {
+    fn offer(&self, name: ModelName) -> OfferedModel {
         let known = models::known(&name);
         let is_searched = endpoint::is_searched(&name, self.settings);
         let resolved = match is_searched {
@@ -199,11 +199,13 @@ impl Catalog<'_> {
         };
         let price = models::price(self.settings, &name);
         let announced = known.and_then(|known| known.retires);
-        let announced = announced.map_or(Life::Active, |day| Life::Ending { on: Some(day.to_owned()) });
+        let announced =
+            announced.map_or(Lifecycle::Active, |day| Lifecycle::Ending { on: Some(day.to_owned()) });
         let Some(mut endpoint) = resolved else {
-            return Offer {
-                window: known.map_or((0, Source::Guess), |known| (known.window, Source::Table)),
-                max_output: known.map_or((0, Source::Guess), |known| (known.max_output, Source::Table)),
+            return OfferedModel {
+                window: known.map_or((0, FactSource::Guess), |known| (known.window, FactSource::Table)),
+                max_output: known
+                    .map_or((0, FactSource::Guess), |known| (known.max_output, FactSource::Table)),
                 price,
                 abilities: Abilities { images: false, documents: false, thinking: Thinking::None },
                 life: announced,
@@ -211,15 +213,18 @@ impl Catalog<'_> {
                 name,
             };
         };
-        let listed: Option<Listed> =
+        let listed: Option<ListedModel> =
             self.learned.list(&endpoint).into_iter().find(|listed| listed.name == endpoint.model);
         self.learned.apply(self.settings, &mut endpoint);
-        Offer {
+        OfferedModel {
             window: self.learned.window(self.settings, &endpoint),
             max_output: self.learned.max_output(self.settings, &endpoint),
             price,
             abilities: endpoint.abilities,
-            life: listed.map(|listed| listed.life).filter(|life| *life != Life::Active).unwrap_or(announced),
+            life: listed
+                .map(|listed| listed.life)
+                .filter(|life| *life != Lifecycle::Active)
+                .unwrap_or(announced),
             is_usable: true,
             name,
         }

@@ -1,7 +1,7 @@
 //! Tests which models are offered, and the sources of their properties.
 
 use super::*;
-use crate::listing::Facts;
+use crate::listing::ModelFacts;
 use epitome_config::{ModelSettings, PriceSettings, ProviderSettings, WireFormat};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
@@ -12,22 +12,22 @@ fn named(name: &str) -> ModelName {
     ModelName(name.into())
 }
 
-struct Desk {
+struct CatalogFixture {
     settings: Settings,
     environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     learned: Learned,
     local: Option<LocalServer>,
 }
 
-impl Desk {
-    fn new(environment: &[(&str, &str)]) -> Desk {
+impl CatalogFixture {
+    fn new(environment: &[(&str, &str)]) -> CatalogFixture {
         // Nothing is loaded or saved here.
         let learned = Learned::below(std::path::Path::new("/nowhere"));
-        Desk { settings: Settings::default(), environment: env(environment), learned, local: None }
+        CatalogFixture { settings: Settings::default(), environment: env(environment), learned, local: None }
     }
 
-    fn catalog(&self) -> Catalog<'_> {
-        Catalog {
+    fn catalog(&self) -> ModelCatalog<'_> {
+        ModelCatalog {
             settings: &self.settings,
             environment: &self.environment,
             learned: &self.learned,
@@ -35,44 +35,47 @@ impl Desk {
         }
     }
 
-    fn names(&self, scope: Scope) -> Vec<String> {
+    fn names(&self, scope: CatalogScope) -> Vec<String> {
         self.catalog().offers(scope, 100).into_iter().map(|offer| offer.name.0).collect()
     }
 }
 
 #[test]
 fn without_keys_no_model_is_usable_but_all_are_listed() {
-    let desk = Desk::new(&[]);
-    assert!(desk.names(Scope::Usable).is_empty());
-    let all = desk.catalog().offers(Scope::All, 100);
+    let desk = CatalogFixture::new(&[]);
+    assert!(desk.names(CatalogScope::Usable).is_empty());
+    let all = desk.catalog().offers(CatalogScope::All, 100);
     assert!(all.iter().any(|offer| offer.name.0.starts_with("anthropic/")));
     assert!(all.iter().all(|offer| !offer.is_usable && offer.window.0 > 0), "{all:?}");
 }
 
 #[test]
 fn provider_list_adds_models_and_refines_table_entries() {
-    let desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
+    let desk = CatalogFixture::new(&[("ANTHROPIC_API_KEY", "k")]);
     let endpoint = desk.catalog().places().pop().expect("a place");
-    let listed = |name: &str, window| Listed {
+    let listed = |name: &str, window| ListedModel {
         name: name.into(),
-        facts: Facts { window: Some(window), ..Facts::default() },
-        life: Life::Ending { on: None },
+        facts: ModelFacts { window: Some(window), ..ModelFacts::default() },
+        life: Lifecycle::Ending { on: None },
     };
     let names = [listed("claude-haiku-4-5-20251001", 1), listed("claude-next", 2_000_000)];
     desk.learned.learn_list(&endpoint, &names);
-    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let offers = desk.catalog().offers(CatalogScope::Usable, 100);
     let of = |name: &str| offers.iter().find(|offer| offer.name.0 == name);
     let next = of("anthropic/claude-next").expect("it is listed");
-    assert_eq!((next.window, next.life.clone()), ((2_000_000, Source::Endpoint), Life::Ending { on: None }));
+    assert_eq!(
+        (next.window, next.life.clone()),
+        ((2_000_000, FactSource::Endpoint), Lifecycle::Ending { on: None })
+    );
     assert!(of("anthropic/claude-haiku-4-5-20251001").is_none(), "it is there without its date");
-    assert_eq!(of("anthropic/claude-haiku-4-5").expect("it is in the table").window.1, Source::Table);
+    assert_eq!(of("anthropic/claude-haiku-4-5").expect("it is in the table").window.1, FactSource::Table);
     assert!(offers.iter().all(|offer| offer.is_usable));
-    assert_eq!(desk.catalog().offers(Scope::Usable, 3).len(), 3);
+    assert_eq!(desk.catalog().offers(CatalogScope::Usable, 3).len(), 3);
 }
 
 #[test]
 fn configured_local_provider_needs_no_server_discovery() {
-    let mut desk = Desk::new(&[]);
+    let mut desk = CatalogFixture::new(&[]);
     let place = ProviderSettings {
         wire: WireFormat::OpenAiChat,
         base_url: "http://box:8000/v1".into(),
@@ -81,20 +84,20 @@ fn configured_local_provider_needs_no_server_discovery() {
     };
     desk.settings.providers.insert("local".into(), place);
     desk.settings.model = Some("local/qwen".into());
-    assert_eq!(desk.names(Scope::Usable), ["local/qwen"]);
+    assert_eq!(desk.names(CatalogScope::Usable), ["local/qwen"]);
     assert_eq!(desk.catalog().places()[0].base_url, "http://box:8000/v1");
 }
 
 #[test]
 fn models_are_grouped_by_provider_with_the_chosen_one_first() {
-    let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k")]);
+    let mut desk = CatalogFixture::new(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k")]);
     desk.settings.model = Some("openai/gpt-5.4".into());
     desk.settings.models.insert("anthropic/mine".into(), ModelSettings::default());
     desk.local = Some(LocalServer {
         base_url: "http://127.0.0.1:1/v1".into(),
-        models: vec![Listed { name: "qwen".into(), facts: Default::default(), life: Life::Active }],
+        models: vec![ListedModel { name: "qwen".into(), facts: Default::default(), life: Lifecycle::Active }],
     });
-    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let offers = desk.catalog().offers(CatalogScope::Usable, 100);
     let providers: Vec<&str> = offers.iter().map(|offer| provider_of(&offer.name)).collect();
     let mut groups = providers.clone();
     groups.dedup();
@@ -108,24 +111,24 @@ fn models_are_grouped_by_provider_with_the_chosen_one_first() {
 /// price or none.
 #[test]
 fn a_configured_price_is_shown() {
-    let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
+    let mut desk = CatalogFixture::new(&[("ANTHROPIC_API_KEY", "k")]);
     let price = PriceSettings { input: 0.3, output: 1.2, cache_read: None, cache_write: None };
     let mine = ModelSettings { price: Some(price), ..ModelSettings::default() };
     desk.settings.models.insert("anthropic/mine".into(), mine);
-    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let offers = desk.catalog().offers(CatalogScope::Usable, 100);
     let shown =
         offers.iter().find(|offer| offer.name == named("anthropic/mine")).and_then(|offer| offer.price);
-    assert_eq!(shown, Some(Price::from(price)));
+    assert_eq!(shown, Some(ModelPrice::from(price)));
 }
 
 /// The table contained the shutdown dates of models, but they weren't shown.
 #[test]
 fn announced_shutdown_is_shown_with_and_without_a_key() {
     for environment in [&[][..], &[("ANTHROPIC_API_KEY", "k")]] {
-        let offers = Desk::new(environment).catalog().offers(Scope::All, 1_000);
+        let offers = CatalogFixture::new(environment).catalog().offers(CatalogScope::All, 1_000);
         let of = |name: &str| offers.iter().find(|offer| offer.name == named(name)).map(|offer| &offer.life);
-        let ending = Life::Ending { on: Some("2026-11-30".into()) };
+        let ending = Lifecycle::Ending { on: Some("2026-11-30".into()) };
         assert_eq!(of("anthropic/claude-sonnet-4-5"), Some(&ending));
-        assert_eq!(of("anthropic/claude-sonnet-5-5"), Some(&Life::Active));
+        assert_eq!(of("anthropic/claude-sonnet-5-5"), Some(&Lifecycle::Active));
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
-use epitome_thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
+use epitome_thread::{CallDisplay, CallId, Content, ModelName, Native, ToolCall, Usage};
 
 /// Collects the events of one reply.
 ///
@@ -14,14 +14,14 @@ use epitome_thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
 pub struct Collector {
     provider: String,
     model: String,
-    parts: Vec<Part>,
+    parts: Vec<ReplyPart>,
     usage: Option<Usage>,
     stop: Option<ReplyStop>,
 }
 
 /// A piece to be shown immediately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum ReplyPiece {
     Text {
         part: u32,
         kind: PieceKind,
@@ -42,7 +42,7 @@ pub enum PieceKind {
 
 /// Result of a model call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub struct ModelReply {
     /// Calls have the provider's own ids, which may be empty or repeated, and empty cards.
     pub content: Vec<Content>,
     pub usage: Option<Usage>,
@@ -51,7 +51,7 @@ pub struct Reply {
 }
 
 #[derive(Debug)]
-enum Part {
+enum ReplyPart {
     Text(String),
     Thinking { text: String, native: Option<Native> },
     Call { index: u32, id: String, name: String, arguments: String },
@@ -71,17 +71,17 @@ impl Collector {
     }
 
     /// Processes the next event and returns the piece to show for it, if any.
-    pub fn feed(&mut self, event: ProviderEvent) -> Option<Piece> {
+    pub fn feed(&mut self, event: ProviderEvent) -> Option<ReplyPiece> {
         match event {
             ProviderEvent::Text(text) => self.text(text),
             ProviderEvent::Thinking(text) => self.thinking(text),
             ProviderEvent::ThinkingSealed { data } => {
                 let native = Native { provider: self.provider.clone(), model: self.model.clone(), data };
                 match self.parts.last_mut() {
-                    Some(Part::Thinking { native: open @ None, .. }) => *open = Some(native),
+                    Some(ReplyPart::Thinking { native: open @ None, .. }) => *open = Some(native),
                     // Thinking that its provider hides has a signature but no text.
                     Some(_) | None => {
-                        self.parts.push(Part::Thinking { text: String::new(), native: Some(native) });
+                        self.parts.push(ReplyPart::Thinking { text: String::new(), native: Some(native) });
                     }
                 }
                 None
@@ -91,8 +91,8 @@ impl Collector {
                     return None;
                 }
                 let part = self.next_part();
-                self.parts.push(Part::Call { index, id, name: name.clone(), arguments: String::new() });
-                Some(Piece::CallOpened { part, name })
+                self.parts.push(ReplyPart::Call { index, id, name: name.clone(), arguments: String::new() });
+                Some(ReplyPiece::CallOpened { part, name })
             }
             ProviderEvent::CallArguments { index, json } => {
                 if let Some(arguments) = self.call(index) {
@@ -122,23 +122,23 @@ impl Collector {
     }
 
     /// Everything shown so far, one piece per part, for clients that join in the middle.
-    pub fn shown(&self) -> Vec<Piece> {
+    pub fn shown(&self) -> Vec<ReplyPiece> {
         let parts = self.parts.iter().zip(0u32..);
         let pieces = parts.filter_map(|(content, part)| match content {
-            Part::Text(text) => Some((part, PieceKind::Reply, text)),
-            Part::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
-            Part::Call { .. } => None,
+            ReplyPart::Text(text) => Some((part, PieceKind::Reply, text)),
+            ReplyPart::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
+            ReplyPart::Call { .. } => None,
         });
         pieces
             .filter(|(_, _, text)| !text.is_empty())
-            .map(|(part, kind, text)| Piece::Text { part, kind, text: text.clone() })
+            .map(|(part, kind, text)| ReplyPiece::Text { part, kind, text: text.clone() })
             .collect()
     }
 
     /// Returns the complete reply. Arguments that aren't a JSON object become `{"invalid_json": "…"}`;
     /// trailing parts that contain only white space are dropped.
-    pub fn finish(mut self) -> Reply {
-        while matches!(self.parts.last(), Some(Part::Text(text)) if text.trim().is_empty()) {
+    pub fn finish(mut self) -> ModelReply {
+        while matches!(self.parts.last(), Some(ReplyPart::Text(text)) if text.trim().is_empty()) {
             self.parts.pop();
         }
         self.reply()
@@ -147,12 +147,12 @@ impl Collector {
     /// Returns what a cancelled or broken stream delivered: its text and the parts that were complete. Calls
     /// with unreadable arguments and unsigned thinking are dropped from the end only, so that the indices of
     /// the parts that were shown remain valid. The content may be empty.
-    pub fn cut(mut self) -> Reply {
+    pub fn cut(mut self) -> ModelReply {
         loop {
             let unfinished = match self.parts.last() {
-                Some(Part::Text(text)) => text.trim().is_empty(),
-                Some(Part::Thinking { native, .. }) => native.is_none(),
-                Some(Part::Call { arguments, .. }) => {
+                Some(ReplyPart::Text(text)) => text.trim().is_empty(),
+                Some(ReplyPart::Thinking { native, .. }) => native.is_none(),
+                Some(ReplyPart::Call { arguments, .. }) => {
                     // An object that parses is complete: no proper prefix of an object parses.
                     !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object())
                 }
@@ -165,52 +165,57 @@ impl Collector {
         }
     }
 
-    fn reply(self) -> Reply {
+    fn reply(self) -> ModelReply {
         let content = self
             .parts
             .into_iter()
             .map(|part| match part {
-                Part::Text(text) => Content::Text { text },
-                Part::Thinking { text, native } => Content::Thinking { text, native },
-                Part::Call { id, name, arguments, .. } => {
+                ReplyPart::Text(text) => Content::Text { text },
+                ReplyPart::Thinking { text, native } => Content::Thinking { text, native },
+                ReplyPart::Call { id, name, arguments, .. } => {
                     let input = read_arguments(arguments);
-                    Content::Call(ToolCall { id: CallId(id), name, input, card: Card::default() })
+                    Content::Call(ToolCall { id: CallId(id), name, input, card: CallDisplay::default() })
                 }
             })
             .collect();
-        Reply { content, usage: self.usage, stop: self.stop }
+        ModelReply { content, usage: self.usage, stop: self.stop }
     }
 
-    fn text(&mut self, text: String) -> Option<Piece> {
+    fn text(&mut self, text: String) -> Option<ReplyPiece> {
         if text.is_empty() {
             return None;
         }
         let piece = text.clone();
         match self.parts.last_mut() {
-            Some(Part::Text(open)) => open.push_str(&text),
-            Some(Part::Thinking { .. } | Part::Call { .. }) | None => self.parts.push(Part::Text(text)),
-        }
-        Some(Piece::Text { part: self.last_part(), kind: PieceKind::Reply, text: piece })
-    }
-
-    fn thinking(&mut self, text: String) -> Option<Piece> {
-        if text.is_empty() {
-            return None;
-        }
-        let piece = text.clone();
-        match self.parts.last_mut() {
-            Some(Part::Thinking { text: open, native: None }) => open.push_str(&text),
-            Some(Part::Thinking { native: Some(_), .. } | Part::Text(_) | Part::Call { .. }) | None => {
-                self.parts.push(Part::Thinking { text, native: None });
+            Some(ReplyPart::Text(open)) => open.push_str(&text),
+            Some(ReplyPart::Thinking { .. } | ReplyPart::Call { .. }) | None => {
+                self.parts.push(ReplyPart::Text(text))
             }
         }
-        Some(Piece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
+        Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Reply, text: piece })
+    }
+
+    fn thinking(&mut self, text: String) -> Option<ReplyPiece> {
+        if text.is_empty() {
+            return None;
+        }
+        let piece = text.clone();
+        match self.parts.last_mut() {
+            Some(ReplyPart::Thinking { text: open, native: None }) => open.push_str(&text),
+            Some(
+                ReplyPart::Thinking { native: Some(_), .. } | ReplyPart::Text(_) | ReplyPart::Call { .. },
+            )
+            | None => {
+                self.parts.push(ReplyPart::Thinking { text, native: None });
+            }
+        }
+        Some(ReplyPiece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
     }
 
     fn call(&mut self, wanted: u32) -> Option<&mut String> {
         self.parts.iter_mut().rev().find_map(|part| match part {
-            Part::Call { index, arguments, .. } if *index == wanted => Some(arguments),
-            Part::Call { .. } | Part::Text(_) | Part::Thinking { .. } => None,
+            ReplyPart::Call { index, arguments, .. } if *index == wanted => Some(arguments),
+            ReplyPart::Call { .. } | ReplyPart::Text(_) | ReplyPart::Thinking { .. } => None,
         })
     }
 
@@ -242,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    fn collect(events: impl IntoIterator<Item = ProviderEvent>) -> (Collector, Vec<Piece>) {
+    fn collect(events: impl IntoIterator<Item = ProviderEvent>) -> (Collector, Vec<ReplyPiece>) {
         let mut collector = Collector::new(&ModelName("anthropic/claude-sonnet-5-5".into()));
         let pieces = events.into_iter().filter_map(|event| collector.feed(event)).collect();
         (collector, pieces)
@@ -263,7 +268,7 @@ mod tests {
         ]
     }
 
-    fn inputs(reply: &Reply) -> Vec<Value> {
+    fn inputs(reply: &ModelReply) -> Vec<Value> {
         let inputs = reply.content.iter().filter_map(|content| match content {
             Content::Call(call) => Some(call.input.clone()),
             _ => None,
@@ -278,7 +283,7 @@ mod tests {
         events.extend(call(1, "file_read", r#"{"file_path":"a"}"#));
         events.push(ProviderEvent::Stopped(ReplyStop::Finished));
         let (collector, pieces) = collect(events);
-        let show = |part, kind, text: &str| Piece::Text { part, kind, text: text.into() };
+        let show = |part, kind, text: &str| ReplyPiece::Text { part, kind, text: text.into() };
         assert_eq!(
             pieces,
             [
@@ -286,7 +291,7 @@ mod tests {
                 show(0, PieceKind::Thinking, "m"),
                 show(1, PieceKind::Reply, "Let me "),
                 show(1, PieceKind::Reply, "look."),
-                Piece::CallOpened { part: 2, name: "file_read".into() },
+                ReplyPiece::CallOpened { part: 2, name: "file_read".into() },
             ]
         );
         let reply = collector.finish();
@@ -367,8 +372,8 @@ mod tests {
             let mut shown: BTreeMap<u32, String> = BTreeMap::new();
             for piece in pieces {
                 match piece {
-                    Piece::Text { part, text, .. } => shown.entry(part).or_default().push_str(&text),
-                    Piece::CallOpened { part, .. } => prop_assert!(shown.insert(part, "call".into()).is_none()),
+                    ReplyPiece::Text { part, text, .. } => shown.entry(part).or_default().push_str(&text),
+                    ReplyPiece::CallOpened { part, .. } => prop_assert!(shown.insert(part, "call".into()).is_none()),
                 }
             }
             let reply = if cut { collector.cut() } else { collector.finish() };

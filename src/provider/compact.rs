@@ -41,10 +41,10 @@ pub async fn compact(
     encoded: &Encoded,
 ) -> Result<NativeCompaction, ProviderError> {
     let made = match (endpoint.compact_url(), endpoint.wire) {
-        (None, _) => return Err(none_here(endpoint)),
+        (None, _) => return Err(unsupported(endpoint)),
         (Some(_), WireFormat::AnthropicMessages) => streamed(http, endpoint, encoded).await,
         (Some(url), WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini) => {
-            asked(http, endpoint, &url, encoded).await
+            request_compaction(http, endpoint, &url, encoded).await
         }
     };
     made.map_err(|error| match error.hint {
@@ -79,7 +79,7 @@ async fn streamed(
 }
 
 /// In one piece, from a separate URL.
-async fn asked(
+async fn request_compaction(
     http: &Http,
     endpoint: &Endpoint,
     url: &str,
@@ -91,12 +91,12 @@ async fn asked(
             Some((part, usage)) => Ok(NativeCompaction { parts: vec![part], text: None, usage }),
             None => Err(nothing_made(endpoint, None)),
         },
-        404 | 405 | 501 => Err(none_here(endpoint)),
+        404 | 405 | 501 => Err(unsupported(endpoint)),
         _ => Err(answer.refusal(endpoint)),
     }
 }
 
-fn none_here(endpoint: &Endpoint) -> ProviderError {
+fn unsupported(endpoint: &Endpoint) -> ProviderError {
     let what = "has no compaction of its own here";
     failure::error(endpoint, ErrorClass::Refused, what, Some(without(endpoint)))
 }

@@ -17,8 +17,8 @@ pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
 pub use resolve::{
-    Choice, Environment, built_in_providers, choose, configured, exposure, is_searched, local_urls,
-    provider_title, resolve, resolve_local,
+    ConfiguredModel, EnvironmentPairs, built_in_providers, choose, configured, exposure, is_searched,
+    local_urls, provider_title, resolve, resolve_local,
 };
 
 /// An endpoint for calls to one model.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use super::resolve::LOCAL_BASES;
 use super::*;
 use crate::ErrorClass;
-use crate::listing::{Facts, Life, Listed};
+use crate::listing::{Lifecycle, ListedModel, ModelFacts};
 use epitome_config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
@@ -17,8 +17,8 @@ fn settings(model: Option<&str>) -> Settings {
     Settings { model: model.map(str::to_owned), ..Settings::default() }
 }
 
-fn named(name: &str) -> Choice {
-    Choice::Named(ModelName(name.into()))
+fn named(name: &str) -> ConfiguredModel {
+    ConfiguredModel::Named(ModelName(name.into()))
 }
 
 fn header<'a>(endpoint: &'a Endpoint, name: &str) -> Option<&'a str> {
@@ -53,11 +53,11 @@ fn model_choice_follows_precedence() {
         (None, vec![("EPITOME_MODEL", "claude-opus-5-5")], named("anthropic/claude-opus-5-5")),
         (None, vec![("EPITOME_MODEL", "gemini-4-argon")], named("gemini/gemini-4-argon")),
         (None, vec![("EPITOME_MODEL", " "), openai], named("openai/gpt-6-sol")),
-        (None, vec![], Choice::SearchLocal(LOCAL_BASES.map(str::to_owned).to_vec())),
+        (None, vec![], ConfiguredModel::SearchLocal(LOCAL_BASES.map(str::to_owned).to_vec())),
         (
             None,
             vec![("EPITOME_LOCAL_URL", "http://box:1234/")],
-            Choice::SearchLocal(vec!["http://box:1234/v1".into()]),
+            ConfiguredModel::SearchLocal(vec!["http://box:1234/v1".into()]),
         ),
     ] {
         assert_eq!(choose(&settings(configured), &env(&variables)), expected, "{configured:?} {variables:?}");
@@ -206,7 +206,7 @@ fn built_in_provider_accepts_custom_key_and_headers() {
     let without = env(&[("GEMINI_API_KEY", "own")]);
     let error = resolve(&model, &settings, &without).expect_err("the named key is missing");
     assert!(error.hint.is_some_and(|hint| hint.contains("WORK_KEY")));
-    assert!(matches!(choose(&settings, &without), Choice::SearchLocal(_)));
+    assert!(matches!(choose(&settings, &without), ConfiguredModel::SearchLocal(_)));
 }
 
 #[test]
@@ -340,10 +340,10 @@ fn unknown_model_gets_default_limits_unless_configured() {
 #[test]
 fn local_server_window_is_used() {
     let model = ModelName("local/qwen".into());
-    let facts = Facts { window: Some(32_768), ..Facts::default() };
+    let facts = ModelFacts { window: Some(32_768), ..ModelFacts::default() };
     let server = LocalServer {
         base_url: "http://127.0.0.1:8080/v1".into(),
-        models: vec![Listed { name: "qwen".into(), facts, life: Life::Active }],
+        models: vec![ListedModel { name: "qwen".into(), facts, life: Lifecycle::Active }],
     };
     let endpoint = resolve_local(&model, &server, &Settings::default(), &[]).expect("it wants no key");
     assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));
@@ -354,7 +354,7 @@ fn local_server_window_is_used() {
 fn picker_offers_callable_models() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
-    let names = |env: &Environment| -> Vec<String> {
+    let names = |env: &EnvironmentPairs| -> Vec<String> {
         offered(&settings, env).into_iter().map(|name| name.0).collect()
     };
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);

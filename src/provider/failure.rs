@@ -119,7 +119,7 @@ const BAD_REASONING: [&str; 13] = [
 
 /// A response that isn't a reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Failure<'a> {
+pub struct ErrorResponse<'a> {
     /// 200 for an error inside a stream.
     pub status: u16,
     pub retry_after: Option<Duration>,
@@ -130,14 +130,14 @@ pub struct Failure<'a> {
 }
 
 /// Returns the class of a failure and a sentence that explains it.
-pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
+pub fn classify(endpoint: &Endpoint, failure: &ErrorResponse<'_>) -> ProviderError {
     let said = ErrorBody::read(failure.body);
     // An error inside a stream may contain the status that it would have had.
     let status = match (failure.status, said.status) {
         (200, Some(status @ 400..=599)) => status,
         (status, _) => status,
     };
-    let failure = Failure { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
+    let failure = ErrorResponse { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
     let class = class(endpoint, &failure, &said);
     let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
     if !said.message.is_empty() {
@@ -172,7 +172,7 @@ pub(super) fn error(
     ProviderError { class, message: scrub(endpoint, &message), hint }
 }
 
-fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &ErrorBody) -> ErrorClass {
+fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> ErrorClass {
     let retry = ErrorClass::Retry { after: failure.retry_after };
     if is_bad_reasoning(failure.status, said) {
         return ErrorClass::BadReasoning;
@@ -259,7 +259,12 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
     }
 }
 
-fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &ErrorBody) -> Option<String> {
+fn hint(
+    endpoint: &Endpoint,
+    class: &ErrorClass,
+    failure: &ErrorResponse<'_>,
+    said: &ErrorBody,
+) -> Option<String> {
     let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
@@ -302,7 +307,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &E
 }
 
 /// Names the source of the key, its destination and the proxy that may have rejected it.
-fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &ErrorBody) -> String {
+fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
@@ -325,7 +330,7 @@ fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &ErrorBody) -> St
 /// Suggests other models and how to list them all.
 fn other_models(endpoint: &Endpoint) -> String {
     let known: Vec<&str> =
-        models::of_provider(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
+        models::provider_models(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
     match known.as_slice() {
         [] => "`epitome models` lists the models that there are.".into(),
         known => format!("There are {}; `epitome models` lists them all.", known.join(", ")),

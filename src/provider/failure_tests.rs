@@ -5,8 +5,8 @@ use crate::endpoint::{Secret, resolve, test_chat_endpoint, test_endpoint};
 use epitome_config::{ProviderSettings, Settings};
 use epitome_thread::ModelName;
 
-fn plain(status: u16, body: &str) -> Failure<'_> {
-    Failure { status, retry_after: None, should_retry: None, request_id: None, body }
+fn plain(status: u16, body: &str) -> ErrorResponse<'_> {
+    ErrorResponse { status, retry_after: None, should_retry: None, request_id: None, body }
 }
 
 fn local() -> Endpoint {
@@ -64,7 +64,7 @@ fn anthropic_errors() {
         assert_eq!(found.class, class, "{status} {kind} {message}");
         assert!(found.message.contains("req_1") && found.message.contains("claude-sonnet-5-5"), "{found}");
     }
-    let limited = Failure { retry_after: Some(Duration::from_secs(3)), ..plain(429, "{}") };
+    let limited = ErrorResponse { retry_after: Some(Duration::from_secs(3)), ..plain(429, "{}") };
     assert_eq!(
         classify(&endpoint, &limited).class,
         ErrorClass::Retry { after: Some(Duration::from_secs(3)) }
@@ -185,15 +185,15 @@ fn wording_alone_does_not_classify_an_error_as_too_long() {
 #[test]
 fn should_retry_header_overrides_the_rules() {
     let body = r#"{"error":{"message":"x"}}"#;
-    let never = Failure { should_retry: Some(false), ..plain(503, body) };
+    let never = ErrorResponse { should_retry: Some(false), ..plain(503, body) };
     assert_eq!(classify(&local(), &never).class, ErrorClass::Refused);
-    let always = Failure { should_retry: Some(true), ..plain(400, body) };
+    let always = ErrorResponse { should_retry: Some(true), ..plain(400, body) };
     assert_eq!(classify(&local(), &always).class, RETRY);
 }
 
 #[test]
 fn too_long_retry_delay_is_reported() {
-    let failure = Failure { retry_after: Some(Duration::from_secs(840)), ..plain(429, "{}") };
+    let failure = ErrorResponse { retry_after: Some(Duration::from_secs(840)), ..plain(429, "{}") };
     let error = classify(&local(), &failure);
     assert!(error.hint.is_some_and(|hint| hint.contains("840 seconds")));
 }
@@ -202,7 +202,7 @@ fn too_long_retry_delay_is_reported() {
 fn message_names_provider_problem_and_request() {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     let body = r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-    let failure = Failure { request_id: Some("req_7"), ..plain(529, body) };
+    let failure = ErrorResponse { request_id: Some("req_7"), ..plain(529, body) };
     assert_eq!(
         classify(&endpoint, &failure).message,
         "Anthropic is overloaded: Overloaded (HTTP 529, model anthropic/claude-sonnet-5-5, request req_7)"
@@ -367,7 +367,7 @@ fn billing_errors_are_explained_and_not_retried() {
         (400, low),
         (400, own),
     ] {
-        let failure = Failure { retry_after: Some(Duration::from_secs(3)), ..plain(status, body) };
+        let failure = ErrorResponse { retry_after: Some(Duration::from_secs(3)), ..plain(status, body) };
         let error = classify(&anthropic, &failure);
         assert_eq!(error.class, ErrorClass::Auth, "{body}");
         assert!(error.message.contains("billing") && error.hint.is_some_and(|hint| hint.contains("credit")));
@@ -467,7 +467,7 @@ fn rejected_key_is_named_by_variable_and_url() {
         let env: Vec<_> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let endpoint = resolve(&ModelName(model.into()), &settings, &env).expect("it is there");
         let failure =
-            Failure { status: 401, retry_after: None, should_retry: None, request_id: None, body: "" };
+            ErrorResponse { status: 401, retry_after: None, should_retry: None, request_id: None, body: "" };
         let hint = classify(&endpoint, &failure).hint.unwrap_or_default();
         assert!(words.iter().all(|word| hint.contains(word)), "{hint}");
     }
@@ -485,7 +485,7 @@ fn html_403_behind_a_proxy_hints_at_the_proxy() {
     let model = ModelName("anthropic/x".into());
     let endpoint = resolve(&model, &Default::default(), &env).expect("a key is there");
     let failure =
-        |body| Failure { status: 403, retry_after: None, should_retry: None, request_id: None, body };
+        |body| ErrorResponse { status: 403, retry_after: None, should_retry: None, request_id: None, body };
     let hint = |body| classify(&endpoint, &failure(body)).hint.unwrap_or_default();
     assert!(hint("<html>no</html>").contains("the proxy of HTTP_PROXY"));
     assert!(!hint(r#"{"error":{"message":"no such key"}}"#).contains("HTTP_PROXY"));

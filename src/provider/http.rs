@@ -24,13 +24,13 @@ use super::address::is_http;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
 use super::wire::encoding::Encoded;
-use body::Pieces;
-use clients::{CachedClient, ClientKey, Clients};
+use body::BodyPieces;
+use clients::{CachedClient, ClientCache, ClientKey};
 use logged::Logged;
 use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unreadable, unusable};
 
 pub use clients::CLIENTS_MAX;
-pub use limits::Limits;
+pub use limits::CallTimeouts;
 pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 
 /// A handle on the process's HTTP clients. Cheap to clone.
@@ -39,16 +39,16 @@ pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 /// connections. Loopback addresses bypass proxies, which could not reach them.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
-    shared: Arc<Shared>,
+    shared: Arc<HttpShared>,
     /// Used for requests without an endpoint.
     network: Network,
     /// Overrides the limits derived from the endpoint.
-    limits: Option<Limits>,
+    limits: Option<CallTimeouts>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    clients: Clients,
+struct HttpShared {
+    clients: ClientCache,
     /// URLs that were found not to support token counts.
     uncounting: Mutex<BTreeSet<String>>,
 }
@@ -58,13 +58,13 @@ pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderErro
 
 /// The response to a request that isn't a model call.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub status: u16,
     headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Classifies an unsuccessful response.
     pub(super) fn refusal(&self, endpoint: &Endpoint) -> ProviderError {
         reply::refusal(endpoint, self.status, &self.headers, &String::from_utf8_lossy(&self.body))
@@ -83,7 +83,7 @@ impl Http {
     }
 
     /// The same clients, with these limits for every call.
-    pub fn with_limits(&self, limits: Limits) -> Http {
+    pub fn with_limits(&self, limits: CallTimeouts) -> Http {
         Http { limits: Some(limits), ..self.clone() }
     }
 
@@ -91,7 +91,7 @@ impl Http {
     /// polled; it owns all it needs and completes when the response headers have arrived. The body is sent as
     /// encoded, with its length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
-        let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
+        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asked = RequestShape { method: Method::POST, body: Some(encoded), accept: "text/event-stream" };
         let sending = self.sending(endpoint, &endpoint.url(), asked, limits)?;
         let prefix = encoded.prefix.clone();
@@ -116,16 +116,16 @@ impl Http {
         body: Option<&Encoded>,
         most: usize,
         time: Duration,
-    ) -> Result<Answer, ProviderError> {
+    ) -> Result<HttpResponse, ProviderError> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let asked = RequestShape { method, body, accept: "application/json" };
         // The same client as for model calls, to reuse its connection.
-        let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
+        let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asking = async {
             let response = self.sending(endpoint, url, asked, limits)?.send(endpoint).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             let body = read(response, most).await.map_err(|why| unreadable(endpoint, &why))?;
-            Ok(Answer { status, headers, body })
+            Ok(HttpResponse { status, headers, body })
         };
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
     }
@@ -206,7 +206,7 @@ impl Http {
         endpoint: &Endpoint,
         url: &str,
         asked: RequestShape<'_>,
-        limits: Limits,
+        limits: CallTimeouts,
     ) -> Result<Sending, ProviderError> {
         if !is_http(&endpoint.base_url) {
             let why = "its base URL is none that begins with http:// or https:// and names a host";
@@ -227,7 +227,7 @@ impl Http {
         headers.extend(header_map(&endpoint.headers).map_err(|why| unusable(endpoint, &why))?);
         let mut request = made.client.request(asked.method, url).headers(headers);
         if let Some(body) = asked.body {
-            request = request.body(Body::wrap(Pieces::new(&body.body)));
+            request = request.body(Body::wrap(BodyPieces::new(&body.body)));
         }
         let request = request.build().map_err(|error| unusable(endpoint, &reason(&error)))?;
         Ok(Sending { request, key, made, limits, shared: self.shared.clone() })
@@ -246,8 +246,8 @@ struct Sending {
     request: Request,
     key: ClientKey,
     made: CachedClient,
-    limits: Limits,
-    shared: Arc<Shared>,
+    limits: CallTimeouts,
+    shared: Arc<HttpShared>,
 }
 
 impl Sending {

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::endpoint::Endpoint;
 use super::http::Http;
-use super::listing::{self, Facts, ListError, Listed};
+use super::listing::{self, ListError, ListedModel, ModelFacts};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use cache::{Calibrated, LearnedCache, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
@@ -47,7 +47,7 @@ const ASKING_MAX: usize = 64;
 
 /// The source of a fact about a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum FactSource {
     Config,
     /// A rejected request.
     Overflow,
@@ -59,22 +59,22 @@ pub enum Source {
     Guess,
 }
 
-impl Source {
+impl FactSource {
     /// One word for tables and JSON.
     pub fn word(self) -> &'static str {
         match self {
-            Source::Config => "config",
-            Source::Overflow => "learned",
-            Source::Endpoint => "provider",
-            Source::Table => "table",
-            Source::Guess => "guess",
+            FactSource::Config => "config",
+            FactSource::Overflow => "learned",
+            FactSource::Endpoint => "provider",
+            FactSource::Table => "table",
+            FactSource::Guess => "guess",
         }
     }
 }
 
 /// When to ask a provider for its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum RefreshTime {
     /// If the list is outdated. Local servers are always asked.
     Due,
     Now,
@@ -83,19 +83,19 @@ pub enum When {
 /// A cheap handle. No lock is held while waiting for disk or network.
 #[derive(Clone)]
 pub struct Learned {
-    inner: Arc<Inner>,
+    inner: Arc<LearnedInner>,
 }
 
-struct Inner {
+struct LearnedInner {
     file: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<LearnedState>,
     loaded: tokio::sync::OnceCell<()>,
     /// Serializes writes of the file.
     saving: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct LearnedState {
     cache: LearnedCache,
     /// There are changes that are not on disk.
     is_dirty: bool,
@@ -109,7 +109,7 @@ struct State {
 impl Learned {
     /// A handle on the data in this directory. Nothing is read before `load`.
     pub fn below(data: &Path) -> Learned {
-        let inner = Inner {
+        let inner = LearnedInner {
             file: data.join("models.json"),
             state: Mutex::default(),
             loaded: tokio::sync::OnceCell::new(),
@@ -137,13 +137,13 @@ impl Learned {
     }
 
     /// The context window of this endpoint's model, in tokens, and its source.
-    pub fn window(&self, settings: &Settings, endpoint: &Endpoint) -> (u64, Source) {
+    pub fn window(&self, settings: &Settings, endpoint: &Endpoint) -> (u64, FactSource) {
         window(settings, endpoint, &self.known(endpoint))
     }
 
     /// Applies what is known of the endpoint's model: window, maximum output, abilities. Returns the source
     /// of the window.
-    pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> Source {
+    pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> FactSource {
         let known = self.known(endpoint);
         let (window, source) = window(settings, endpoint, &known);
         endpoint.max_output = max_output(endpoint, &known.facts).0;
@@ -160,10 +160,10 @@ impl Learned {
     }
 
     /// Maximum reply tokens of this endpoint's model, before its window limits them, and their source.
-    pub fn max_output(&self, settings: &Settings, endpoint: &Endpoint) -> (u32, Source) {
+    pub fn max_output(&self, settings: &Settings, endpoint: &Endpoint) -> (u32, FactSource) {
         let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.max_output);
         let known = || max_output(endpoint, &self.known(endpoint).facts);
-        configured.map_or_else(known, |most| (most, Source::Config))
+        configured.map_or_else(known, |most| (most, FactSource::Config))
     }
 
     /// Records a context window that a rejected request revealed.
@@ -177,7 +177,7 @@ impl Learned {
     /// Records how a model counts tokens, if that differs from what is known.
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
         let kept = self.state().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
-        if kept.is_none_or(|kept| calibration.is_news_beside(&kept)) {
+        if kept.is_none_or(|kept| calibration.differs_from(&kept)) {
             self.change(|cache| cache.calibrate(&model.0, Calibrated { calibration, at: now() }));
         }
     }
@@ -190,28 +190,33 @@ impl Learned {
     }
 
     /// Records a provider's complete list.
-    pub fn learn_list(&self, endpoint: &Endpoint, listed: &[Listed]) {
+    pub fn learn_list(&self, endpoint: &Endpoint, listed: &[ListedModel]) {
         self.change(|cache| cache.list(&endpoint.place(), listed, now()));
     }
 
     /// The provider's last list.
-    pub fn list(&self, endpoint: &Endpoint) -> Vec<Listed> {
+    pub fn list(&self, endpoint: &Endpoint) -> Vec<ListedModel> {
         self.state().cache.listed(&endpoint.place())
     }
 
     /// Returns whether the user has yet to be told that this model's window is unknown, and records that they
     /// have been.
-    pub fn tell_of_guess(&self, endpoint: &Endpoint) -> bool {
+    pub fn is_guess_unreported(&self, endpoint: &Endpoint) -> bool {
         let is_new = self.known(endpoint).told_at == 0;
         if is_new {
-            self.change(|cache| cache.mark_told(&endpoint.place(), &endpoint.model, now()));
+            self.change(|cache| cache.mark_reported(&endpoint.place(), &endpoint.model, now()));
         }
         is_new
     }
 
     /// Fetches the model list of the endpoint's provider if it is due. Concurrent callers for the same
     /// provider wait for the same answer.
-    pub async fn refresh(&self, http: &Http, endpoint: &Endpoint, when: When) -> Result<(), ListError> {
+    pub async fn refresh(
+        &self,
+        http: &Http,
+        endpoint: &Endpoint,
+        when: RefreshTime,
+    ) -> Result<(), ListError> {
         let place = endpoint.place();
         let turn = {
             let mut state = self.state();
@@ -222,7 +227,7 @@ impl Learned {
             state.asking.entry(place.clone()).or_default().clone()
         };
         let _turn = turn.lock().await;
-        let is_due = when == When::Now || listing::is_near(endpoint) || {
+        let is_due = when == RefreshTime::Now || listing::is_near(endpoint) || {
             let asked_at = self.state().cache.places.get(&place).map_or(0, |place| place.asked_at);
             now().saturating_sub(asked_at) >= LIST_AGE_MAX.as_millis() as u64
         };
@@ -232,7 +237,7 @@ impl Learned {
         let listed = listing::list(http, endpoint).await;
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
-            Err(ListError::Refused { .. }) => self.change(|cache| cache.asked(&place, now())),
+            Err(ListError::Refused { .. }) => self.change(|cache| cache.record_request(&place, now())),
             // Not recorded, so that the next session tries again instead of waiting a day.
             Err(ListError::Unreachable { .. }) => {}
         }
@@ -278,35 +283,35 @@ impl Learned {
         self.state().cache.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LearnedState> {
         // Nothing that could panic leaves a cache half changed.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64, Source) {
+fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64, FactSource) {
     let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.context_window);
     if let Some(window) = configured {
-        return (window, Source::Config);
+        return (window, FactSource::Config);
     }
     let listed = known.facts.window.filter(|window| *window >= WINDOW_TOKENS_MIN);
     let learnt = known.learnt(now()).filter(|learnt| listed.is_none_or(|listed| learnt.tokens < listed));
     if let Some(learnt) = learnt {
-        return (learnt.tokens, Source::Overflow);
+        return (learnt.tokens, FactSource::Overflow);
     }
     match (listed, models::known(&endpoint.name)) {
-        (Some(window), _) => (window, Source::Endpoint),
-        (None, Some(table)) => (table.window, Source::Table),
-        (None, None) if listing::is_near(endpoint) => (WINDOW_NEAR_DEFAULT, Source::Guess),
-        (None, None) => (WINDOW_DEFAULT, Source::Guess),
+        (Some(window), _) => (window, FactSource::Endpoint),
+        (None, Some(table)) => (table.window, FactSource::Table),
+        (None, None) if listing::is_near(endpoint) => (WINDOW_NEAR_DEFAULT, FactSource::Guess),
+        (None, None) => (WINDOW_DEFAULT, FactSource::Guess),
     }
 }
 
-fn max_output(endpoint: &Endpoint, facts: &Facts) -> (u32, Source) {
+fn max_output(endpoint: &Endpoint, facts: &ModelFacts) -> (u32, FactSource) {
     match (facts.max_output, models::known(&endpoint.name)) {
-        (Some(most), _) => (most, Source::Endpoint),
-        (None, Some(table)) => (table.max_output, Source::Table),
-        (None, None) => (OUTPUT_DEFAULT, Source::Guess),
+        (Some(most), _) => (most, FactSource::Endpoint),
+        (None, Some(table)) => (table.max_output, FactSource::Table),
+        (None, None) => (OUTPUT_DEFAULT, FactSource::Guess),
     }
 }
 

@@ -3,7 +3,7 @@
 //! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
 //! on its own behalf and for `listing`, `local`, `count` and `compact`. Providers contain no agent loop.
 //!
-//! Data flow of a call: `wire::encoding` encodes a `Request` for an `Endpoint`, `http` sends it and yields
+//! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
 
 pub mod abilities;
@@ -33,7 +33,7 @@ use epitome_thread::{Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
 
 /// One model call: a view of the thread with its parameters.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct ModelRequest<'a> {
     pub system: &'a str,
     pub tools: &'a [ToolSpec],
     pub items: Vec<ViewItem<'a>>,

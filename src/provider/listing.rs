@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-pub use facts::{Facts, Life, Listed};
+pub use facts::{Lifecycle, ListedModel, ModelFacts};
 
 use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::Endpoint;
 use super::http::Http;
 use epitome_config::WireFormat;
-use read::Page;
+use read::ListPage;
 
 /// Maximum bytes of one response. The longest real one, of a router with several hundred models and their
 /// descriptions, is a third of that.
@@ -44,12 +44,12 @@ pub enum ListError {
 /// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no
 /// context windows, Ollama's API is also asked for the loaded models and for details of the endpoint's own
 /// model.
-pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<Listed>, ListError> {
-    let mut models: Vec<Listed> = Vec::new();
+pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<ListedModel>, ListError> {
+    let mut models: Vec<ListedModel> = Vec::new();
     let mut after = None;
     for _ in 0..PAGES_MAX {
         let body = get(http, endpoint, &page_url(endpoint, after.as_deref())).await?;
-        let Some(Page { listed, next }) = read::page(&body, endpoint.own_api) else {
+        let Some(ListPage { listed, next }) = read::page(&body, endpoint.own_api) else {
             let (place, reason) = (endpoint.place(), "it answered with something else".to_owned());
             return Err(ListError::Refused { place, reason });
         };
@@ -74,13 +74,13 @@ pub fn is_near(endpoint: &Endpoint) -> bool {
 }
 
 /// Parses the list of an OpenAI-compatible server: names, and context windows if included.
-pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<Listed>> {
+pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<ListedModel>> {
     read::page(body, false).map(|page| page.listed)
 }
 
 /// Ollama's list contains no context windows. Other URLs report the window of a loaded model and the
 /// abilities of the endpoint's model; on any other server these requests fail, which changes nothing.
-async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) {
+async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<ListedModel>) {
     let at = |path: &str| beneath(&without_v1(&endpoint.base_url), path);
     let Ok(loaded) = get(http, endpoint, &at("/api/ps")).await else { return };
     let Some(loaded) = read::ollama_loaded(&loaded) else { return };
@@ -95,18 +95,18 @@ async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) 
         add(models, &endpoint.model, facts);
     }
     for (name, window) in loaded {
-        add(models, &name, Facts { window: Some(window), ..Facts::default() });
+        add(models, &name, ModelFacts { window: Some(window), ..ModelFacts::default() });
     }
 }
 
 /// Adds facts about a model. Ollama lists `name:latest` for what users call `name`.
-fn add(models: &mut Vec<Listed>, name: &str, facts: Facts) {
+fn add(models: &mut Vec<ListedModel>, name: &str, facts: ModelFacts) {
     let short = |name: &str| name.strip_suffix(":latest").unwrap_or(name).to_owned();
     for model in models.iter_mut().filter(|model| short(&model.name) == short(name)) {
         model.facts = facts.clone().or(std::mem::take(&mut model.facts));
     }
     if !models.iter().any(|model| model.name == name) {
-        models.push(Listed { name: name.to_owned(), facts, life: Life::Active });
+        models.push(ListedModel { name: name.to_owned(), facts, life: Lifecycle::Active });
     }
 }
 
@@ -176,14 +176,18 @@ mod tests {
 
     #[test]
     fn loaded_ollama_models_match_both_names() {
-        let listed = |name: &str| Listed { name: name.into(), facts: Facts::default(), life: Life::Active };
+        let listed = |name: &str| ListedModel {
+            name: name.into(),
+            facts: ModelFacts::default(),
+            life: Lifecycle::Active,
+        };
         let mut models = vec![listed("qwen3:latest"), listed("gemma3:4b")];
-        add(&mut models, "qwen3", Facts { images: Some(false), ..Facts::default() });
-        add(&mut models, "qwen3:latest", Facts { window: Some(4096), ..Facts::default() });
-        let known = Facts { window: Some(4096), images: Some(false), ..Facts::default() };
-        let names: Vec<(&str, &Facts)> =
+        add(&mut models, "qwen3", ModelFacts { images: Some(false), ..ModelFacts::default() });
+        add(&mut models, "qwen3:latest", ModelFacts { window: Some(4096), ..ModelFacts::default() });
+        let known = ModelFacts { window: Some(4096), images: Some(false), ..ModelFacts::default() };
+        let names: Vec<(&str, &ModelFacts)> =
             models.iter().map(|model| (model.name.as_str(), &model.facts)).collect();
-        let nothing = Facts::default();
+        let nothing = ModelFacts::default();
         assert_eq!(names, [("qwen3:latest", &known), ("gemma3:4b", &nothing), ("qwen3", &known)]);
     }
 }

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::address::{beneath, host_of, port_of, without_v1};
 use super::http::Http;
-use super::listing::{self, Listed};
+use super::listing::{self, ListedModel};
 use epitome_thread::ModelName;
 
 /// Timeout for connecting to a local server.
@@ -24,13 +24,13 @@ pub struct LocalServer {
     /// Ends with `/v1`.
     pub base_url: String,
     /// Never empty.
-    pub models: Vec<Listed>,
+    pub models: Vec<ListedModel>,
 }
 
 impl LocalServer {
     /// The model to use if none is chosen.
     pub fn first_model(&self) -> Option<ModelName> {
-        self.models.first().map(Listed::local_name)
+        self.models.first().map(ListedModel::local_name)
     }
 }
 

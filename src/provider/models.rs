@@ -20,14 +20,14 @@ pub const OUTPUT_DEFAULT: u32 = 16_384;
 
 /// The table's entry of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
+pub struct KnownModel {
     /// `provider/name` without a trailing date.
     pub name: &'static str,
     /// Maximum tokens of a request.
     pub window: u64,
     /// Maximum tokens of a reply.
     pub max_output: u32,
-    pub price: Price,
+    pub price: ModelPrice,
     pub images: bool,
     /// PDF documents.
     pub documents: bool,
@@ -40,18 +40,18 @@ pub struct Known {
 
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Price {
+pub struct ModelPrice {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
     /// For a cache lifetime of a few minutes.
     pub cache_write: f64,
-    pub long: Option<Long>,
+    pub long: Option<LongRequestPrice>,
 }
 
 /// Surcharge for long requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Long {
+pub struct LongRequestPrice {
     /// Threshold in input tokens, including cached ones; above it, the surcharge applies to the entire
     /// request.
     pub above: u64,
@@ -60,10 +60,10 @@ pub struct Long {
     pub output: f64,
 }
 
-impl From<PriceSettings> for Price {
-    fn from(configured: PriceSettings) -> Price {
+impl From<PriceSettings> for ModelPrice {
+    fn from(configured: PriceSettings) -> ModelPrice {
         let PriceSettings { input, output, cache_read, cache_write } = configured;
-        Price {
+        ModelPrice {
             input,
             output,
             cache_read: cache_read.unwrap_or(input),
@@ -73,7 +73,7 @@ impl From<PriceSettings> for Price {
     }
 }
 
-impl Known {
+impl KnownModel {
     pub fn abilities(&self) -> Abilities {
         Abilities { images: self.images, documents: self.documents, thinking: self.thinking }
     }
@@ -81,16 +81,16 @@ impl Known {
 
 /// The entry of a model; a release date (`-20251001`, `-2026-03-05`) or `-latest` at the end of the name is
 /// ignored.
-pub fn known(model: &ModelName) -> Option<&'static Known> {
+pub fn known(model: &ModelName) -> Option<&'static KnownModel> {
     let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
     let shorter = || undated(&model.0).strip_suffix("-latest").unwrap_or(undated(&model.0));
     exact(&model.0).or_else(|| exact(shorter()))
 }
 
 /// A model's prices: configured by the user, otherwise from the table.
-pub fn price(settings: &Settings, model: &ModelName) -> Option<Price> {
+pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
-    configured.map(Price::from).or_else(|| known(model).map(|known| known.price))
+    configured.map(ModelPrice::from).or_else(|| known(model).map(|known| known.price))
 }
 
 /// The cost of a call in US dollars, if the prices are known.
@@ -108,7 +108,7 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
 }
 
 /// The models of a provider, best first, for a picker.
-pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
+pub fn provider_models(provider: &str) -> impl Iterator<Item = &'static KnownModel> {
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
 }
 
@@ -117,7 +117,7 @@ pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
 pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
     let cheapest = || {
         let main = main.filter(|main| main.own_api)?;
-        let current = of_provider(main.provider()).filter(|known| known.retires.is_none());
+        let current = provider_models(main.provider()).filter(|known| known.retires.is_none());
         let cheapest = current.min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
         Some(ModelName(cheapest.name.to_owned()))
     };
@@ -126,12 +126,12 @@ pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> 
 
 // ── Builder of table entries ───────────────────────────────────────────────────────────────────────
 
-const fn model(name: &'static str, window: u64, max_output: u32) -> Known {
-    Known {
+const fn model(name: &'static str, window: u64, max_output: u32) -> KnownModel {
+    KnownModel {
         name,
         window,
         max_output,
-        price: Price { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0, long: None },
+        price: ModelPrice { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0, long: None },
         images: false,
         documents: false,
         thinking: Thinking::None,
@@ -140,43 +140,43 @@ const fn model(name: &'static str, window: u64, max_output: u32) -> Known {
     }
 }
 
-impl Known {
-    const fn costs(mut self, [input, output, cache_read, cache_write]: [f64; 4]) -> Known {
-        self.price = Price { input, output, cache_read, cache_write, long: None };
+impl KnownModel {
+    const fn costs(mut self, [input, output, cache_read, cache_write]: [f64; 4]) -> KnownModel {
+        self.price = ModelPrice { input, output, cache_read, cache_write, long: None };
         self
     }
 
-    const fn long(mut self, above: u64, input: f64, output: f64) -> Known {
-        self.price.long = Some(Long { above, input, output });
+    const fn long(mut self, above: u64, input: f64, output: f64) -> KnownModel {
+        self.price.long = Some(LongRequestPrice { above, input, output });
         self
     }
 
-    const fn sees(mut self) -> Known {
+    const fn sees(mut self) -> KnownModel {
         self.images = true;
         self
     }
 
-    const fn reads(mut self) -> Known {
+    const fn reads(mut self) -> KnownModel {
         self.documents = true;
         self
     }
 
-    const fn budget(mut self, optional: bool) -> Known {
+    const fn budget(mut self, optional: bool) -> KnownModel {
         self.thinking = Thinking::Budget { optional };
         self
     }
 
-    const fn efforts(mut self, efforts: &'static [Effort]) -> Known {
+    const fn efforts(mut self, efforts: &'static [Effort]) -> KnownModel {
         self.thinking = Thinking::Efforts(efforts);
         self
     }
 
-    const fn caches_from(mut self, tokens: u32) -> Known {
+    const fn caches_from(mut self, tokens: u32) -> KnownModel {
         self.cache_min = Some(tokens);
         self
     }
 
-    const fn until(mut self, day: &'static str) -> Known {
+    const fn until(mut self, day: &'static str) -> KnownModel {
         self.retires = Some(day);
         self
     }

@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 
 use super::address::{host_of, is_loopback, port_of};
-use super::endpoint::Environment;
+use super::endpoint::EnvironmentPairs;
 
 /// Variables that name a file or a directory with certificates. Programs on a company machine learn about its
 /// certificate authority from different ones of them, and setting any of them means that this authority is to be
@@ -62,7 +62,7 @@ pub(super) struct Certificates {
 impl Network {
     /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, preferring lower case as curl and wget
     /// do, and the variables that name certificates. An empty variable counts as unset.
-    pub fn read(env: &Environment) -> Network {
+    pub fn read(env: &EnvironmentPairs) -> Network {
         let all = proxy(env, ["all_proxy", "ALL_PROXY"]);
         let mut routes = Routes {
             http: proxy(env, ["http_proxy", "HTTP_PROXY"]).or_else(|| all.clone()),
@@ -182,20 +182,20 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-fn proxy(env: &Environment, names: [&'static str; 2]) -> Option<Proxy> {
+fn proxy(env: &EnvironmentPairs, names: [&'static str; 2]) -> Option<Proxy> {
     let (variable, url) = either(env, names)?;
     Some(Proxy { variable, url })
 }
 
 /// The first of two variables that is set, with its name.
-fn either(env: &Environment, names: [&'static str; 2]) -> Option<(&'static str, String)> {
+fn either(env: &EnvironmentPairs, names: [&'static str; 2]) -> Option<(&'static str, String)> {
     names.into_iter().find_map(|name| {
         let value = raw(env, name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some((name, value))
     })
 }
 
-fn certificates(env: &Environment) -> Vec<Certificates> {
+fn certificates(env: &EnvironmentPairs) -> Vec<Certificates> {
     let mut found: Vec<Certificates> = Vec::new();
     for variable in CERTIFICATES {
         let Some(value) = raw(env, variable).filter(|value| !value.is_empty()) else { continue };
@@ -213,7 +213,7 @@ fn certificates(env: &Environment) -> Vec<Certificates> {
     found
 }
 
-fn raw<'a>(env: &'a Environment, name: &str) -> Option<&'a OsString> {
+fn raw<'a>(env: &'a EnvironmentPairs, name: &str) -> Option<&'a OsString> {
     env.iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 

@@ -14,7 +14,7 @@ pub struct Spent {
 
 impl Spent {
     /// The consumption of a thread, including its subagents and callbacks.
-    pub fn of(settings: &Settings, thread: &Thread) -> Spent {
+    pub fn total(settings: &Settings, thread: &Thread) -> Spent {
         let mut spent = Spent::default();
         for (model, usage) in thread.entries().iter().filter_map(|entry| call_of(&entry.change)) {
             spent.usage.add(usage);

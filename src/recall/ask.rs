@@ -2,19 +2,19 @@
 
 use std::str::FromStr;
 
-use epitome_thread::{Part, Seq};
+use epitome_thread::{PartId, Seq};
 
 /// A question. With only a range, its text is read; otherwise, the log is searched. Conditions are combined
 /// with "and".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
-    pub range: Option<Range>,
+pub struct RecallQuery {
+    pub range: Option<EntryRange>,
     /// Words that must all occur, ignoring case.
     pub text: Option<String>,
     pub regex: Option<String>,
     /// A file or directory, absolute or relative to the working directory.
     pub path: Option<String>,
-    pub kind: Option<Kind>,
+    pub kind: Option<RecordKind>,
     /// A time in a form accepted by `Clock::time`.
     pub since: Option<String>,
     pub until: Option<String>,
@@ -24,7 +24,7 @@ pub struct Ask {
     pub limit: Option<usize>,
 }
 
-impl Ask {
+impl RecallQuery {
     pub(super) fn is_search(&self) -> bool {
         let by_words = self.text.is_some() || self.regex.is_some();
         by_words
@@ -38,14 +38,14 @@ impl Ask {
 
 /// An entry or a part, or a range of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    pub from: Part,
-    pub through: Part,
+pub struct EntryRange {
+    pub from: PartId,
+    pub through: PartId,
 }
 
-impl Range {
-    pub(super) fn has(&self, part: Part) -> bool {
-        let is_at = |own: Part| own.part.is_none() || own.part == part.part;
+impl EntryRange {
+    pub(super) fn has(&self, part: PartId) -> bool {
+        let is_at = |own: PartId| own.part.is_none() || own.part == part.part;
         if self.from.entry == self.through.entry {
             return self.from.entry == part.entry && is_at(self.from);
         }
@@ -58,17 +58,17 @@ impl Range {
     }
 }
 
-impl FromStr for Range {
+impl FromStr for EntryRange {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Range, String> {
+    fn from_str(text: &str) -> Result<EntryRange, String> {
         let wrong = || format!("{text:?} names no entry: it is e12, e12.2 for a part, or e12-e20.");
-        let part = |text: &str| text.trim().parse::<Part>().map_err(|()| wrong());
+        let part = |text: &str| text.trim().parse::<PartId>().map_err(|()| wrong());
         let range = match text.split_once('-') {
-            Some((from, through)) => Range { from: part(from)?, through: part(through)? },
+            Some((from, through)) => EntryRange { from: part(from)?, through: part(through)? },
             None => {
                 let one = part(text)?;
-                Range { from: one, through: one }
+                EntryRange { from: one, through: one }
             }
         };
         if range.from.entry > range.through.entry { Err(wrong()) } else { Ok(range) }
@@ -77,7 +77,7 @@ impl FromStr for Range {
 
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// User messages: by the user, a hook or a recipe, and instructions.
     Said,
     Reply,
@@ -86,27 +86,28 @@ pub enum Kind {
     Summary,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Said, Kind::Reply, Kind::Call, Kind::Outcome, Kind::Summary];
+impl RecordKind {
+    pub const ALL: [RecordKind; 5] =
+        [RecordKind::Said, RecordKind::Reply, RecordKind::Call, RecordKind::Outcome, RecordKind::Summary];
 
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Said => "said",
-            Kind::Reply => "reply",
-            Kind::Call => "call",
-            Kind::Outcome => "outcome",
-            Kind::Summary => "summary",
+            RecordKind::Said => "said",
+            RecordKind::Reply => "reply",
+            RecordKind::Call => "call",
+            RecordKind::Outcome => "outcome",
+            RecordKind::Summary => "summary",
         }
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for RecordKind {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Kind, String> {
-        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == text.trim());
+    fn from_str(text: &str) -> Result<RecordKind, String> {
+        let kind = RecordKind::ALL.into_iter().find(|kind| kind.word() == text.trim());
         kind.ok_or_else(|| {
-            let words = Kind::ALL.map(Kind::word);
+            let words = RecordKind::ALL.map(RecordKind::word);
             format!("There is no kind {text:?}: it is {}.", words.join(", "))
         })
     }

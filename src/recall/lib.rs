@@ -12,11 +12,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use ask::{Ask, Kind, Range};
-pub use search::Finder;
+pub use ask::{EntryRange, RecallQuery, RecordKind};
+pub use search::TextMatcher;
 pub use time::Clock;
 
-use epitome_thread::{CallId, Change, Edit, Entry, Part, Seq, Thread};
+use epitome_thread::{CallId, Change, Entry, PartId, Seq, Thread, ViewEdit};
 use record::Record;
 
 /// The tool's name. Its outcomes are cut first when room is short, and are left out of a summary from flat
@@ -32,9 +32,9 @@ const ANSWER_BYTES_MIN: usize = 1024;
 /// A snapshot of a thread's log, without what recall must not return, so that it can be searched outside of
 /// the session's task.
 #[derive(Clone, Debug, Default)]
-pub struct Log {
+pub struct RecallLog {
     entries: Vec<Arc<Entry>>,
-    hidden: Hidden,
+    hidden: HiddenEntries,
     /// Entries that the view shows unchanged.
     shown: HashSet<Seq>,
     cwd: PathBuf,
@@ -43,8 +43,8 @@ pub struct Log {
 
 /// A search result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Find {
-    pub part: Part,
+pub struct SearchHit {
+    pub part: PartId,
     /// A short description: `said`, `call of bash (make)`.
     pub what: String,
     /// Milliseconds since the Unix epoch.
@@ -55,18 +55,18 @@ pub struct Find {
 
 /// Entries that a hook removed, and undone layers.
 #[derive(Clone, Debug, Default)]
-struct Hidden {
+struct HiddenEntries {
     /// All entries up to and including this one.
     through: Option<Seq>,
     entries: HashSet<Seq>,
     calls: HashSet<CallId>,
 }
 
-impl Log {
+impl RecallLog {
     /// Takes a snapshot. `answer_bytes` limits the size of an answer, and is itself clamped to a sensible
     /// range.
-    pub fn of(thread: &Thread, answer_bytes: usize) -> Log {
-        let hidden = Hidden::of(thread);
+    pub fn snapshot(thread: &Thread, answer_bytes: usize) -> RecallLog {
+        let hidden = HiddenEntries::collect(thread);
         let entries = thread.entries();
         let as_it_is = |shown: &&Arc<Entry>| match &shown.change {
             Change::Said { .. } | Change::ToolFinished { .. } => {
@@ -76,7 +76,7 @@ impl Log {
             // Shown completely, or removed by a hook; otherwise only its thinking can be missing.
             _ => true,
         };
-        Log {
+        RecallLog {
             entries: entries.to_vec(),
             hidden,
             shown: thread.view().entries().iter().filter(as_it_is).map(|entry| entry.seq).collect(),
@@ -87,7 +87,12 @@ impl Log {
 
     /// Answers a question with text for the model, or returns an error if the question is not valid. `stop`
     /// is polled; once it returns true, the search ends early.
-    pub fn answer(&self, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
+    pub fn answer(
+        &self,
+        ask: &RecallQuery,
+        clock: &Clock,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<String, String> {
         let text = if ask.is_search() {
             search::search(self, ask, clock, stop)?
         } else {
@@ -103,10 +108,10 @@ impl Log {
     /// stopped returns what it had found so far.
     pub fn find(
         &self,
-        ask: &Ask,
+        ask: &RecallQuery,
         clock: &Clock,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(Vec<Find>, usize), String> {
+    ) -> Result<(Vec<SearchHit>, usize), String> {
         search::find(self, ask, clock, stop)
     }
 
@@ -126,9 +131,9 @@ impl Log {
     }
 }
 
-impl Hidden {
-    fn of(thread: &Thread) -> Hidden {
-        let mut hidden = Hidden::default();
+impl HiddenEntries {
+    fn collect(thread: &Thread) -> HiddenEntries {
+        let mut hidden = HiddenEntries::default();
         // Entries that a layer put in front of the view are removed together with the history that they
         // belong to.
         let mut fronts: Vec<Seq> = Vec::new();
@@ -156,7 +161,7 @@ impl Hidden {
     }
 
     /// Adds an edit that rewrites what was shown.
-    fn take(&mut self, thread: &Thread, edit: &Edit) {
+    fn take(&mut self, thread: &Thread, edit: &ViewEdit) {
         let Some(at) = edit.at() else { return };
         self.entries.insert(at.entry);
         let Some(entry) = thread.entries().get(at.entry.0 as usize) else { return };
@@ -164,10 +169,10 @@ impl Hidden {
             // A summary describes everything that it replaced.
             Change::Compacted { through, .. } => self.through = self.through.max(Some(*through)),
             // A call and its outcome are dropped together, whichever of them the edit names.
-            Change::ToolFinished { outcome } if matches!(edit, Edit::Drop { .. }) => {
+            Change::ToolFinished { outcome } if matches!(edit, ViewEdit::Drop { .. }) => {
                 self.calls.insert(outcome.call.clone());
             }
-            Change::Replied { message, .. } if matches!(edit, Edit::Drop { .. }) => {
+            Change::Replied { message, .. } if matches!(edit, ViewEdit::Drop { .. }) => {
                 let number = at.part.and_then(|part| usize::try_from(part).ok()?.checked_sub(1));
                 self.calls.extend(number.and_then(|at| message.calls().nth(at)).map(|call| call.id.clone()));
             }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::NAME;
-use super::ask::Kind;
+use super::ask::RecordKind;
 use epitome_thread::{
-    CallId, Change, Content, Edit, Entry, EntryPart, Location, Message, Origin, OutcomeContent,
-    OutcomeStatus, Part, Role, Shown, ToolCall, ToolOutcome, describe,
+    CallId, Change, Content, Entry, EntryPart, Location, Message, Origin, OutcomeContent, OutcomeStatus,
+    PartId, Role, ToolCall, ToolDisplay, ToolOutcome, ViewEdit, describe,
 };
 
 /// Bytes of a call's title.
@@ -19,15 +19,15 @@ const TITLE_BYTES_MAX: usize = 120;
 
 /// A message, call or outcome.
 pub(super) struct Record<'a> {
-    pub part: Part,
+    pub part: PartId,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    pub kind: Kind,
-    body: Body<'a>,
+    pub kind: RecordKind,
+    body: RecordBody<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Body<'a> {
+enum RecordBody<'a> {
     /// A message, with its author if that is not implied by the kind.
     Message(&'a Message, &'static str),
     Call(&'a ToolCall),
@@ -40,8 +40,8 @@ pub(super) fn of<'a>(
     calls: &mut HashMap<&'a CallId, &'a ToolCall>,
     records: &mut Vec<Record<'a>>,
 ) {
-    let mut push = |part: Option<u32>, kind: Kind, body: Body<'a>| {
-        records.push(Record { part: Part { entry: entry.seq, part }, at: entry.at, kind, body });
+    let mut push = |part: Option<u32>, kind: RecordKind, body: RecordBody<'a>| {
+        records.push(Record { part: PartId { entry: entry.seq, part }, at: entry.at, kind, body });
     };
     // A queued prompt is found once it has entered the view; a withheld one is never found.
     if matches!(entry.change, Change::Queued { .. } | Change::Withheld { .. }) {
@@ -51,28 +51,32 @@ pub(super) fn of<'a>(
     for part in describe(&entry.change).parts {
         match part {
             EntryPart::Prompt(message, origin) => {
-                push(None, Kind::Said, Body::Message(message, speaker(origin)));
+                push(None, RecordKind::Said, RecordBody::Message(message, speaker(origin)));
             }
             EntryPart::Reply(message) => {
                 if message.content.iter().any(is_text) {
-                    push(None, Kind::Reply, Body::Message(message, ""));
+                    push(None, RecordKind::Reply, RecordBody::Message(message, ""));
                 }
                 for (number, call) in (1..).zip(message.calls()) {
                     calls.insert(&call.id, call);
-                    push(Some(number), Kind::Call, Body::Call(call));
+                    push(Some(number), RecordKind::Call, RecordBody::Call(call));
                 }
             }
             EntryPart::Outcome(outcome) => {
-                push(None, Kind::Outcome, Body::Outcome(outcome, calls.get(&outcome.call).copied()));
+                push(
+                    None,
+                    RecordKind::Outcome,
+                    RecordBody::Outcome(outcome, calls.get(&outcome.call).copied()),
+                );
             }
-            EntryPart::Summary(summary) => push(None, Kind::Summary, Body::Message(summary, "")),
+            EntryPart::Summary(summary) => push(None, RecordKind::Summary, RecordBody::Message(summary, "")),
             EntryPart::Spoken(role, message) => {
                 by_hook += 1;
-                push(Some(by_hook), kind_of(role), Body::Message(message, "by a hook"));
+                push(Some(by_hook), kind_of(role), RecordBody::Message(message, "by a hook"));
             }
-            EntryPart::Edit(Edit::Append { role, message }) => {
+            EntryPart::Edit(ViewEdit::Append { role, message }) => {
                 by_hook += 1;
-                push(Some(by_hook), kind_of(*role), Body::Message(message, "by a hook"));
+                push(Some(by_hook), kind_of(*role), RecordBody::Message(message, "by a hook"));
             }
             _ => {}
         }
@@ -83,9 +87,9 @@ impl<'a> Record<'a> {
     /// The complete text.
     pub fn text(&self) -> Cow<'a, str> {
         match self.body {
-            Body::Message(message, _) => message_text(message),
-            Body::Call(call) => Cow::Owned(call_text(call)),
-            Body::Outcome(outcome, _) => outcome_text(outcome),
+            RecordBody::Message(message, _) => message_text(message),
+            RecordBody::Call(call) => Cow::Owned(call_text(call)),
+            RecordBody::Outcome(outcome, _) => outcome_text(outcome),
         }
     }
 
@@ -93,10 +97,10 @@ impl<'a> Record<'a> {
     pub fn title(&self) -> String {
         let kind = self.kind.word();
         match self.body {
-            Body::Message(_, "") => kind.to_owned(),
-            Body::Message(_, speaker) => format!("{kind} {speaker}"),
-            Body::Call(call) => format!("call of {}", called(call)),
-            Body::Outcome(outcome, call) => {
+            RecordBody::Message(_, "") => kind.to_owned(),
+            RecordBody::Message(_, speaker) => format!("{kind} {speaker}"),
+            RecordBody::Call(call) => format!("call of {}", called(call)),
+            RecordBody::Outcome(outcome, call) => {
                 let how = match outcome.status {
                     OutcomeStatus::Completed => "",
                     OutcomeStatus::Failed => ", failed",
@@ -110,18 +114,18 @@ impl<'a> Record<'a> {
 
     pub fn call_id(&self) -> Option<&'a CallId> {
         match self.body {
-            Body::Message(..) => None,
-            Body::Call(call) => Some(&call.id),
-            Body::Outcome(outcome, _) => Some(&outcome.call),
+            RecordBody::Message(..) => None,
+            RecordBody::Call(call) => Some(&call.id),
+            RecordBody::Outcome(outcome, _) => Some(&outcome.call),
         }
     }
 
     /// Whether it belongs to recall itself: otherwise, a search would find all earlier searches.
     pub fn is_recall(&self) -> bool {
         match self.body {
-            Body::Message(..) => false,
-            Body::Call(call) => call.name == NAME,
-            Body::Outcome(_, call) => call.is_some_and(|call| call.name == NAME),
+            RecordBody::Message(..) => false,
+            RecordBody::Call(call) => call.name == NAME,
+            RecordBody::Outcome(_, call) => call.is_some_and(|call| call.name == NAME),
         }
     }
 
@@ -131,7 +135,7 @@ impl<'a> Record<'a> {
         let is_it = |touched: &Path| touched.starts_with(absolute) || touched.ends_with(path);
         let located = |locations: &[Location]| locations.iter().any(|location| is_it(&location.path));
         match self.body {
-            Body::Message(message, _) => message.content.iter().any(|content| match content {
+            RecordBody::Message(message, _) => message.content.iter().any(|content| match content {
                 Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
                     is_it(Path::new(uri.strip_prefix("file://").unwrap_or(uri)))
                 }
@@ -141,8 +145,8 @@ impl<'a> Record<'a> {
                 | Content::Document { .. }
                 | Content::Call(_) => false,
             }),
-            Body::Call(call) => located(&call.card.locations) || mentions(call, path),
-            Body::Outcome(outcome, call) => {
+            RecordBody::Call(call) => located(&call.card.locations) || mentions(call, path),
+            RecordBody::Outcome(outcome, call) => {
                 let of_call = call.is_some_and(|call| located(&call.card.locations) || mentions(call, path));
                 of_call || located(&outcome.locations) || changed(outcome).any(|path| is_it(path))
             }
@@ -152,8 +156,8 @@ impl<'a> Record<'a> {
 
 fn changed(outcome: &ToolOutcome) -> impl Iterator<Item = &PathBuf> {
     outcome.shown.iter().filter_map(|shown| match shown {
-        Shown::Diff { path, .. } => Some(path),
-        Shown::Text { .. } => None,
+        ToolDisplay::Diff { path, .. } => Some(path),
+        ToolDisplay::Text { .. } => None,
     })
 }
 
@@ -167,10 +171,10 @@ fn is_text(content: &Content) -> bool {
     matches!(content, Content::Text { text } if !text.trim().is_empty())
 }
 
-fn kind_of(role: Role) -> Kind {
+fn kind_of(role: Role) -> RecordKind {
     match role {
-        Role::User | Role::System => Kind::Said,
-        Role::Assistant => Kind::Reply,
+        Role::User | Role::System => RecordKind::Said,
+        Role::Assistant => RecordKind::Reply,
     }
 }
 

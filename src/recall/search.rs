@@ -2,10 +2,10 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::ask::Ask;
+use super::ask::RecallQuery;
 use super::record::Record;
 use super::time::Clock;
-use super::{Find, Log};
+use super::{RecallLog, SearchHit};
 use epitome_thread::{Change, Seq};
 
 /// Default and maximum number of results in an answer.
@@ -28,7 +28,7 @@ const REGEX_BYTES_MAX: usize = 1024 * 1024;
 const WORDS_MAX: usize = 20;
 
 /// Returns a page of the texts in the range.
-pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String> {
+pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<String, String> {
     let range = ask.range.as_ref().expect("without a range it is a search");
     let records: Vec<Record> = log.records().into_iter().filter(|record| range.has(record.part)).collect();
     if records.is_empty() {
@@ -73,7 +73,12 @@ pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String
 }
 
 /// Returns everything that meets all conditions, newest first.
-pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
+pub(super) fn search(
+    log: &RecallLog,
+    ask: &RecallQuery,
+    clock: &Clock,
+    stop: &dyn Fn() -> bool,
+) -> Result<String, String> {
     let hits_max = ask.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX);
     let (mut found, mut shown, mut hits) = (0, 0, String::new());
     let stopped = each(log, ask, clock, stop, &mut |record, text, finder| {
@@ -117,17 +122,17 @@ pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> boo
 
 /// The same as data, for front ends: at most `ask.limit` results.
 pub(super) fn find(
-    log: &Log,
-    ask: &Ask,
+    log: &RecallLog,
+    ask: &RecallQuery,
     clock: &Clock,
     stop: &dyn Fn() -> bool,
-) -> Result<(Vec<Find>, usize), String> {
+) -> Result<(Vec<SearchHit>, usize), String> {
     let (mut finds, mut count) = (Vec::new(), 0);
     each(log, ask, clock, stop, &mut |record, text, finder| {
         count += 1;
         if count > ask.offset && finds.len() < ask.limit.unwrap_or(HITS_MAX) {
             let (part, at) = (record.part, record.at);
-            finds.push(Find { part, what: record.title(), at, places: finder.places(text) });
+            finds.push(SearchHit { part, what: record.title(), at, places: finder.places(text) });
         }
     })?;
     Ok((finds, count))
@@ -135,13 +140,13 @@ pub(super) fn find(
 
 /// Visits all matching records, newest first. Returns whether it was stopped early.
 fn each(
-    log: &Log,
-    ask: &Ask,
+    log: &RecallLog,
+    ask: &RecallQuery,
     clock: &Clock,
     stop: &dyn Fn() -> bool,
-    visit: &mut dyn FnMut(&Record, &str, &Finder),
+    visit: &mut dyn FnMut(&Record, &str, &TextMatcher),
 ) -> Result<bool, String> {
-    let finder = Finder::new(ask)?;
+    let finder = TextMatcher::new(ask)?;
     let since = ask.since.as_deref().map(|since| clock.time(since)).transpose()?;
     let until = ask.until.as_deref().map(|until| clock.time(until)).transpose()?;
     let path = ask
@@ -169,15 +174,15 @@ fn each(
 }
 
 /// The words and the expression that a text must contain.
-pub struct Finder {
+pub struct TextMatcher {
     all: Vec<Regex>,
     /// Matches any of them, for locating lines.
     any: Option<Regex>,
 }
 
-impl Finder {
+impl TextMatcher {
     /// The error is a sentence for the model or the user.
-    pub fn new(ask: &Ask) -> Result<Finder, String> {
+    pub fn new(ask: &RecallQuery) -> Result<TextMatcher, String> {
         let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
         let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
         let bytes = pattern.unwrap_or_default().len().max(ask.text.as_deref().unwrap_or_default().len());
@@ -205,7 +210,7 @@ impl Finder {
             None if escaped.is_empty() => None,
             None => Some(build(&escaped.join("|"), true)?),
         };
-        Ok(Finder { all, any })
+        Ok(TextMatcher { all, any })
     }
 
     pub fn is_in(&self, text: &str) -> bool {
@@ -285,7 +290,7 @@ fn head_of(text: &str, max: usize) -> &str {
 }
 
 /// Why there is nothing to read.
-fn nothing_at(log: &Log, entry: Option<Seq>) -> String {
+fn nothing_at(log: &RecallLog, entry: Option<Seq>) -> String {
     let Some(seq) = entry else {
         return "Nothing in this range can be read.".to_owned();
     };

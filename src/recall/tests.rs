@@ -4,8 +4,8 @@ use jiff::tz::TimeZone;
 
 use super::*;
 use epitome_thread::{
-    Card, Content, FORMAT_VERSION, Location, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
-    Role, SessionId, Spoken, ToolCall, ToolKind, ToolOutcome, Trigger, Withheld,
+    CallDisplay, Content, FORMAT_VERSION, HistoryMessage, Location, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolKind, ToolOutcome, Trigger, Withheld,
 };
 
 const HOUR: u64 = 3_600_000;
@@ -26,7 +26,8 @@ fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Change {
         let input = serde_json::json!({ if is_path { "file_path" } else { "command" }: what });
         let locations = is_path.then(|| Location { path: PathBuf::from(what), line: None });
         let kind = if is_path { ToolKind::Read } else { ToolKind::Execute };
-        let card = Card { title: (*what).to_owned(), kind, locations: locations.into_iter().collect() };
+        let card =
+            CallDisplay { title: (*what).to_owned(), kind, locations: locations.into_iter().collect() };
         Content::Call(ToolCall { id: CallId((*id).to_owned()), name: (*name).to_owned(), input, card })
     });
     let text = Content::Text { text: text.to_owned() };
@@ -59,7 +60,7 @@ fn compacted(through: u64) -> Change {
 fn mutated(through: u64, text: &str) -> Change {
     Change::Mutated {
         through: Seq(through),
-        messages: vec![Spoken { role: Role::User, message: message(text) }],
+        messages: vec![HistoryMessage { role: Role::User, message: message(text) }],
         by: "hook".to_owned(),
         tokens_before: 9,
         tokens_after: 1,
@@ -67,12 +68,12 @@ fn mutated(through: u64, text: &str) -> Change {
     }
 }
 
-fn edited(edit: Edit) -> Change {
+fn edited(edit: ViewEdit) -> Change {
     Change::Edited { by: "hook".to_owned(), edits: vec![edit] }
 }
 
-fn at(entry: u64, part: Option<u32>) -> Part {
-    Part { entry: Seq(entry), part }
+fn at(entry: u64, part: Option<u32>) -> PartId {
+    PartId { entry: Seq(entry), part }
 }
 
 /// A thread with these changes after its opening entry, one per hour.
@@ -84,13 +85,13 @@ fn thread(changes: Vec<Change>) -> Thread {
     Thread::replay(log.map(entry)).expect("the log begins with its opening entry")
 }
 
-fn answer(log: Vec<Change>, ask: &Ask) -> Result<String, String> {
+fn answer(log: Vec<Change>, ask: &RecallQuery) -> Result<String, String> {
     let clock = Clock { now: log.len() as u64 * HOUR, zone: TimeZone::UTC };
-    Log::of(&thread(log), usize::MAX).answer(ask, &clock, &|| false)
+    RecallLog::snapshot(&thread(log), usize::MAX).answer(ask, &clock, &|| false)
 }
 
 /// The ids of the search results, in order.
-fn found(log: Vec<Change>, ask: &Ask) -> Vec<String> {
+fn found(log: Vec<Change>, ask: &RecallQuery) -> Vec<String> {
     let answer = answer(log, ask).expect("the question is a good one");
     let hits = answer.split("\n\n").skip(1).filter(|part| part.starts_with('e'));
     hits.filter_map(|hit| hit.split(' ').next()).map(str::to_owned).collect()
@@ -108,20 +109,20 @@ fn conversation() -> Vec<Change> {
     ]
 }
 
-fn text(text: &str) -> Ask {
-    Ask { text: Some(text.to_owned()), ..Ask::default() }
+fn text(text: &str) -> RecallQuery {
+    RecallQuery { text: Some(text.to_owned()), ..RecallQuery::default() }
 }
 
-fn read(entry: &str) -> Ask {
-    Ask { range: Some(entry.parse().expect("an entry")), ..Ask::default() }
+fn read(entry: &str) -> RecallQuery {
+    RecallQuery { range: Some(entry.parse().expect("an entry")), ..RecallQuery::default() }
 }
 
 #[test]
 fn search_conditions_can_be_combined() {
-    let kind = |kind| Ask { kind: Some(kind), ..Ask::default() };
-    let path = |path: &str| Ask { path: Some(path.to_owned()), ..Ask::default() };
-    let regex = |regex: &str| Ask { regex: Some(regex.to_owned()), ..Ask::default() };
-    let since = |since: &str| Ask { since: Some(since.to_owned()), ..Ask::default() };
+    let kind = |kind| RecallQuery { kind: Some(kind), ..RecallQuery::default() };
+    let path = |path: &str| RecallQuery { path: Some(path.to_owned()), ..RecallQuery::default() };
+    let regex = |regex: &str| RecallQuery { regex: Some(regex.to_owned()), ..RecallQuery::default() };
+    let since = |since: &str| RecallQuery { since: Some(since.to_owned()), ..RecallQuery::default() };
     for (ask, wanted) in [
         (text("parser"), vec!["e2.1", "e1"]),
         (text("PARSER look"), vec!["e1"]),
@@ -136,15 +137,18 @@ fn search_conditions_can_be_combined() {
         (path("/w/src/parser.rs"), vec!["e3", "e2.1"]),
         (path("arser.rs"), vec!["e3", "e2.1"]),
         (path("/elsewhere"), vec![]),
-        (kind(Kind::Reply), vec!["e7", "e5", "e2"]),
-        (kind(Kind::Said), vec!["e1"]),
-        (kind(Kind::Outcome), vec!["e4", "e3"]),
+        (kind(RecordKind::Reply), vec!["e7", "e5", "e2"]),
+        (kind(RecordKind::Said), vec!["e1"]),
+        (kind(RecordKind::Outcome), vec!["e4", "e3"]),
         (since("3h ago"), vec!["e7", "e5", "e4"]),
-        (Ask { until: Some("1970-01-01T02:00".to_owned()), ..text("e") }, vec!["e2.2", "e2.1", "e2", "e1"]),
-        (Ask { kind: Some(Kind::Call), ..path("src") }, vec!["e2.1"]),
-        (Ask { range: "e3-e4".parse().ok(), ..text("e") }, vec!["e4", "e3"]),
-        (Ask { limit: Some(1), ..kind(Kind::Reply) }, vec!["e7"]),
-        (Ask { limit: Some(1), offset: 1, ..kind(Kind::Reply) }, vec!["e5"]),
+        (
+            RecallQuery { until: Some("1970-01-01T02:00".to_owned()), ..text("e") },
+            vec!["e2.2", "e2.1", "e2", "e1"],
+        ),
+        (RecallQuery { kind: Some(RecordKind::Call), ..path("src") }, vec!["e2.1"]),
+        (RecallQuery { range: "e3-e4".parse().ok(), ..text("e") }, vec!["e4", "e3"]),
+        (RecallQuery { limit: Some(1), ..kind(RecordKind::Reply) }, vec!["e7"]),
+        (RecallQuery { limit: Some(1), offset: 1, ..kind(RecordKind::Reply) }, vec!["e5"]),
     ] {
         assert_eq!(found(conversation(), &ask), wanted, "{ask:?}");
     }
@@ -159,8 +163,13 @@ fn a_result_shows_kind_time_and_matching_lines() {
          offset 0: error: no rule\n  offset 15: ERROR: again\n\n\
          [Nothing has left your view: all of this is still in it.]"
     );
-    let more =
-        answer(conversation(), &Ask { limit: Some(2), ..Ask { kind: Some(Kind::Reply), ..Ask::default() } });
+    let more = answer(
+        conversation(),
+        &RecallQuery {
+            limit: Some(2),
+            ..RecallQuery { kind: Some(RecordKind::Reply), ..RecallQuery::default() }
+        },
+    );
     assert!(
         more.expect("an answer")
             .starts_with("3 found, newest first; these are 1 to 2; offset 2 shows the next.")
@@ -187,7 +196,7 @@ fn entries_parts_and_ranges_are_read() {
         assert!(answer(conversation(), &read(entry)).unwrap_err().contains(why), "{entry}");
     }
     for wrong in ["12", "e", "e2-", "e3-e2", "e1-e2-e3"] {
-        assert!(wrong.parse::<Range>().unwrap_err().contains("names no entry"), "{wrong}");
+        assert!(wrong.parse::<EntryRange>().unwrap_err().contains("names no entry"), "{wrong}");
     }
 }
 
@@ -216,7 +225,7 @@ fn pages_together_are_the_complete_text() {
     };
     let (mut text, mut offset, mut pages) = (String::new(), 0, 0);
     loop {
-        let page = answer(log(), &Ask { offset, limit: Some(20_000), ..read("e3") }).expect("a page");
+        let page = answer(log(), &RecallQuery { offset, limit: Some(20_000), ..read("e3") }).expect("a page");
         assert!(page.len() < 20_500);
         let (_, page) = page.split_once("]\n").expect("a head");
         pages += 1;
@@ -234,13 +243,13 @@ fn pages_together_are_the_complete_text() {
     }
     assert_eq!(text, whole);
     assert!(pages > 5);
-    let late = answer(log(), &Ask { offset: 10_000_000, ..read("e3") });
+    let late = answer(log(), &RecallQuery { offset: 10_000_000, ..read("e3") });
     assert!(late.unwrap_err().contains("behind their end"));
     // In the middle of a character, and at the offset of a result.
-    assert!(answer(log(), &Ask { offset: 4, ..read("e3") }).expect("a page").contains("bytes 5 to"));
+    assert!(answer(log(), &RecallQuery { offset: 4, ..read("e3") }).expect("a page").contains("bytes 5 to"));
     let hit = answer(log(), &self::text("2999 déjà")).expect("a find");
     let offset = hit.split("offset ").nth(1).and_then(|rest| rest.split(':').next()).expect("an offset");
-    let ask = Ask { offset: offset.parse().expect("a number"), ..read("e3") };
+    let ask = RecallQuery { offset: offset.parse().expect("a number"), ..read("e3") };
     assert!(answer(log(), &ask).expect("a page").contains("]\n2999 déjà vu"));
 }
 
@@ -258,19 +267,19 @@ fn text_removed_by_a_hook_is_never_found() {
         note: MessageId(0),
         why: Withheld::Blocked { hook: "hook".to_owned(), reason: String::new() },
     };
-    let replaced = Edit::Replace { at: at(4, None), content: message("gone").content };
+    let replaced = ViewEdit::Replace { at: at(4, None), content: message("gone").content };
     for (story, more, wanted) in [
         ("nothing", vec![], everything.to_vec()),
-        ("a mask", vec![edited(Edit::Mask { at: at(1, None), note: note() })], without(&["e1"])),
+        ("a mask", vec![edited(ViewEdit::Mask { at: at(1, None), note: note() })], without(&["e1"])),
         ("another text", vec![edited(replaced.clone())], without(&["e4"])),
         (
             "a call goes with its outcome",
-            vec![edited(Edit::Drop { at: at(2, Some(1)) })],
+            vec![edited(ViewEdit::Drop { at: at(2, Some(1)) })],
             without(&["e2", "e2.1", "e2.2", "e3"]),
         ),
         (
             "an outcome goes with its call",
-            vec![edited(Edit::Drop { at: at(4, None) })],
+            vec![edited(ViewEdit::Drop { at: at(4, None) })],
             without(&["e2.2", "e4"]),
         ),
         (
@@ -278,7 +287,7 @@ fn text_removed_by_a_hook_is_never_found() {
             vec![edited(replaced), Change::Undone { entry: Seq(8) }],
             everything.to_vec(),
         ),
-        ("pins change nothing", vec![edited(Edit::Pin { at: at(1, None) })], everything.to_vec()),
+        ("pins change nothing", vec![edited(ViewEdit::Pin { at: at(1, None) })], everything.to_vec()),
         ("a prompt was withheld", vec![withheld], everything.to_vec()),
         ("another history", vec![mutated(4, "Made up.")], vec!["e8.1", "e7"]),
         (
@@ -288,13 +297,13 @@ fn text_removed_by_a_hook_is_never_found() {
         ),
         (
             "a compaction, whose summary a hook then masks: so it is with all that it stands for",
-            vec![compacted(4), edited(Edit::Mask { at: at(8, None), note: note() })],
+            vec![compacted(4), edited(ViewEdit::Mask { at: at(8, None), note: note() })],
             vec!["e7"],
         ),
     ] {
         let mut log = conversation();
         log.extend(more);
-        let by_e = found(log.clone(), &Ask { regex: Some("e".to_owned()), ..Ask::default() });
+        let by_e = found(log.clone(), &RecallQuery { regex: Some("e".to_owned()), ..RecallQuery::default() });
         let by_e: Vec<String> = by_e.into_iter().filter(|id| id != "e5").collect();
         assert_eq!(by_e, wanted, "{story}");
         for id in everything.iter().filter(|id| !wanted.contains(id)) {
@@ -302,13 +311,13 @@ fn text_removed_by_a_hook_is_never_found() {
         }
     }
     let mut log = conversation();
-    log.push(edited(Edit::Mask { at: at(1, None), note: note() }));
+    log.push(edited(ViewEdit::Mask { at: at(1, None), note: note() }));
     assert!(answer(log, &read("e1")).unwrap_err().contains("taken out by a hook"));
 }
 
 #[test]
 fn messages_from_hooks_are_found() {
-    let append = Edit::Append { role: Role::Assistant, message: message("I said nothing.") };
+    let append = ViewEdit::Append { role: Role::Assistant, message: message("I said nothing.") };
     let log = vec![person("hi"), edited(append), mutated(0, "Made up.")];
     assert_eq!(found(log.clone(), &text("nothing")), ["e2.1"]);
     assert_eq!(found(log, &text("made")), ["e3.1"]);
@@ -316,18 +325,18 @@ fn messages_from_hooks_are_found() {
 
 #[test]
 fn invalid_questions_are_refused_with_a_reason() {
-    let regex = |regex: String| Ask { regex: Some(regex), ..Ask::default() };
+    let regex = |regex: String| RecallQuery { regex: Some(regex), ..RecallQuery::default() };
     for (ask, why) in [
         (regex("(".to_owned()), "can't be used"),
         (regex("a{1000}{1000}".to_owned()), "can't be used"),
         (regex("a".repeat(1_001)), "Ask for less"),
         (text(&"word ".repeat(30)), "Ask for less"),
-        (Ask { since: Some("soon".to_owned()), ..Ask::default() }, "no time"),
+        (RecallQuery { since: Some("soon".to_owned()), ..RecallQuery::default() }, "no time"),
     ] {
         let said = answer(conversation(), &ask).unwrap_err();
         assert!(said.contains(why), "{said}");
     }
-    let log = Log::of(&thread(conversation()), usize::MAX);
+    let log = RecallLog::snapshot(&thread(conversation()), usize::MAX);
     let clock = Clock { now: 0, zone: TimeZone::UTC };
     let stopped = log.answer(&text("e"), &clock, &|| true).expect("an answer");
     assert!(stopped.contains("took too long"), "{stopped}");
@@ -344,7 +353,7 @@ fn an_answer_is_bounded_however_much_is_found() {
     }
     for answer_bytes in [0, 4_000, usize::MAX] {
         let bytes_max = answer_bytes.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX) + 1_500;
-        let log = Log::of(&thread(log.clone()), answer_bytes);
+        let log = RecallLog::snapshot(&thread(log.clone()), answer_bytes);
         let clock = Clock { now: 0, zone: TimeZone::UTC };
         for ask in [text("needle"), read("e1-e150")] {
             let answer = log.answer(&ask, &clock, &|| false).expect("an answer");

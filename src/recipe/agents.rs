@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::catalog::LEADS_OUT;
-use super::fields::{self, Wanted, names, positive, text};
+use super::fields::{self, ExpectedKind, names, positive, text};
 use super::front_matter::LINES_BEFORE;
-use super::parse::{self, ModelChoice, Source};
+use super::parse::{self, RecipeModel, RecipeSource};
 use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -49,7 +49,7 @@ what you did, what you checked and what is left, with the paths of what you chan
 
 /// A subagent definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentDefinition {
     pub name: String,
     /// When to use the agent; shown to the model.
     pub description: String,
@@ -57,25 +57,25 @@ pub struct Agent {
     pub tools: Option<Vec<String>>,
     /// Tools that are removed.
     pub without: Vec<String>,
-    pub model: ModelChoice,
+    pub model: RecipeModel,
     /// Limit of model calls, if the file sets one below that of the settings.
     pub max_rounds: Option<u32>,
     /// Read-only (plan mode), whatever its tools.
     pub plans: bool,
     /// The role prompt.
     pub prompt: String,
-    pub source: Source,
+    pub source: RecipeSource,
 }
 
-impl Agent {
+impl AgentDefinition {
     /// An agent with all tools and the conversation's model.
-    fn plain(name: &str, description: &str, prompt: &str, source: Source) -> Agent {
-        Agent {
+    fn plain(name: &str, description: &str, prompt: &str, source: RecipeSource) -> AgentDefinition {
+        AgentDefinition {
             name: name.to_owned(),
             description: description.to_owned(),
             tools: None,
             without: Vec::new(),
-            model: ModelChoice::Main,
+            model: RecipeModel::Main,
             max_rounds: None,
             plans: false,
             prompt: prompt.to_owned(),
@@ -86,22 +86,22 @@ impl Agent {
 
 /// The agents of a session; the first definition of a name wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Agents {
-    pub agents: Vec<Agent>,
+pub struct AgentCatalog {
+    pub agents: Vec<AgentDefinition>,
     pub problems: Vec<Problem>,
 }
 
 /// A folder of agent files. `within` is the root of the repository that it belongs to, if any.
-struct Place {
+struct AgentFolder {
     folder: PathBuf,
     within: Option<PathBuf>,
 }
 
-impl Agents {
+impl AgentCatalog {
     /// Loads agents in order of precedence: from the directory and its repository, from the user's folders,
     /// then the built-in ones. Blocks on disk I/O.
-    pub fn load(cwd: &Path, paths: &Paths) -> Agents {
-        let mut all = Agents::default();
+    pub fn load(cwd: &Path, paths: &Paths) -> AgentCatalog {
+        let mut all = AgentCatalog::default();
         for place in places(cwd, paths) {
             all.folder(&place);
         }
@@ -111,11 +111,11 @@ impl Agents {
         all
     }
 
-    pub fn find(&self, name: &str) -> Option<&Agent> {
+    pub fn find(&self, name: &str) -> Option<&AgentDefinition> {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    fn folder(&mut self, place: &Place) {
+    fn folder(&mut self, place: &AgentFolder) {
         let Ok(entries) = fs::read_dir(&place.folder) else { return };
         let mut files: Vec<PathBuf> = entries
             .flatten()
@@ -135,11 +135,11 @@ impl Agents {
         }
     }
 
-    fn add(&mut self, agent: Agent) {
+    fn add(&mut self, agent: AgentDefinition) {
         if self.find(&agent.name).is_some() {
             return;
         }
-        if self.agents.len() >= AGENTS_MAX && agent.source != Source::BuiltIn {
+        if self.agents.len() >= AGENTS_MAX && agent.source != RecipeSource::BuiltIn {
             let message = format!("more than {AGENTS_MAX} agents; this one is left out");
             return self.problem(problem(agent.source.path(), None, message, None));
         }
@@ -154,7 +154,7 @@ impl Agents {
 }
 
 /// Folders to search, in order of precedence.
-fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
+fn places(cwd: &Path, paths: &Paths) -> Vec<AgentFolder> {
     let roots = paths.repository_roots(cwd);
     let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
     let of_user = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
@@ -164,9 +164,9 @@ fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
         // If the session is in the home directory, these folders are the user's own.
         .filter(|folder| !of_user.contains(folder))
-        .map(|folder| Place { folder, within: root.clone() })
+        .map(|folder| AgentFolder { folder, within: root.clone() })
         .collect::<Vec<_>>();
-    let of_user = of_user.into_iter().map(|folder| Place { folder, within: None });
+    let of_user = of_user.into_iter().map(|folder| AgentFolder { folder, within: None });
     of_repository.into_iter().chain(of_user).collect()
 }
 
@@ -180,7 +180,7 @@ fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option
     Problem { path: path.to_path_buf(), place, message, hint: hint.map(str::to_owned) }
 }
 
-fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Problem> {
+fn read(path: &Path, within: Option<&Path>) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let whole = |message: String| problem(path, None, message, None);
     // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
     if let Some(root) = within
@@ -190,8 +190,8 @@ fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Pro
     }
     let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
     let source = match within {
-        Some(_) => Source::Repository(path.to_path_buf()),
-        None => Source::User(path.to_path_buf()),
+        Some(_) => RecipeSource::Repository(path.to_path_buf()),
+        None => RecipeSource::User(path.to_path_buf()),
     };
     parse(source, &text)
 }
@@ -201,7 +201,7 @@ const FIELDS: &str = "name description tools disallowedTools disallowed_tools mo
     color";
 
 /// Parses one file. Settings without effect are returned as remarks.
-pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Problem> {
+pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let path = source.path().to_path_buf();
     let content = text.strip_prefix('\u{feff}').unwrap_or(text);
     let Some(split) = parse::split(content) else {
@@ -213,7 +213,7 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
         return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut agent = Agent::plain(&by_file, "", body.trim(), source);
+    let mut agent = AgentDefinition::plain(&by_file, "", body.trim(), source);
     let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")?;
     let ineffective = |name: &str| format!("{name:?} has no effect here");
     let remarks = fields::set_all(&fields, &path, FIELDS, ineffective, |name, field| {
@@ -227,7 +227,7 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
 }
 
 /// Sets a field; returns a remark if part of the value has no effect.
-fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, Wanted> {
+fn set(agent: &mut AgentDefinition, name: &str, value: &Value) -> Result<Option<String>, ExpectedKind> {
     match name {
         "name" => {
             agent.name = text(value)?;
@@ -272,25 +272,25 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
 
 /// Maps a model name. Claude Code's short names indicate a size: `haiku` selects the small model, the others
 /// the conversation's own.
-fn model(name: &str) -> ModelChoice {
+fn model(name: &str) -> RecipeModel {
     match name.trim() {
-        "" | "inherit" | "main" | "sonnet" | "opus" | "default" => ModelChoice::Main,
-        "small" | "haiku" => ModelChoice::Small,
-        name => ModelChoice::Named(name.to_owned()),
+        "" | "inherit" | "main" | "sonnet" | "opus" | "default" => RecipeModel::Main,
+        "small" | "haiku" => RecipeModel::Small,
+        name => RecipeModel::Named(name.to_owned()),
     }
 }
 
-fn built_in() -> [Agent; 2] {
+fn built_in() -> [AgentDefinition; 2] {
     let explore = "Finds things out in the files and changes nothing: where something is, how it works. Good for \
                    searches that would fill your own context.";
     let general = "Carries out a whole piece of work with all tools.";
     [
-        Agent {
+        AgentDefinition {
             tools: Some(EXPLORE_TOOLS.map(str::to_owned).to_vec()),
-            model: ModelChoice::Small,
-            ..Agent::plain(EXPLORE, explore, EXPLORE_PROMPT, Source::BuiltIn)
+            model: RecipeModel::Small,
+            ..AgentDefinition::plain(EXPLORE, explore, EXPLORE_PROMPT, RecipeSource::BuiltIn)
         },
-        Agent::plain(GENERAL, general, GENERAL_PROMPT, Source::BuiltIn),
+        AgentDefinition::plain(GENERAL, general, GENERAL_PROMPT, RecipeSource::BuiltIn),
     ]
 }
 
@@ -298,8 +298,8 @@ fn built_in() -> [Agent; 2] {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> (Agent, Vec<String>) {
-        let (agent, remarks) = parse(Source::User("/home/agents/checker.md".into()), text)
+    fn of(text: &str) -> (AgentDefinition, Vec<String>) {
+        let (agent, remarks) = parse(RecipeSource::User("/home/agents/checker.md".into()), text)
             .unwrap_or_else(|problem| panic!("{problem}"));
         (agent, remarks.into_iter().map(|remark| remark.to_string()).collect())
     }
@@ -311,12 +311,12 @@ mod tests {
              tools: Read, Grep, Bash\ndisallowedTools: [Bash]\nmodel: haiku\ncolor: red\nmaxTurns: 7\n\
              permissionMode: plan\n---\n\nYou review code.\n");
         assert_eq!(remarks, Vec::<String>::new());
-        let wanted = Agent {
+        let wanted = AgentDefinition {
             name: "code-reviewer".to_owned(),
             description: "Reviews code. Use it after changes.".to_owned(),
             tools: Some(["Read", "Grep", "Bash"].map(str::to_owned).to_vec()),
             without: vec!["Bash".to_owned()],
-            model: ModelChoice::Small,
+            model: RecipeModel::Small,
             max_rounds: Some(7),
             plans: true,
             prompt: "You review code.".to_owned(),
@@ -328,10 +328,10 @@ mod tests {
     #[test]
     fn missing_fields_use_the_session_defaults() {
         let (agent, _) = of("---\ndescription: Checks.\n---\nCheck.");
-        assert_eq!((agent.name.as_str(), agent.tools, agent.model), ("checker", None, ModelChoice::Main));
+        assert_eq!((agent.name.as_str(), agent.tools, agent.model), ("checker", None, RecipeModel::Main));
         let (agent, _) = of("---\ndescription: Checks.\ntools: none\nmodel: openai/gpt-6-luna\n---\nCheck.");
         assert_eq!(agent.tools, Some(Vec::new()), "no tools is not the same as no word on tools");
-        assert_eq!(agent.model, ModelChoice::Named("openai/gpt-6-luna".to_owned()));
+        assert_eq!(agent.model, RecipeModel::Named("openai/gpt-6-luna".to_owned()));
     }
 
     /// Each row is a file and the expected problem; an invalid file defines no agent.
@@ -345,7 +345,7 @@ mod tests {
             ("---\nname: a/b\ndescription: a\n---\n", "2:7: \"name\" must be a name of letters"),
             ("---\ndescription: a\nmaxTurns: 0\n---\n", "3:11: \"maxTurns\" must be a whole number above 0"),
         ] {
-            let told = parse(Source::User("/a.md".into()), file).map(|(agent, _)| agent.name);
+            let told = parse(RecipeSource::User("/a.md".into()), file).map(|(agent, _)| agent.name);
             let told = told.expect_err("it is refused").to_string();
             assert!(told.contains(wanted), "{told}");
         }
@@ -378,7 +378,7 @@ mod tests {
         std::os::unix::fs::symlink(place("home/secret.md"), place("w/.claude/agents/leak.md"))
             .expect("a link");
         let paths = Paths { user_home: Some(place("home")), ..Paths::below(&place("home/.epitome")) };
-        let found = Agents::load(&place("w"), &paths);
+        let found = AgentCatalog::load(&place("w"), &paths);
         let told: Vec<_> =
             found.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_str())).collect();
         assert_eq!(told[..2], [("one", "the repository's"), ("two", "of Claude Code")]);

@@ -7,9 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
-use super::parse::{self, Parsed, Recipe, Source};
-use super::places::{Owner, Place, PlaceKind, hook_folders, id_of, places};
-use super::walk::{ENTRIES_MAX, Found, Walk, read_text};
+use super::parse::{self, Parsed, Recipe, RecipeSource};
+use super::places::{PlaceKind, RecipeFolder, RecipeOwner, hook_folders, id_of, places};
+use super::walk::{ENTRIES_MAX, FolderWalk, FoundPath, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -40,13 +40,14 @@ const BUILT_IN: [(&str, &str); 8] = [
 
 /// Parsed once for all sessions. A test ensures that all of them are valid.
 static BUILT_IN_READ: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
-    let read = |(id, text)| parse::parse(id, Source::BuiltIn, text).map(|parsed| Arc::new(parsed.recipe));
+    let read =
+        |(id, text)| parse::parse(id, RecipeSource::BuiltIn, text).map(|parsed| Arc::new(parsed.recipe));
     BUILT_IN.into_iter().map(read).collect::<Result<_, _>>().expect("built-in recipes are tested to parse")
 });
 
 /// The recipes available to a session.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog {
+pub struct RecipeCatalog {
     /// One recipe per id, from the place of highest precedence; in order of the places.
     pub recipes: Vec<Arc<Recipe>>,
     pub problems: Vec<Problem>,
@@ -58,15 +59,15 @@ pub struct Catalog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadowed {
     pub id: String,
-    pub source: Source,
+    pub source: RecipeSource,
     /// The recipe that is used instead.
-    pub by: Source,
+    pub by: RecipeSource,
 }
 
-impl Catalog {
+impl RecipeCatalog {
     /// Loads recipes from all places; the earlier place wins if ids clash. `extra` are additional folders of
     /// the user. Blocks on disk I/O: call it on a blocking thread.
-    pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Catalog {
+    pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> RecipeCatalog {
         let roots = paths.repository_roots(cwd);
         let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
         for place in places(&roots, paths, extra) {
@@ -77,16 +78,16 @@ impl Catalog {
     }
 
     /// Returns only the built-in recipes.
-    pub fn built_in() -> Catalog {
+    pub fn built_in() -> RecipeCatalog {
         let mut loader = Loader::new(&[], Vec::new());
         loader.built_in();
         loader.catalog
     }
 
     /// Loads the given files and folders, each independently of the others. Blocks on disk I/O.
-    pub fn named(cwd: &Path, paths: &Paths, given: &[PathBuf]) -> Catalog {
+    pub fn named(cwd: &Path, paths: &Paths, given: &[PathBuf]) -> RecipeCatalog {
         let roots = paths.repository_roots(cwd);
-        let mut all = Catalog::default();
+        let mut all = RecipeCatalog::default();
         for path in given {
             let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
             loader.named(&cwd.join(path));
@@ -118,15 +119,15 @@ impl Catalog {
         let mut directories = BTreeSet::new();
         let mut roots = Vec::new();
         let repository = paths.repository_roots(cwd);
-        let mut walk = Walk::new(&repository);
+        let mut walk = FolderWalk::new(&repository);
         for place in places(&repository, paths, extra) {
             // For a missing place, its nearest existing ancestor is watched.
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
             for (folder, _) in walk.folders(&place) {
                 walk.below(place.owner, &folder, 1, &mut |found| match found {
-                    Found::Folder(path) => drop(directories.insert(path)),
-                    Found::File(_) => {}
+                    FoundPath::Folder(path) => drop(directories.insert(path)),
+                    FoundPath::File(_) => {}
                 });
                 directories.insert(folder);
             }
@@ -137,24 +138,24 @@ impl Catalog {
 }
 
 struct Loader {
-    walk: Walk,
+    walk: FolderWalk,
     hook_folders: Vec<PathBuf>,
-    catalog: Catalog,
+    catalog: RecipeCatalog,
     ids: BTreeSet<String>,
 }
 
 impl Loader {
     fn new(repository: &[PathBuf], hook_folders: Vec<PathBuf>) -> Loader {
-        let walk = Walk::new(repository);
-        Loader { walk, hook_folders, catalog: Catalog::default(), ids: BTreeSet::new() }
+        let walk = FolderWalk::new(repository);
+        Loader { walk, hook_folders, catalog: RecipeCatalog::default(), ids: BTreeSet::new() }
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &RecipeFolder) {
         for (folder, prefix) in self.walk.folders(place) {
             let mut files = Vec::new();
             self.walk.below(place.owner, &folder, 1, &mut |found| match found {
-                Found::File(path) => files.push(path),
-                Found::Folder(_) => {}
+                FoundPath::File(path) => files.push(path),
+                FoundPath::Folder(_) => {}
             });
             if self.walk.is_spent() {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
@@ -169,7 +170,11 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::User };
+        let place = |folder: &Path, kind| RecipeFolder {
+            folder: folder.to_path_buf(),
+            kind,
+            owner: RecipeOwner::User,
+        };
         if path.is_dir() {
             return self.place(&place(path, PlaceKind::Recipes));
         }
@@ -189,7 +194,7 @@ impl Loader {
         self.file(&place(folder, kind), folder, "", path);
     }
 
-    fn file(&mut self, place: &Place, folder: &Path, prefix: &str, path: &Path) {
+    fn file(&mut self, place: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
         let Some(id) = id_of(place.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
@@ -204,11 +209,11 @@ impl Loader {
         }
     }
 
-    fn read(&self, place: &Place, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
+    fn read(&self, place: &RecipeFolder, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
         let text = self.text(place.owner, path)?;
         let source = match place.owner {
-            Owner::User => Source::User(path.to_path_buf()),
-            Owner::Repository => Source::Repository(path.to_path_buf()),
+            RecipeOwner::User => RecipeSource::User(path.to_path_buf()),
+            RecipeOwner::Repository => RecipeSource::Repository(path.to_path_buf()),
         };
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
         let mut parsed = match place.kind {
@@ -232,7 +237,7 @@ impl Loader {
         Ok(Some(parsed))
     }
 
-    fn text(&self, owner: Owner, path: &Path) -> Result<String, Problem> {
+    fn text(&self, owner: RecipeOwner, path: &Path) -> Result<String, Problem> {
         let text = match self.walk.may_enter(owner, path) {
             true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
             false => Err(LEADS_OUT.to_owned()),
@@ -242,7 +247,7 @@ impl Loader {
 
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
-        let is_of_repository = matches!(recipe.source, Source::Repository(_));
+        let is_of_repository = matches!(recipe.source, RecipeSource::Repository(_));
         if is_of_repository && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
             // What a user types by habit must not become another text because of a checkout.
             let (id, path) = (recipe.id, recipe.source.path().to_path_buf());

@@ -5,13 +5,13 @@ use std::fs;
 use super::*;
 
 /// A home directory and a repository in a temporary directory.
-struct Disk {
+struct RecipeDisk {
     root: tempfile::TempDir,
 }
 
-impl Disk {
-    fn with(files: &[(&str, &str)]) -> Disk {
-        let disk = Disk { root: tempfile::tempdir().expect("a temporary directory can be made") };
+impl RecipeDisk {
+    fn with(files: &[(&str, &str)]) -> RecipeDisk {
+        let disk = RecipeDisk { root: tempfile::tempdir().expect("a temporary directory can be made") };
         fs::create_dir_all(disk.cwd()).expect("directories can be made");
         for (path, text) in files {
             let path = disk.root.path().join(path);
@@ -31,56 +31,58 @@ impl Disk {
         Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) }
     }
 
-    fn catalog_in(&self, folder: &str) -> Catalog {
-        Catalog::load(&self.root.path().join(folder), &self.paths(), &[])
+    fn catalog_in(&self, folder: &str) -> RecipeCatalog {
+        RecipeCatalog::load(&self.root.path().join(folder), &self.paths(), &[])
     }
 
-    fn catalog(&self) -> Catalog {
-        Catalog::load(&self.cwd(), &self.paths(), &[])
+    fn catalog(&self) -> RecipeCatalog {
+        RecipeCatalog::load(&self.cwd(), &self.paths(), &[])
     }
 }
 
-fn body(catalog: &Catalog, name: &str) -> String {
+fn body(catalog: &RecipeCatalog, name: &str) -> String {
     catalog.find(name).unwrap_or_else(|| panic!("there is a recipe {name}")).body.trim().to_owned()
 }
 
 #[test]
 fn a_file_of_the_repository_becomes_a_command() {
-    let disk =
-        Disk::with(&[("repo/.epitome/recipes/github/pr.md", "---\ndescription: Open a PR\n---\nGo.\n")]);
+    let disk = RecipeDisk::with(&[(
+        "repo/.epitome/recipes/github/pr.md",
+        "---\ndescription: Open a PR\n---\nGo.\n",
+    )]);
     let catalog = disk.catalog();
     let command = catalog.commands().into_iter().find(|command| command.name == "github/pr");
     assert_eq!(command.expect("it is listed").description, "Open a PR");
     let source = &catalog.find("github/pr").expect("it is found").source;
-    assert!(matches!(source, Source::Repository(_)));
+    assert!(matches!(source, RecipeSource::Repository(_)));
     assert_eq!(catalog.problems, []);
 }
 
 #[test]
 fn built_in_recipes_are_valid_and_can_be_overridden() {
-    let catalog = Catalog::built_in();
+    let catalog = RecipeCatalog::built_in();
     assert_eq!(catalog.problems, []);
     assert_eq!(catalog.recipes.len(), BUILT_IN.len());
     let compact = catalog.find("compact").expect("it ships");
-    assert_eq!(compact.output, parse::Output::Mutate);
+    assert_eq!(compact.output, parse::OutputMode::Mutate);
     assert_eq!(compact.allowed_tools.as_deref(), Some(&[][..]));
 
-    let disk = Disk::with(&[("home/.epitome/recipes/compact", "My own.")]);
+    let disk = RecipeDisk::with(&[("home/.epitome/recipes/compact", "My own.")]);
     assert_eq!(body(&disk.catalog(), "compact"), "My own.");
 }
 
 /// A checkout's `commit.md` silently became what the user typed as `/commit`.
 #[test]
 fn a_repositorys_recipe_does_not_replace_a_built_in_one() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.epitome/recipes/commit.md", "Theirs."),
         ("repo/.claude/commands/review.md", "Theirs, too."),
     ]);
     let catalog = disk.catalog();
     let commit = catalog.find("commit").expect("it ships");
-    assert_eq!(commit.source, Source::BuiltIn);
+    assert_eq!(commit.source, RecipeSource::BuiltIn);
     assert_eq!(body(&catalog, "repository/commit"), "Theirs.");
-    assert_eq!(catalog.find("review").expect("it ships").source, Source::BuiltIn);
+    assert_eq!(catalog.find("review").expect("it ships").source, RecipeSource::BuiltIn);
     let messages: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(messages[0].contains("/commit stays the built-in command"), "{messages:?}");
@@ -88,7 +90,7 @@ fn a_repositorys_recipe_does_not_replace_a_built_in_one() {
 
 #[test]
 fn a_recipe_cannot_take_the_name_of_a_built_in_command() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.epitome/recipes/why.md", "Why?"),
         ("repo/.epitome/recipes/past.md", "---\naliases: [undo]\n---\nThe past."),
         ("repo/.epitome/plugins/own/recipes/help.md", "Help."),
@@ -121,14 +123,14 @@ fn earlier_places_win() {
         ("repo/.gemini/commands/x.toml", "prompt = \"8\""),
     ];
     for first in 0..files.len() {
-        let disk = Disk::with(&files[first..]);
+        let disk = RecipeDisk::with(&files[first..]);
         assert_eq!(body(&disk.catalog(), "x"), (first + 1).to_string());
     }
 }
 
 #[test]
 fn a_session_in_a_subdirectory_also_has_the_roots_recipes() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.git/HEAD", ""),
         ("repo/.epitome/recipes/root.md", "Root."),
         ("repo/.epitome/recipes/both.md", "Root."),
@@ -139,15 +141,18 @@ fn a_session_in_a_subdirectory_also_has_the_roots_recipes() {
     let catalog = disk.catalog_in("repo/part");
     for (name, wanted) in [("root", "Root."), ("both", "Part."), ("claude", "Claude.")] {
         assert_eq!(body(&catalog, name), wanted);
-        assert!(matches!(catalog.find(name).expect("it is found").source, Source::Repository(_)), "{name}");
+        assert!(
+            matches!(catalog.find(name).expect("it is found").source, RecipeSource::Repository(_)),
+            "{name}"
+        );
     }
-    let plan = Catalog::watched(&disk.root.path().join("repo/part"), &disk.paths(), &[]);
+    let plan = RecipeCatalog::watched(&disk.root.path().join("repo/part"), &disk.paths(), &[]);
     assert!(plan.concerns(&disk.cwd().join(".epitome/recipes/new.md")));
 }
 
 #[test]
 fn shadowed_recipes_name_their_replacement() {
-    let disk = Disk::with(&[("repo/.epitome/recipes/x.md", "1"), ("home/.epitome/recipes/x.md", "2")]);
+    let disk = RecipeDisk::with(&[("repo/.epitome/recipes/x.md", "1"), ("home/.epitome/recipes/x.md", "2")]);
     let catalog = disk.catalog();
     let [shadowed] = &catalog.shadowed[..] else { panic!("{:?}", catalog.shadowed) };
     assert!(shadowed.id == "x" && shadowed.source.path().starts_with(disk.root.path().join("home")));
@@ -158,8 +163,10 @@ fn shadowed_recipes_name_their_replacement() {
 #[test]
 fn an_unknown_handler_is_reported_and_shown_in_the_menu() {
     let front = "---\nhooks:\n  turn_end:\n    handlers: [swap_contxt, audit.sh, redact]\n---\nGo.";
-    let disk =
-        Disk::with(&[("repo/.epitome/recipes/x.md", front), ("home/.epitome/hooks/audit.sh", "#!/bin/sh\n")]);
+    let disk = RecipeDisk::with(&[
+        ("repo/.epitome/recipes/x.md", front),
+        ("home/.epitome/hooks/audit.sh", "#!/bin/sh\n"),
+    ]);
     let catalog = disk.catalog();
     let [problem] = &catalog.problems[..] else { panic!("{:?}", catalog.problems) };
     assert_eq!(problem.place, Some((4, 16)));
@@ -171,7 +178,7 @@ fn an_unknown_handler_is_reported_and_shown_in_the_menu() {
 
 #[test]
 fn a_broken_file_is_a_problem_and_shadows_nothing() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.epitome/recipes/x.md", "---\nallowed_tools: {}\n---\nBroken."),
         ("home/.epitome/recipes/x.md", "Whole."),
     ]);
@@ -184,7 +191,7 @@ fn a_broken_file_is_a_problem_and_shadows_nothing() {
 
 #[test]
 fn the_plain_recipes_folder_takes_only_files_with_front_matter() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/recipes/cake.md", "# Cake\n"),
         ("repo/recipes/do.md", "---\nname: do\n---\nDo."),
     ]);
@@ -195,7 +202,7 @@ fn the_plain_recipes_folder_takes_only_files_with_front_matter() {
 
 #[test]
 fn plugins_prefix_their_recipes() {
-    let disk = Disk::with(&[("home/.kodelet/plugins/org@repo/recipes/ship.md", "Ship.")]);
+    let disk = RecipeDisk::with(&[("home/.kodelet/plugins/org@repo/recipes/ship.md", "Ship.")]);
     let catalog = disk.catalog();
     assert_eq!(body(&catalog, "org/repo/ship"), "Ship.");
     assert_eq!(body(&catalog, "org@repo/ship"), "Ship.");
@@ -203,7 +210,7 @@ fn plugins_prefix_their_recipes() {
 
 #[test]
 fn skills_and_commands_of_other_agents_are_commands() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDFs\n---\nUse it."),
         ("home/.claude/commands/git/pr.md", "---\nargument-hint: [a] [b]\n---\nSend $1."),
     ]);
@@ -220,14 +227,14 @@ fn skills_and_commands_of_other_agents_are_commands() {
 
 #[test]
 fn a_session_in_the_home_directory_has_the_users_recipes() {
-    let disk = Disk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
-    let catalog = Catalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
-    assert!(matches!(catalog.find("mine").expect("it is found").source, Source::User(_)));
+    let disk = RecipeDisk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
+    let catalog = RecipeCatalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
+    assert!(matches!(catalog.find("mine").expect("it is found").source, RecipeSource::User(_)));
 }
 
 #[test]
 fn missing_folders_and_odd_files_are_harmless() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.epitome/recipes/.hidden.md", "x"),
         ("repo/.epitome/recipes/old.md~", "x"),
         ("repo/.epitome/recipes/notes.txt", "x"),
@@ -243,7 +250,7 @@ fn missing_folders_and_odd_files_are_harmless() {
 #[cfg(unix)]
 #[test]
 fn a_repository_recipe_cannot_link_outside_the_repository() {
-    let disk = Disk::with(&[("home/secret", "key"), ("repo/.epitome/recipes/a.md", "fine")]);
+    let disk = RecipeDisk::with(&[("home/secret", "key"), ("repo/.epitome/recipes/a.md", "fine")]);
     let link = disk.cwd().join(".epitome/recipes/x.md");
     std::os::unix::fs::symlink(disk.root.path().join("home/secret"), link).expect("links can be made");
     let catalog = disk.catalog();
@@ -254,7 +261,7 @@ fn a_repository_recipe_cannot_link_outside_the_repository() {
 #[cfg(unix)]
 #[test]
 fn folder_links_work_inside_the_repository_and_for_the_user() {
-    let disk = Disk::with(&[
+    let disk = RecipeDisk::with(&[
         ("repo/.agents/skills/pdf/SKILL.md", "Inside."),
         ("elsewhere/own/SKILL.md", "The person's."),
         ("elsewhere/stolen/SKILL.md", "Outside."),
@@ -276,8 +283,8 @@ fn folder_links_work_inside_the_repository_and_for_the_user() {
 
 #[test]
 fn the_watch_plan_covers_missing_folders() {
-    let disk = Disk::with(&[("repo/.epitome/recipes/a/b.md", "x")]);
-    let plan = Catalog::watched(&disk.cwd(), &disk.paths(), &[]);
+    let disk = RecipeDisk::with(&[("repo/.epitome/recipes/a/b.md", "x")]);
+    let plan = RecipeCatalog::watched(&disk.cwd(), &disk.paths(), &[]);
     for folder in [".epitome/recipes", ".epitome/recipes/a", ".epitome", ""] {
         let folder = disk.cwd().join(folder);
         let wanted = plan.directories.iter().any(|directory| directory.components().eq(folder.components()));
@@ -291,7 +298,7 @@ fn the_watch_plan_covers_missing_folders() {
 #[test]
 fn built_in_recipes_have_no_problems() {
     for (id, text) in BUILT_IN {
-        let Parsed { recipe, notes } = parse::parse(id, Source::BuiltIn, text).expect("it is read");
+        let Parsed { recipe, notes } = parse::parse(id, RecipeSource::BuiltIn, text).expect("it is read");
         assert_eq!((notes, name_problems(&recipe)), (vec![], vec![]), "{id}");
         assert_eq!(handler_problems(&recipe), [], "{id}");
     }

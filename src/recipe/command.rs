@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> Option<Typed<'_>> {
 
 /// Arguments of a recipe call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arguments {
+pub struct RecipeArguments {
     /// Declared arguments that were given or have a default.
     pub named: BTreeMap<String, String>,
     /// The remaining text.
@@ -73,9 +73,9 @@ pub struct UsageError {
 }
 
 /// Parses the text after a recipe's name into arguments.
-pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
+pub fn bind(recipe: &Recipe, rest: &str) -> Result<RecipeArguments, UsageError> {
     let wrong = |message: String| UsageError { message, usage: usage(recipe) };
-    let mut arguments = Arguments::default();
+    let mut arguments = RecipeArguments::default();
     let mut at = 0;
     while at < rest.len() {
         let piece = &rest[at..];
@@ -110,7 +110,7 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
 }
 
 /// Checks values and fills in defaults. Also used by callers that have a map instead of text.
-pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, String> {
+pub fn complete(recipe: &Recipe, mut arguments: RecipeArguments) -> Result<RecipeArguments, String> {
     for (name, argument) in &recipe.arguments {
         let given = arguments.named.get(name).cloned();
         let Some(value) = given.or_else(|| argument.default.clone()) else {
@@ -134,7 +134,7 @@ pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, 
 
 /// Formats the arguments that differ from their defaults as they would be typed after the name, each with a
 /// leading space.
-pub fn typed(recipe: &Recipe, arguments: &Arguments) -> String {
+pub fn typed(recipe: &Recipe, arguments: &RecipeArguments) -> String {
     let is_plain = |value: &str| {
         !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || "-_./:,@%+=".contains(c))
     };
@@ -169,15 +169,15 @@ fn free_word(text: &str) -> usize {
     }
 }
 
-struct Word {
+struct ArgumentWord {
     text: String,
     length: usize,
 }
 
 /// Reads a word with shell quoting: quotes group, a backslash escapes the next character (inside double
 /// quotes only `"`, `\`, `$` and a backtick). The error is the missing closing quote.
-fn word(text: &str) -> Result<Word, char> {
-    let mut word = Word { text: String::new(), length: text.len() };
+fn word(text: &str) -> Result<ArgumentWord, char> {
+    let mut word = ArgumentWord { text: String::new(), length: text.len() };
     let mut quote = None;
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
@@ -209,7 +209,7 @@ pub fn split_words(text: &str) -> Vec<String> {
     while !rest.is_empty() {
         let word = word(rest).unwrap_or_else(|_| {
             let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            Word { text: rest[..length].to_owned(), length }
+            ArgumentWord { text: rest[..length].to_owned(), length }
         });
         rest = rest[word.length..].trim_start();
         words.push(word.text);
@@ -276,12 +276,12 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::{Source, parse as parse_file};
+    use super::super::parse::{RecipeSource, parse as parse_file};
     use super::*;
 
     fn recipe(front: &str) -> Recipe {
         let text = format!("---\n{front}\n---\nDo it.");
-        parse_file("pr", Source::BuiltIn, &text).expect("test recipes are sound").recipe
+        parse_file("pr", RecipeSource::BuiltIn, &text).expect("test recipes are sound").recipe
     }
 
     fn bound(recipe: &Recipe, rest: &str) -> (Vec<(String, String)>, String) {

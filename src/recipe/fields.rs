@@ -18,18 +18,18 @@ const DEPTH_MAX: usize = 32;
 const ALIASES_MAX: usize = 1024;
 
 /// The fields of a declaration, by name.
-pub type Fields = BTreeMap<String, Field>;
+pub type RecipeFields = BTreeMap<String, RecipeField>;
 
 /// A field's value and its position: line and column, both 1-based.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct RecipeField {
     pub value: Value,
     pub place: (u64, u64),
 }
 
 /// Parses YAML. `lines_before` is the number of lines in the file before the text; `what` names the text in a
 /// problem.
-pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<Fields, Problem> {
+pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<RecipeFields, Problem> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: NODES_MAX,
@@ -39,7 +39,7 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
         with_snippet: false,
     };
     if text.trim().is_empty() {
-        return Ok(Fields::new());
+        return Ok(RecipeFields::new());
     }
     let read = serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<Value>>>>(text, options);
     let fields = read.map(Option::unwrap_or_default).map_err(|error| {
@@ -53,13 +53,13 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
     })?;
     let placed = |field: Spanned<Value>| {
         let place = (field.referenced.line() + lines_before, field.referenced.column());
-        Field { value: field.value, place }
+        RecipeField { value: field.value, place }
     };
     Ok(fields.into_iter().map(|(name, field)| (name, placed(field))).collect())
 }
 
 /// Parses one JSON object.
-pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem> {
+pub fn from_json(text: &str, path: &Path, what: &str) -> Result<RecipeFields, Problem> {
     let problem = |error: serde_json::Error| Problem {
         path: path.to_path_buf(),
         place: Some((error.line().max(1) as u64, error.column().max(1) as u64)),
@@ -71,7 +71,7 @@ pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem>
         // The raw value borrows from the text, so the pointer difference is its offset.
         let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
         let value = serde_json::from_str(raw.get()).map_err(problem)?;
-        Ok(Field { value, place: place_in(text, offset) })
+        Ok(RecipeField { value, place: place_in(text, offset) })
     };
     fields.into_iter().map(|(name, raw)| Ok((name, field(raw)?))).collect()
 }
@@ -80,11 +80,11 @@ pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem>
 /// returns a remark on a value that has no effect. Other names are remarked with `unknown`. A value of the
 /// wrong type is an error.
 pub fn set_all(
-    fields: &Fields,
+    fields: &RecipeFields,
     path: &Path,
     known: &str,
     unknown: impl Fn(&str) -> String,
-    mut set: impl FnMut(&str, &Field) -> Result<Option<String>, Wanted>,
+    mut set: impl FnMut(&str, &RecipeField) -> Result<Option<String>, ExpectedKind>,
 ) -> Result<Vec<Problem>, Problem> {
     let mut remarks = Vec::new();
     for (name, field) in fields {
@@ -103,7 +103,7 @@ pub fn set_all(
 }
 
 /// A whole number above 0.
-pub fn positive(value: &Value) -> Result<u32, Wanted> {
+pub fn positive(value: &Value) -> Result<u32, ExpectedKind> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.filter(|number| *number > 0).ok_or_else(|| "a whole number above 0".to_owned())
 }
@@ -113,9 +113,9 @@ fn first_line(text: &str) -> &str {
 }
 
 /// Description of the expected value, if a field has another kind.
-pub type Wanted = String;
+pub type ExpectedKind = String;
 
-pub fn text(value: &Value) -> Result<String, Wanted> {
+pub fn text(value: &Value) -> Result<String, ExpectedKind> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -124,7 +124,7 @@ pub fn text(value: &Value) -> Result<String, Wanted> {
     }
 }
 
-pub fn truth(value: &Value) -> Result<bool, Wanted> {
+pub fn truth(value: &Value) -> Result<bool, ExpectedKind> {
     match value {
         Value::Bool(truth) => Ok(*truth),
         Value::String(text) if text == "true" || text == "yes" => Ok(true),
@@ -134,7 +134,7 @@ pub fn truth(value: &Value) -> Result<bool, Wanted> {
 }
 
 /// A list, or comma-separated text; `none` is the empty list.
-pub fn names(value: &Value) -> Result<Vec<String>, Wanted> {
+pub fn names(value: &Value) -> Result<Vec<String>, ExpectedKind> {
     let wanted = || "a list of names, or names with commas between them".to_owned();
     match value {
         Value::String(all) if all.trim() == "none" => Ok(Vec::new()),
@@ -146,13 +146,13 @@ pub fn names(value: &Value) -> Result<Vec<String>, Wanted> {
     }
 }
 
-pub fn text_map(value: &Value) -> Result<BTreeMap<String, String>, Wanted> {
+pub fn text_map(value: &Value) -> Result<BTreeMap<String, String>, ExpectedKind> {
     let wanted = || "a map from names to text".to_owned();
     let map = value.as_object().ok_or_else(wanted)?;
     map.iter().map(|(name, value)| Ok((name.clone(), text(value).map_err(|_| wanted())?))).collect()
 }
 
-pub fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, Wanted> {
+pub fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, ExpectedKind> {
     let chosen = value.as_str().and_then(|name| kinds.iter().find(|(known, _)| *known == name));
     chosen.map(|(_, kind)| *kind).ok_or_else(|| {
         let known: Vec<&str> = kinds.iter().map(|(name, _)| *name).collect();

@@ -5,17 +5,17 @@
 //! apply. File references (`@path`) are left as they are: the agent reads files itself.
 
 use super::command::split_words;
-use super::parse::{Recipe, Source, Split, Syntax, split};
-use super::render::{Prompt, Rendered, ShellCall, ShellOutputs};
+use super::parse::{Recipe, RecipeSource, RecipeSyntax, SplitFile, split};
+use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
 use super::template::SHELL_CALLS_MAX;
 use epitome_problem::Problem;
 
 /// Reads a file of `.claude/commands`. The front matter is read line by line, since in practice it is often
 /// not valid YAML (`argument-hint: [a] [b]`).
-pub fn claude_command(id: &str, source: Source, text: &str) -> Recipe {
+pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Recipe {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = front_and_body(text);
-    let mut recipe = Recipe::plain(id, source, Syntax::ClaudeCommand, body, line);
+    let mut recipe = Recipe::plain(id, source, RecipeSyntax::ClaudeCommand, body, line);
     for (name, value) in lines_of(front) {
         match name {
             "description" => recipe.description = value,
@@ -30,12 +30,12 @@ pub fn claude_command(id: &str, source: Source, text: &str) -> Recipe {
 }
 
 /// Reads a `SKILL.md`. `directory` contains the files that it refers to.
-pub fn skill(folder: &str, directory: &str, source: Source, text: &str) -> Recipe {
+pub fn skill(folder: &str, directory: &str, source: RecipeSource, text: &str) -> Recipe {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = front_and_body(text);
     let body =
         format!("Files that these instructions name are below `{directory}`.\n\n{}", body.trim_start());
-    let mut recipe = Recipe::plain(folder, source, Syntax::Plain, &body, line);
+    let mut recipe = Recipe::plain(folder, source, RecipeSyntax::Plain, &body, line);
     recipe.description = format!("Use the {folder} skill");
     recipe.callable_by.agent = true;
     for (name, value) in lines_of(front) {
@@ -52,7 +52,7 @@ pub fn skill(folder: &str, directory: &str, source: Source, text: &str) -> Recip
 }
 
 /// Reads a file of `.gemini/commands`.
-pub fn gemini_command(id: &str, source: Source, text: &str) -> Result<Recipe, Problem> {
+pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Recipe, Problem> {
     let problem = |place, message: String| Problem {
         path: source.path().to_path_buf(),
         place,
@@ -65,7 +65,7 @@ pub fn gemini_command(id: &str, source: Source, text: &str) -> Result<Recipe, Pr
     })?;
     let prompt = table.get("prompt").and_then(toml::Value::as_str);
     let prompt = prompt.ok_or_else(|| problem(None, "the command has no prompt".to_owned()))?;
-    let mut recipe = Recipe::plain(id, source.clone(), Syntax::GeminiCommand, prompt, 1);
+    let mut recipe = Recipe::plain(id, source.clone(), RecipeSyntax::GeminiCommand, prompt, 1);
     if let Some(description) = table.get("description").and_then(toml::Value::as_str) {
         recipe.description = description.to_owned();
     }
@@ -77,8 +77,8 @@ pub fn gemini_command(id: &str, source: Source, text: &str) -> Result<Recipe, Pr
 
 fn front_and_body(text: &str) -> (&str, &str, u64) {
     match split(text) {
-        Some(Split { front, body: Some((body, line)) }) => (front, body, line),
-        Some(Split { body: None, .. }) | None => ("", text, 1),
+        Some(SplitFile { front, body: Some((body, line)) }) => (front, body, line),
+        Some(SplitFile { body: None, .. }) | None => ("", text, 1),
     }
 }
 
@@ -241,7 +241,7 @@ impl<'a> Filled<'a> {
 
     fn finish(mut self) -> (Rendered, bool) {
         self.warnings.dedup();
-        let prompt = Prompt { text: self.text, warnings: self.warnings };
+        let prompt = RenderedPrompt { text: self.text, warnings: self.warnings };
         let rendered =
             if self.needs.is_empty() { Rendered::Done(prompt) } else { Rendered::Needs(self.needs) };
         (rendered, self.takes_input)
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn done(text: &str, takes_input: bool) -> (Rendered, bool) {
-        (Rendered::Done(Prompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
+        (Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
     }
 
     fn needs(line: &str, takes_input: bool) -> (Rendered, bool) {
@@ -305,19 +305,23 @@ mod tests {
 
     #[test]
     fn a_gemini_command_is_toml_with_a_prompt() {
-        let recipe =
-            gemini_command("git/pr", Source::BuiltIn, "description = \"D\"\nprompt = \"\"\"\nP\"\"\"\n");
+        let recipe = gemini_command(
+            "git/pr",
+            RecipeSource::BuiltIn,
+            "description = \"D\"\nprompt = \"\"\"\nP\"\"\"\n",
+        );
         let recipe = recipe.expect("it is sound");
         assert_eq!((recipe.description.as_str(), recipe.body.as_str()), ("D", "P"));
         assert_eq!(recipe.aliases, ["git:pr"]);
-        let problem = gemini_command("x", Source::BuiltIn, "a = 1\nprompt =").expect_err("it is broken");
+        let problem =
+            gemini_command("x", RecipeSource::BuiltIn, "a = 1\nprompt =").expect_err("it is broken");
         assert_eq!(problem.place.map(|(line, _)| line), Some(2));
     }
 
     #[test]
     fn descriptions_over_several_lines_are_joined() {
         let recipe =
-            skill("pdf", "/s/pdf", Source::BuiltIn, "---\ndescription: >\n  Reads\n  PDFs\n---\nBody");
+            skill("pdf", "/s/pdf", RecipeSource::BuiltIn, "---\ndescription: >\n  Reads\n  PDFs\n---\nBody");
         assert_eq!(recipe.description, "Reads PDFs");
     }
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::fields::{self, Field, Wanted, choice, names, positive, text, text_map, truth};
+use super::fields::{self, ExpectedKind, RecipeField, choice, names, positive, text, text_map, truth};
 use super::handlers;
-use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
+use super::parse::{Argument, CallableBy, Context, HistoryMode, OutputMode, Parsed, Recipe, RecipeModel};
 use epitome_problem::Problem;
 
 /// Lines of a file before its front matter: the `---`.
@@ -47,23 +47,23 @@ pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parse
     for (name, default) in defaults {
         recipe.arguments.entry(name).or_default().default.get_or_insert(default);
     }
-    let by_handler = if declares_swap(&recipe.hooks) { Output::Mutate } else { Output::Message };
+    let by_handler = if declares_swap(&recipe.hooks) { OutputMode::Mutate } else { OutputMode::Message };
     recipe.output = output.unwrap_or(by_handler);
     Ok(Parsed { recipe, notes })
 }
 
-const OUTPUTS: [(&str, Output); 4] = [
-    ("message", Output::Message),
-    ("mutate", Output::Mutate),
-    ("append", Output::Append),
-    ("none", Output::None),
+const OUTPUTS: [(&str, OutputMode); 4] = [
+    ("message", OutputMode::Message),
+    ("mutate", OutputMode::Mutate),
+    ("append", OutputMode::Append),
+    ("none", OutputMode::None),
 ];
 const CONTEXTS: [(&str, Context); 3] =
     [("session", Context::Session), ("isolated", Context::Isolated), ("none", Context::None)];
-const HISTORIES: [(&str, History); 3] =
-    [("native", History::Native), ("flat", History::Flat), ("auto", History::Auto)];
+const HISTORIES: [(&str, HistoryMode); 3] =
+    [("native", HistoryMode::Native), ("flat", HistoryMode::Flat), ("auto", HistoryMode::Auto)];
 
-fn set(recipe: &mut Recipe, name: &str, Field { value, .. }: &Field) -> Result<(), Wanted> {
+fn set(recipe: &mut Recipe, name: &str, RecipeField { value, .. }: &RecipeField) -> Result<(), ExpectedKind> {
     match name {
         "name" => recipe.name = text(value)?,
         "description" => recipe.description = text(value)?,
@@ -80,9 +80,9 @@ fn set(recipe: &mut Recipe, name: &str, Field { value, .. }: &Field) -> Result<(
         "history" => recipe.history = choice(value, &HISTORIES)?,
         "model" => {
             recipe.model = match text(value)?.as_str() {
-                "main" => ModelChoice::Main,
-                "small" => ModelChoice::Small,
-                name => ModelChoice::Named(name.to_owned()),
+                "main" => RecipeModel::Main,
+                "small" => RecipeModel::Small,
+                name => RecipeModel::Named(name.to_owned()),
             }
         }
         "max_turns" => recipe.max_turns = Some(positive(value)?),
@@ -93,7 +93,7 @@ fn set(recipe: &mut Recipe, name: &str, Field { value, .. }: &Field) -> Result<(
     Ok(())
 }
 
-fn arguments(value: &Value) -> Result<BTreeMap<String, Argument>, Wanted> {
+fn arguments(value: &Value) -> Result<BTreeMap<String, Argument>, ExpectedKind> {
     let map = value.as_object().ok_or_else(|| "a map from names to arguments".to_owned())?;
     map.iter()
         .map(|(name, value)| {
@@ -104,7 +104,7 @@ fn arguments(value: &Value) -> Result<BTreeMap<String, Argument>, Wanted> {
         .collect()
 }
 
-fn argument(value: &Value) -> Result<Argument, Wanted> {
+fn argument(value: &Value) -> Result<Argument, ExpectedKind> {
     let mut argument = Argument::default();
     let fields = match value {
         Value::Null => return Ok(argument),
@@ -113,7 +113,7 @@ fn argument(value: &Value) -> Result<Argument, Wanted> {
         _ => return Err("a map of description, default, required, choices".to_owned()),
     };
     for (name, value) in fields {
-        let with_name = |wanted: Wanted| format!("an argument whose {name:?} is {wanted}");
+        let with_name = |wanted: ExpectedKind| format!("an argument whose {name:?} is {wanted}");
         match name.as_str() {
             _ if value.is_null() => {}
             "description" => argument.description = text(value).map_err(with_name)?,
@@ -126,7 +126,7 @@ fn argument(value: &Value) -> Result<Argument, Wanted> {
     Ok(argument)
 }
 
-fn callable_by(value: &Value) -> Result<CallableBy, Wanted> {
+fn callable_by(value: &Value) -> Result<CallableBy, ExpectedKind> {
     let mut callable = CallableBy { user: false, hook: false, agent: false };
     for name in names(value)? {
         match name.as_str() {

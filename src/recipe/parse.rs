@@ -20,8 +20,8 @@ pub struct Recipe {
     pub id: String,
     pub name: String,
     pub description: String,
-    pub source: Source,
-    pub syntax: Syntax,
+    pub source: RecipeSource,
+    pub syntax: RecipeSyntax,
     /// The text after the front matter.
     pub body: String,
     /// The line of the file, 1-based, at which the body begins.
@@ -42,11 +42,11 @@ pub struct Recipe {
     pub hooks: Value,
     /// Handlers in `hooks` that are not built in and, once the catalog has checked, not hooks on disk.
     pub unknown_handlers: Vec<UnknownHandler>,
-    pub output: Output,
+    pub output: OutputMode,
     /// `None`: in the session when typed, isolated when called by a hook.
     pub context: Option<Context>,
-    pub history: History,
-    pub model: ModelChoice,
+    pub history: HistoryMode,
+    pub model: RecipeModel,
     pub max_turns: Option<u32>,
     pub callable_by: CallableBy,
     pub run_hooks: bool,
@@ -54,7 +54,7 @@ pub struct Recipe {
 
 /// Where a recipe comes from, which determines how far it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RecipeSource {
     BuiltIn,
     /// A file in one of the user's own folders.
     User(PathBuf),
@@ -62,12 +62,12 @@ pub enum Source {
     Repository(PathBuf),
 }
 
-impl Source {
+impl RecipeSource {
     /// The file's path; a placeholder for built-in recipes.
     pub fn path(&self) -> &Path {
         match self {
-            Source::BuiltIn => Path::new("(built in)"),
-            Source::User(path) | Source::Repository(path) => path,
+            RecipeSource::BuiltIn => Path::new("(built in)"),
+            RecipeSource::User(path) | RecipeSource::Repository(path) => path,
         }
     }
 }
@@ -75,7 +75,7 @@ impl Source {
 /// How the body becomes a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Syntax {
+pub enum RecipeSyntax {
     /// Go's `text/template`.
     Template,
     /// `$ARGUMENTS`, `$1`, ``!`command` ``.
@@ -98,7 +98,7 @@ pub struct Argument {
 /// What a callback does with the resulting text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Output {
+pub enum OutputMode {
     Message,
     Mutate,
     Append,
@@ -116,7 +116,7 @@ pub enum Context {
 /// How the history is passed to an isolated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum History {
+pub enum HistoryMode {
     Native,
     Flat,
     Auto,
@@ -124,7 +124,7 @@ pub enum History {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ModelChoice {
+pub enum RecipeModel {
     Main,
     Small,
     #[serde(untagged)]
@@ -157,7 +157,7 @@ impl Recipe {
     }
 
     /// A recipe with the given body and defaults for all other fields.
-    pub fn plain(id: &str, source: Source, syntax: Syntax, body: &str, body_line: u64) -> Recipe {
+    pub fn plain(id: &str, source: RecipeSource, syntax: RecipeSyntax, body: &str, body_line: u64) -> Recipe {
         Recipe {
             id: id.to_owned(),
             name: id.to_owned(),
@@ -174,10 +174,10 @@ impl Recipe {
             argument_hint: None,
             hooks: Value::Null,
             unknown_handlers: Vec::new(),
-            output: Output::Message,
+            output: OutputMode::Message,
             context: None,
-            history: History::Auto,
-            model: ModelChoice::Main,
+            history: HistoryMode::Auto,
+            model: RecipeModel::Main,
             max_turns: None,
             callable_by: CallableBy::default(),
             run_hooks: true,
@@ -193,12 +193,14 @@ pub struct Parsed {
 }
 
 /// Parses a recipe file. `id` is derived from its path; the position of an error refers to the file.
-pub fn parse(id: &str, source: Source, text: &str) -> Result<Parsed, Problem> {
+pub fn parse(id: &str, source: RecipeSource, text: &str) -> Result<Parsed, Problem> {
     let path = source.path().to_path_buf();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let parsed = match split(text) {
-        None => Parsed { recipe: Recipe::plain(id, source, Syntax::Template, text, 1), notes: Vec::new() },
-        Some(Split { body: None, .. }) => {
+        None => {
+            Parsed { recipe: Recipe::plain(id, source, RecipeSyntax::Template, text, 1), notes: Vec::new() }
+        }
+        Some(SplitFile { body: None, .. }) => {
             return Err(Problem {
                 path,
                 place: Some((1, 1)),
@@ -206,8 +208,8 @@ pub fn parse(id: &str, source: Source, text: &str) -> Result<Parsed, Problem> {
                 hint: Some("end it with a line `---`".to_owned()),
             });
         }
-        Some(Split { front, body: Some((body, body_line)) }) => {
-            let recipe = Recipe::plain(id, source, Syntax::Template, body, body_line);
+        Some(SplitFile { front, body: Some((body, body_line)) }) => {
+            let recipe = Recipe::plain(id, source, RecipeSyntax::Template, body, body_line);
             front_matter::read(recipe, front, &path)?
         }
     };
@@ -221,13 +223,13 @@ pub fn has_front_matter(text: &str) -> bool {
 }
 
 /// A file with front matter; `body` is `None` if the front matter is not closed.
-pub(super) struct Split<'a> {
+pub(super) struct SplitFile<'a> {
     pub front: &'a str,
     pub body: Option<(&'a str, u64)>,
 }
 
 /// Splits at the `---` lines. `None` if the file has no front matter and is all body.
-pub(super) fn split(text: &str) -> Option<Split<'_>> {
+pub(super) fn split(text: &str) -> Option<SplitFile<'_>> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next()?;
     if first.trim_end() != "---" {
@@ -237,19 +239,19 @@ pub(super) fn split(text: &str) -> Option<Split<'_>> {
     for (index, line) in lines.enumerate() {
         if line.trim_end() == "---" {
             let front = &text[first.len()..at];
-            return Some(Split { front, body: Some((&text[at + line.len()..], index as u64 + 3)) });
+            return Some(SplitFile { front, body: Some((&text[at + line.len()..], index as u64 + 3)) });
         }
         at += line.len();
     }
     // Either a horizontal rule at the top of a Markdown file, or front matter that is not closed: the latter
     // if its first line looks like a field.
     let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
-    looks_like_fields.then_some(Split { front: &text[first.len()..], body: None })
+    looks_like_fields.then_some(SplitFile { front: &text[first.len()..], body: None })
 }
 
 fn check_template(recipe: &Recipe) -> Result<(), Problem> {
     match recipe.syntax {
-        Syntax::Template => template::compile(&recipe.body)
+        RecipeSyntax::Template => template::compile(&recipe.body)
             .map(|_| ())
             .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
         _ => Ok(()),
@@ -272,11 +274,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Parsed {
-        parse("x", Source::BuiltIn, text).unwrap_or_else(|problem| panic!("{problem}"))
+        parse("x", RecipeSource::BuiltIn, text).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
     fn refused(text: &str) -> (Option<(u64, u64)>, String) {
-        let problem = parse("x", Source::BuiltIn, text).expect_err("it is refused");
+        let problem = parse("x", RecipeSource::BuiltIn, text).expect_err("it is refused");
         (problem.place, problem.message)
     }
 
@@ -285,7 +287,7 @@ mod tests {
         let recipe = read("# Title\n\n---\n\nText").recipe;
         assert_eq!(
             recipe,
-            Recipe::plain("x", Source::BuiltIn, Syntax::Template, "# Title\n\n---\n\nText", 1)
+            Recipe::plain("x", RecipeSource::BuiltIn, RecipeSyntax::Template, "# Title\n\n---\n\nText", 1)
         );
         assert_eq!(recipe.description, "Run the x recipe");
         assert_eq!(read("---\n\nA rule opens this page.\n").recipe.body_line, 1);
@@ -322,17 +324,17 @@ mod tests {
                 .map(|(name, argument)| (name.to_owned(), argument))
                 .into(),
             hooks: serde_json::json!({"after_turn": {"handler": "redact"}}),
-            output: Output::Append,
+            output: OutputMode::Append,
             context: Some(Context::Isolated),
-            history: History::Flat,
-            model: ModelChoice::Small,
+            history: HistoryMode::Flat,
+            model: RecipeModel::Small,
             max_turns: Some(3),
             callable_by: CallableBy { user: true, hook: false, agent: true },
             run_hooks: false,
             ..Recipe::plain(
                 "x",
-                Source::BuiltIn,
-                Syntax::Template,
+                RecipeSource::BuiltIn,
+                RecipeSyntax::Template,
                 "Body {{.target}}\n",
                 parsed.recipe.body_line,
             )
@@ -354,10 +356,16 @@ mod tests {
     #[test]
     fn a_swap_handler_makes_the_output_a_mutation() {
         let output = |front: &str| read(&format!("---\n{front}\n---\n")).recipe.output;
-        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}"), Output::Mutate);
-        assert_eq!(output("hooks: {turn_end: [{handlers: [external, compact_context]}]}"), Output::Mutate);
-        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}\noutput: none"), Output::None);
-        assert_eq!(output("hooks: {turn_end: {handler: log, params: {a: swap_context}}}"), Output::Message);
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}"), OutputMode::Mutate);
+        assert_eq!(
+            output("hooks: {turn_end: [{handlers: [external, compact_context]}]}"),
+            OutputMode::Mutate
+        );
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}\noutput: none"), OutputMode::None);
+        assert_eq!(
+            output("hooks: {turn_end: {handler: log, params: {a: swap_context}}}"),
+            OutputMode::Message
+        );
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use epitome_files::paths::Paths;
 
 /// A folder of recipes, and how its files are read.
-pub(super) struct Place {
+pub(super) struct RecipeFolder {
     pub(super) folder: PathBuf,
     pub(super) kind: PlaceKind,
-    pub(super) owner: Owner,
+    pub(super) owner: RecipeOwner,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum RecipeOwner {
     User,
     Repository,
 }
@@ -32,11 +32,11 @@ pub(super) enum PlaceKind {
 
 /// All folders, in order of precedence. `repository` contains the session's directory and the root of its
 /// repository; relative paths in `extra` are relative to the former.
-pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
-    use Owner::{Repository, User};
+pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
     use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
+    use RecipeOwner::{Repository, User};
     let mut places = Vec::new();
-    let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
+    let mut add = |folder: PathBuf, kind, owner| places.push(RecipeFolder { folder, kind, owner });
     for root in repository {
         add(root.join(".epitome/recipes"), Recipes, Repository);
         add(root.join(".kodelet/recipes"), Recipes, Repository);
@@ -57,7 +57,7 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, User);
     }
     let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
-    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, User))).collect();
+    let roots: Vec<(&Path, RecipeOwner)> = of_repository.chain(home.map(|home| (home, User))).collect();
     for (root, owner) in &roots {
         add(root.join(".claude/commands"), ClaudeCommands, *owner);
     }

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::command::Arguments;
+use super::command::RecipeArguments;
 use super::foreign;
-use super::parse::{Recipe, Syntax, template_problem};
-use super::template::{self, Evaluated, Scope, Value};
+use super::parse::{Recipe, RecipeSyntax, template_problem};
+use super::template::{self, Evaluated, TemplateScope, TemplateValue};
 use epitome_problem::Problem;
 
 /// A command that a recipe runs in the session's directory.
@@ -41,7 +41,7 @@ pub type ShellOutputs = BTreeMap<ShellCall, String>;
 
 /// Variables available to a recipe besides its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct RenderContext {
     pub conversation_id: String,
     pub cwd: String,
     /// The current date, as `2026-05-31`.
@@ -52,13 +52,13 @@ pub struct Surroundings {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rendered {
-    Done(Prompt),
+    Done(RenderedPrompt),
     /// Run these and render again with all outputs so far. A recipe requests at most 64 calls in total.
     Needs(Vec<ShellCall>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
+pub struct RenderedPrompt {
     pub text: String,
     /// Warnings for the user: undefined variables.
     pub warnings: Vec<String>,
@@ -67,16 +67,16 @@ pub struct Prompt {
 /// Renders a recipe. An error has its position in the recipe's file.
 pub fn render(
     recipe: &Recipe,
-    arguments: &Arguments,
-    surroundings: &Surroundings,
+    arguments: &RecipeArguments,
+    surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<Rendered, Problem> {
     let (evaluated, takes_input) = match recipe.syntax {
-        Syntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
-        Syntax::ClaudeCommand => foreign::render_claude(&recipe.body, &arguments.free, outputs),
-        Syntax::GeminiCommand => foreign::render_gemini(&recipe.body, &arguments.free, outputs),
-        Syntax::Plain => {
-            let prompt = Prompt { text: recipe.body.clone(), warnings: Vec::new() };
+        RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
+        RecipeSyntax::ClaudeCommand => foreign::render_claude(&recipe.body, &arguments.free, outputs),
+        RecipeSyntax::GeminiCommand => foreign::render_gemini(&recipe.body, &arguments.free, outputs),
+        RecipeSyntax::Plain => {
+            let prompt = RenderedPrompt { text: recipe.body.clone(), warnings: Vec::new() };
             (Rendered::Done(prompt), false)
         }
     };
@@ -95,8 +95,8 @@ pub fn render(
 
 fn render_template(
     recipe: &Recipe,
-    arguments: &Arguments,
-    surroundings: &Surroundings,
+    arguments: &RecipeArguments,
+    surroundings: &RenderContext,
     outputs: &ShellOutputs,
 ) -> Result<(Rendered, bool), Problem> {
     let template = template::compile(&recipe.body)
@@ -114,13 +114,13 @@ fn render_template(
         .map_err(|error| template_problem(recipe, &error, "cannot render the template"))?;
     let takes_input = template.mentions("input") && !arguments.named.contains_key("input");
     let rendered = match evaluated {
-        Evaluated::Done { text, warnings } => Rendered::Done(Prompt { text, warnings }),
+        Evaluated::Done { text, warnings } => Rendered::Done(RenderedPrompt { text, warnings }),
         Evaluated::Needs(calls) => Rendered::Needs(calls.into_iter().map(ShellCall::Words).collect()),
     };
     Ok((rendered, takes_input))
 }
 
-fn scope(recipe: &Recipe, arguments: &Arguments, surroundings: &Surroundings) -> Scope {
+fn scope(recipe: &Recipe, arguments: &RecipeArguments, surroundings: &RenderContext) -> TemplateScope {
     let built_in = [
         ("conversation_id", &surroundings.conversation_id),
         ("cwd", &surroundings.cwd),
@@ -128,23 +128,26 @@ fn scope(recipe: &Recipe, arguments: &Arguments, surroundings: &Surroundings) ->
         ("recipe", &recipe.id),
         ("input", &arguments.free),
     ];
-    let mut variables: BTreeMap<String, Value> =
-        built_in.into_iter().map(|(name, text)| (name.to_owned(), Value::Text(text.clone()))).collect();
-    variables.extend(arguments.named.iter().map(|(name, text)| (name.clone(), Value::Text(text.clone()))));
+    let mut variables: BTreeMap<String, TemplateValue> = built_in
+        .into_iter()
+        .map(|(name, text)| (name.to_owned(), TemplateValue::Text(text.clone())))
+        .collect();
+    variables
+        .extend(arguments.named.iter().map(|(name, text)| (name.clone(), TemplateValue::Text(text.clone()))));
     let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();
-    Scope { variables, optional, go_compat: surroundings.go_compat }
+    TemplateScope { variables, optional, go_compat: surroundings.go_compat }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::command::bind;
-    use super::super::parse::{Source, parse};
+    use super::super::parse::{RecipeSource, parse};
     use super::*;
 
     fn rendered(text: &str, typed: &str, outputs: &ShellOutputs) -> Rendered {
-        let recipe = parse("r", Source::BuiltIn, text).expect("test recipes are sound").recipe;
+        let recipe = parse("r", RecipeSource::BuiltIn, text).expect("test recipes are sound").recipe;
         let arguments = bind(&recipe, typed).expect("test calls are right");
-        let surroundings = Surroundings {
+        let surroundings = RenderContext {
             conversation_id: "s_1".to_owned(),
             cwd: "/w".to_owned(),
             date: "2026-05-31".to_owned(),
@@ -190,7 +193,7 @@ mod tests {
             "---\narguments: {n: {default: 3}}\n---\nLog: {{bash \"git\" \"log\" (printf \"-%s\" .n)}}.";
         let call = ShellCall::Words(["git", "log", "-3"].map(str::to_owned).to_vec());
         assert_eq!(rendered(body, "", &ShellOutputs::new()), Rendered::Needs(vec![call.clone()]));
-        let prompt = Prompt { text: "Log: a\nb.".to_owned(), warnings: Vec::new() };
+        let prompt = RenderedPrompt { text: "Log: a\nb.".to_owned(), warnings: Vec::new() };
         assert_eq!(
             rendered(body, "", &ShellOutputs::from([(call, "a\nb\n".to_owned())])),
             Rendered::Done(prompt)

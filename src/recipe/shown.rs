@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::catalog::{Catalog, Shadowed};
+use super::catalog::{RecipeCatalog, Shadowed};
 use super::command;
-use super::parse::{CallableBy, Recipe, Source};
+use super::parse::{CallableBy, Recipe, RecipeSource};
 use epitome_problem::Problem;
 
 /// All recipes of a catalog, shadowed recipes, and problems.
-pub fn list(catalog: &Catalog) -> Value {
+pub fn list(catalog: &RecipeCatalog) -> Value {
     let recipes: Vec<Value> = catalog
         .recipes
         .iter()
@@ -70,10 +70,10 @@ pub fn fields(recipe: &Recipe) -> Map<String, Value> {
     }
 }
 
-fn source(source: &Source) -> Value {
+fn source(source: &RecipeSource) -> Value {
     match source {
-        Source::BuiltIn => json!({ "kind": "built_in" }),
-        Source::User(path) => json!({ "kind": "person", "path": path.display().to_string() }),
-        Source::Repository(path) => json!({ "kind": "repository", "path": path.display().to_string() }),
+        RecipeSource::BuiltIn => json!({ "kind": "built_in" }),
+        RecipeSource::User(path) => json!({ "kind": "person", "path": path.display().to_string() }),
+        RecipeSource::Repository(path) => json!({ "kind": "repository", "path": path.display().to_string() }),
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::places::{Owner, Place, PlaceKind};
+use super::places::{PlaceKind, RecipeFolder, RecipeOwner};
 
 /// Maximum directory entries read per catalog; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
@@ -29,26 +29,26 @@ pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, Stri
     String::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8 text"))
 }
 
-pub(super) struct Walk {
+pub(super) struct FolderWalk {
     /// Directory entries that may still be read.
     budget: usize,
     /// The canonical path of the repository; `None` if there is none.
     root: Option<PathBuf>,
 }
 
-impl Walk {
+impl FolderWalk {
     /// `repository`: the session's directory, followed by its repository root if there is one.
-    pub(super) fn new(repository: &[PathBuf]) -> Walk {
+    pub(super) fn new(repository: &[PathBuf]) -> FolderWalk {
         let root = repository.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
-        Walk { budget: ENTRIES_MAX, root }
+        FolderWalk { budget: ENTRIES_MAX, root }
     }
 
     /// Whether a file or folder may be read. A link from a cloned repository to the user's own files would
     /// expose them in menus and prompts.
-    pub(super) fn may_enter(&self, owner: Owner, path: &Path) -> bool {
+    pub(super) fn may_enter(&self, owner: RecipeOwner, path: &Path) -> bool {
         match owner {
-            Owner::User => true,
-            Owner::Repository => {
+            RecipeOwner::User => true,
+            RecipeOwner::Repository => {
                 let real = path.canonicalize();
                 real.is_ok_and(|real| self.root.as_ref().is_some_and(|root| real.starts_with(root)))
             }
@@ -61,7 +61,7 @@ impl Walk {
     }
 
     /// The folders of a place to walk, each with the prefix of its ids.
-    pub(super) fn folders(&mut self, place: &Place) -> Vec<(PathBuf, String)> {
+    pub(super) fn folders(&mut self, place: &RecipeFolder) -> Vec<(PathBuf, String)> {
         let folders = match place.kind {
             PlaceKind::Plugins => {
                 let plugins = self.children(&place.folder).into_iter();
@@ -84,13 +84,19 @@ impl Walk {
     }
 
     /// Calls `visit` for every file and folder below a folder.
-    pub(super) fn below(&mut self, owner: Owner, folder: &Path, depth: usize, visit: &mut impl FnMut(Found)) {
+    pub(super) fn below(
+        &mut self,
+        owner: RecipeOwner,
+        folder: &Path,
+        depth: usize,
+        visit: &mut impl FnMut(FoundPath),
+    ) {
         for path in self.children(folder) {
             if !path.is_dir() {
-                visit(Found::File(path));
+                visit(FoundPath::File(path));
             } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
                 self.below(owner, &path, depth + 1, visit);
-                visit(Found::Folder(path));
+                visit(FoundPath::Folder(path));
             }
         }
     }
@@ -115,7 +121,7 @@ impl Walk {
     }
 }
 
-pub(super) enum Found {
+pub(super) enum FoundPath {
     File(PathBuf),
     Folder(PathBuf),
 }

@@ -35,7 +35,7 @@ impl WatchPlan {
 /// The watcher of this process. Cheap to clone; nothing runs before the first registration.
 #[derive(Clone, Default)]
 pub struct RecipeWatch {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
 }
 
 impl fmt::Debug for RecipeWatch {
@@ -45,7 +45,7 @@ impl fmt::Debug for RecipeWatch {
 }
 
 #[derive(Default)]
-struct Shared {
+struct WatchShared {
     /// Never locked by the watcher's own thread, because `watch` blocks on that thread.
     armed: Mutex<Armed>,
     interested: Arc<Mutex<BTreeMap<u64, Interest>>>,
@@ -130,7 +130,7 @@ impl RecipeWatch {
 
 /// A session's registration; dropping it ends the notifications.
 pub struct Registration {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
     id: u64,
     notified: Arc<AtomicBool>,
 }

@@ -14,28 +14,28 @@ const RULE_BYTES_MAX: usize = 4 * 1024;
 
 /// The effect of a rule, from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
+pub enum RuleEffect {
     Allow,
     Ask,
     Deny,
 }
 
-impl Word {
-    pub const ALL: [Word; 3] = [Word::Allow, Word::Ask, Word::Deny];
+impl RuleEffect {
+    pub const ALL: [RuleEffect; 3] = [RuleEffect::Allow, RuleEffect::Ask, RuleEffect::Deny];
 
     /// Its key in a configuration file.
     pub fn id(self) -> &'static str {
         match self {
-            Word::Allow => "allow",
-            Word::Ask => "ask",
-            Word::Deny => "deny",
+            RuleEffect::Allow => "allow",
+            RuleEffect::Ask => "ask",
+            RuleEffect::Deny => "deny",
         }
     }
 }
 
 /// The calls that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct RulePattern {
     /// The name of a tool, with `*` for any text, or an alias for several tools: `Bash`, `Read`, `Edit`,
     /// `Write`, `WebFetch`.
     pub tool: String,
@@ -45,15 +45,15 @@ pub struct Pattern {
 
 /// A rule in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    pub word: Word,
-    pub pattern: Pattern,
+pub struct WrittenRule {
+    pub word: RuleEffect,
+    pub pattern: RulePattern,
     /// The file, and the line in it, from 1.
     pub path: PathBuf,
     pub line: u64,
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for RulePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.about {
             Some(about) => write!(f, "{}({about})", self.tool),
@@ -62,7 +62,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for WrittenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.word.id(), self.pattern)
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Written {
 
 /// The kind of argument in the parentheses of a rule.
 #[derive(Clone, Copy)]
-enum About {
+enum ArgumentKind {
     Nothing,
     Command,
     Host,
@@ -81,40 +81,40 @@ enum About {
 
 /// Tools for which typing mistakes are detected; of two equally near names the first is suggested.
 /// Capitalised names are Claude Code's aliases, which cover all tools of that kind.
-const TOOLS: [(&str, About); 21] = [
-    ("bash", About::Command),
-    ("bash_output", About::Words),
-    ("bash_kill", About::Words),
-    ("file_read", About::Path),
-    ("file_write", About::Path),
-    ("file_edit", About::Path),
-    ("apply_patch", About::Path),
-    ("glob_tool", About::Path),
-    ("grep_tool", About::Path),
-    ("web_fetch", About::Host),
-    ("view_image", About::Path),
-    ("todo_write", About::Nothing),
-    ("recall", About::Nothing),
-    ("task", About::Words),
-    ("skill", About::Words),
-    ("ask_user", About::Words),
-    ("Bash", About::Command),
-    ("Read", About::Path),
-    ("Edit", About::Path),
-    ("Write", About::Path),
-    ("WebFetch", About::Host),
+const TOOLS: [(&str, ArgumentKind); 21] = [
+    ("bash", ArgumentKind::Command),
+    ("bash_output", ArgumentKind::Words),
+    ("bash_kill", ArgumentKind::Words),
+    ("file_read", ArgumentKind::Path),
+    ("file_write", ArgumentKind::Path),
+    ("file_edit", ArgumentKind::Path),
+    ("apply_patch", ArgumentKind::Path),
+    ("glob_tool", ArgumentKind::Path),
+    ("grep_tool", ArgumentKind::Path),
+    ("web_fetch", ArgumentKind::Host),
+    ("view_image", ArgumentKind::Path),
+    ("todo_write", ArgumentKind::Nothing),
+    ("recall", ArgumentKind::Nothing),
+    ("task", ArgumentKind::Words),
+    ("skill", ArgumentKind::Words),
+    ("ask_user", ArgumentKind::Words),
+    ("Bash", ArgumentKind::Command),
+    ("Read", ArgumentKind::Path),
+    ("Edit", ArgumentKind::Path),
+    ("Write", ArgumentKind::Path),
+    ("WebFetch", ArgumentKind::Host),
 ];
 
 /// An error in a rule, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct RuleError {
     pub message: String,
     pub hint: Option<String>,
 }
 
 /// Parses a rule.
-pub fn parse(text: &str) -> Result<Pattern, Wrong> {
-    let wrong = |message: String, hint: &str| Err(Wrong { message, hint: Some(hint.to_owned()) });
+pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
+    let wrong = |message: String, hint: &str| Err(RuleError { message, hint: Some(hint.to_owned()) });
     let text = text.trim();
     let form = "a rule is a tool's name, or a name and what of it is meant: \"bash(cargo test *)\"";
     if text.is_empty() {
@@ -147,7 +147,7 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
     {
         return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
     }
-    let Some(about) = about else { return Ok(Pattern { tool: tool.to_owned(), about: None }) };
+    let Some(about) = about else { return Ok(RulePattern { tool: tool.to_owned(), about: None }) };
     if about.is_empty() {
         return wrong(
             format!("the parentheses of {text:?} are empty"),
@@ -155,18 +155,21 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
         );
     }
     let of_known = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, about)| *about);
-    let about =
-        match of_known.unwrap_or(if tool.starts_with("mcp__") { About::Nothing } else { About::Words }) {
-            About::Nothing => {
-                let hint = format!("write \"{tool}\"");
-                return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
-            }
-            About::Command => command(about),
-            About::Host => Some(host(about)?),
-            About::Path => Some(path(about)?),
-            About::Words => Some(about.to_owned()),
-        };
-    Ok(Pattern { tool: tool.to_owned(), about })
+    let about = match of_known.unwrap_or(if tool.starts_with("mcp__") {
+        ArgumentKind::Nothing
+    } else {
+        ArgumentKind::Words
+    }) {
+        ArgumentKind::Nothing => {
+            let hint = format!("write \"{tool}\"");
+            return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
+        }
+        ArgumentKind::Command => command(about),
+        ArgumentKind::Host => Some(host(about)?),
+        ArgumentKind::Path => Some(path(about)?),
+        ArgumentKind::Words => Some(about.to_owned()),
+    };
+    Ok(RulePattern { tool: tool.to_owned(), about })
 }
 
 /// `cargo test:*` is equivalent to `cargo test *`, and `*` alone to no argument.
@@ -178,12 +181,12 @@ fn command(about: &str) -> Option<String> {
     (about != "*").then_some(about)
 }
 
-fn host(about: &str) -> Result<String, Wrong> {
+fn host(about: &str) -> Result<String, RuleError> {
     let host = about.strip_prefix("domain:").unwrap_or(about).to_ascii_lowercase();
     let is_host = host.chars().all(|c| c.is_alphanumeric() || "-._*:[]".contains(c));
     match is_host && !host.is_empty() {
         true => Ok(host),
-        false => Err(Wrong {
+        false => Err(RuleError {
             message: format!("{about:?} is no host"),
             hint: Some(
                 "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned(),
@@ -192,8 +195,8 @@ fn host(about: &str) -> Result<String, Wrong> {
     }
 }
 
-fn path(about: &str) -> Result<String, Wrong> {
-    let wrong = |message: String, hint: String| Err(Wrong { message, hint: Some(hint) });
+fn path(about: &str) -> Result<String, RuleError> {
+    let wrong = |message: String, hint: String| Err(RuleError { message, hint: Some(hint) });
     if about.starts_with('/') && !about.starts_with("//") {
         let below = about.trim_start_matches('/');
         return wrong(
@@ -244,7 +247,7 @@ mod tests {
             ("mcp__tracker__*", "mcp__tracker__*", None),
             ("file_*(a)", "file_*", Some("a")),
         ] {
-            let wanted = Pattern { tool: tool.to_owned(), about: about.map(str::to_owned) };
+            let wanted = RulePattern { tool: tool.to_owned(), about: about.map(str::to_owned) };
             assert_eq!(parse(text), Ok(wanted), "{text}");
         }
     }

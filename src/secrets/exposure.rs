@@ -37,11 +37,11 @@ pub struct Exposure {
     pub hooks: Vec<String>,
 }
 
-type Variables = Vec<(OsString, OsString)>;
+type VariableList = Vec<(OsString, OsString)>;
 
 impl Exposure {
     /// For commands of the model.
-    pub fn for_commands(&self, environment: &[(OsString, OsString)]) -> Variables {
+    pub fn for_commands(&self, environment: &[(OsString, OsString)]) -> VariableList {
         match &self.commands {
             CommandVariables::All => environment.to_vec(),
             CommandVariables::NoSecrets { except } => self.without_secrets(environment, except),
@@ -49,7 +49,7 @@ impl Exposure {
     }
 
     /// For hooks and MCP servers that the user configured: all but the keys of model providers.
-    pub fn for_users_programs(&self, environment: &[(OsString, OsString)]) -> Variables {
+    pub fn for_users_programs(&self, environment: &[(OsString, OsString)]) -> VariableList {
         let keys = self.values_of_provider_keys(environment);
         let is_kept = |(name, value): &&(OsString, OsString)| {
             is_among(name, &self.hooks)
@@ -59,11 +59,11 @@ impl Exposure {
     }
 
     /// For hooks and MCP servers that a repository brought.
-    pub fn for_programs_of_repository(&self, environment: &[(OsString, OsString)]) -> Variables {
+    pub fn for_programs_of_repository(&self, environment: &[(OsString, OsString)]) -> VariableList {
         self.without_secrets(environment, &[])
     }
 
-    fn without_secrets(&self, environment: &[(OsString, OsString)], except: &[String]) -> Variables {
+    fn without_secrets(&self, environment: &[(OsString, OsString)], except: &[String]) -> VariableList {
         let keys = self.values_of_provider_keys(environment);
         let is_kept = |(name, value): &&(OsString, OsString)| {
             is_among(name, except)
@@ -173,7 +173,7 @@ mod tests {
         ]
         .map(|(name, value)| (name.into(), value.into()))
         .into();
-        let names = |variables: Variables| -> Vec<String> {
+        let names = |variables: VariableList| -> Vec<String> {
             variables.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect()
         };
         let exposure = Exposure { provider_keys: vec!["ACME_LOGIN".to_owned()], ..Exposure::default() };

@@ -2,7 +2,7 @@
 //! for; names of the fields are in `names`.
 
 /// A key that can be recognised wherever it occurs.
-pub(crate) struct Form {
+pub(crate) struct KeyForm {
     /// Every such key contains this. Matched first, by one automaton for all forms.
     pub mark: &'static str,
     /// What comes before the mark, as a regular expression; empty for a key that begins with it.
@@ -12,16 +12,16 @@ pub(crate) struct Form {
     pub what: &'static str,
 }
 
-const fn form(mark: &'static str, after: &'static str, what: &'static str) -> Form {
-    Form { mark, before: "", after, what }
+const fn form(mark: &'static str, after: &'static str, what: &'static str) -> KeyForm {
+    KeyForm { mark, before: "", after, what }
 }
 
-const fn inner(before: &'static str, mark: &'static str, after: &'static str, what: &'static str) -> Form {
-    Form { mark, before, after, what }
+const fn inner(before: &'static str, mark: &'static str, after: &'static str, what: &'static str) -> KeyForm {
+    KeyForm { mark, before, after, what }
 }
 
 /// Of marks that begin at the same place, the longest applies.
-pub(crate) const FORMS: &[Form] = &[
+pub(crate) const FORMS: &[KeyForm] = &[
     // Models.
     form("sk-ant-", r"[a-z]{2,8}[0-9]{2}-[\w-]{20,}", "an Anthropic key"),
     form("sk-proj-", r"[\w-]{20,}", "an OpenAI key"),

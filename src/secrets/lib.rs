@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use forms::{FORMS, Form, SHAPES};
+use forms::{FORMS, KeyForm, SHAPES};
 use regex::Regex;
 use serde_json::Value;
 
@@ -36,19 +36,19 @@ const MIXED_BYTES_MIN: usize = 30;
 /// The start of a PEM block.
 const BLOCK: &str = "-----BEGIN ";
 
-struct Known {
+struct KnownKeyForms {
     /// The marks of `FORMS`, and `BLOCK`.
     marks: AhoCorasick,
     /// What is before and after each mark, in the order of `FORMS`.
     around: Vec<(Option<Regex>, Regex)>,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let around = |form: &Form| {
+static KNOWN: LazyLock<KnownKeyForms> = LazyLock::new(|| {
+    let around = |form: &KeyForm| {
         let before = (!form.before.is_empty()).then(|| expression(&format!(r"(?:{})\z", form.before)));
         (before, expression(&format!(r"\A(?:{})", form.after)))
     };
-    Known {
+    KnownKeyForms {
         marks: AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(FORMS.iter().map(|form| form.mark).chain([BLOCK]))
@@ -174,7 +174,7 @@ pub fn has_mask_in(value: &Value) -> bool {
 }
 
 /// A secret in a text.
-struct Found {
+struct FoundSecret {
     at: Range<usize>,
     what: String,
 }
@@ -187,7 +187,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     found.sort_by_key(|found| (found.at.start, Reverse(found.at.end)));
     let mut out = String::new();
     let mut done = 0;
-    for Found { at, what } in found {
+    for FoundSecret { at, what } in found {
         // A part of one that is masked already.
         if at.start < done {
             continue;
@@ -204,18 +204,18 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 }
 
 /// Keys by their marks, and private keys.
-fn known(text: &str) -> Vec<Found> {
+fn known(text: &str) -> Vec<FoundSecret> {
     let mut all = Vec::new();
     let mut at = 0;
     while let Some(mark) = KNOWN.marks.find(aho_corasick::Input::new(text).range(at..)) {
         let which = mark.pattern().as_usize();
         let found = match FORMS.get(which) {
-            None => block(&text[mark.start()..]).map(|length| Found {
+            None => block(&text[mark.start()..]).map(|length| FoundSecret {
                 at: mark.start()..mark.start() + length,
                 what: "looks like a private key".to_owned(),
             }),
             Some(form) => key(which, text, mark.range())
-                .map(|at| Found { at, what: format!("looks like {}", form.what) }),
+                .map(|at| FoundSecret { at, what: format!("looks like {}", form.what) }),
         };
         // Another mark may begin within one of no key; marks are ASCII.
         at = found.as_ref().map_or(mark.start() + 1, |found| found.at.end);
@@ -224,12 +224,12 @@ fn known(text: &str) -> Vec<Found> {
     all
 }
 
-fn shaped(text: &str) -> Vec<Found> {
+fn shaped(text: &str) -> Vec<FoundSecret> {
     let found = SHAPED.captures_iter(text).filter_map(|found| {
         let which = (1..found.len()).find(|group| found.get(*group).is_some())?;
         let at = found.get(0)?.range();
         is_varied(&text[at.clone()])
-            .then(|| Found { at, what: format!("looks like {}", SHAPES[which - 1].1) })
+            .then(|| FoundSecret { at, what: format!("looks like {}", SHAPES[which - 1].1) })
     });
     found.collect()
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use regex::Regex;
 
-use super::{Found, expression};
+use super::{FoundSecret, expression};
 
 /// Minimum bytes of an alphanumeric run in a value that looks random.
 const RUN_BYTES_MIN: usize = 14;
@@ -69,7 +69,7 @@ static HINTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
 });
 
 /// Values whose names indicate a secret.
-pub(super) fn given(text: &str) -> Vec<Found> {
+pub(super) fn given(text: &str) -> Vec<FoundSecret> {
     if !HINTS.is_match(text) {
         return Vec::new();
     }
@@ -79,10 +79,10 @@ pub(super) fn given(text: &str) -> Vec<Found> {
         let trimmed = value.as_str().trim_end_matches(['.', ',', '?', '!']);
         if is_secret(name.as_str(), trimmed) && !is_code(text, name.range(), value.range()) {
             let at = value.start()..value.start() + trimmed.len();
-            all.push(Found { at, what: format!("the value of {}", name.as_str()) });
+            all.push(FoundSecret { at, what: format!("the value of {}", name.as_str()) });
         }
     }
-    let mut add = |at: Range<usize>, what: &str| all.push(Found { at, what: what.to_owned() });
+    let mut add = |at: Range<usize>, what: &str| all.push(FoundSecret { at, what: what.to_owned() });
     for found in HEADER.captures_iter(text) {
         if let Some(value) = found.get(1).filter(|value| looks_random(value.as_str())) {
             add(value.range(), "looks like credentials in a header");
@@ -114,7 +114,7 @@ fn is_code(text: &str, name: Range<usize>, value: Range<usize>) -> bool {
 
 /// What kind of secret a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SecretKind {
     /// Chosen by people: need not look random.
     Password,
     /// Made by programs.
@@ -127,16 +127,16 @@ enum Kind {
 pub(super) fn is_secret(name: &str, value: &str) -> bool {
     match kind(name) {
         None => false,
-        Some(Kind::Password) => looks_random(value) || is_password(value),
-        Some(Kind::Token) => looks_random(value) || is_mixed(value) || is_uuid(value),
-        Some(Kind::Key) => looks_random(value),
+        Some(SecretKind::Password) => looks_random(value) || is_password(value),
+        Some(SecretKind::Token) => looks_random(value) || is_mixed(value) || is_uuid(value),
+        Some(SecretKind::Key) => looks_random(value),
     }
 }
 
 /// Words after the one that says what a name stands for.
 const TAILS: [&str; 8] = ["base", "value", "string", "raw", "base64", "b64", "hex", "plain"];
 
-fn kind(name: &str) -> Option<Kind> {
+fn kind(name: &str) -> Option<SecretKind> {
     let mut words = words(name);
     // `secret_key_base`, `API_KEY_2`.
     while words.len() > 1
@@ -167,20 +167,20 @@ fn kind(name: &str) -> Option<Kind> {
         "publishable",
     ];
     match last {
-        "password" | "passwd" | "pwd" | "pass" | "passphrase" => Some(Kind::Password),
+        "password" | "passwd" | "pwd" | "pass" | "passphrase" => Some(SecretKind::Password),
         "token" | "secret" | "authtoken" | "accesstoken" | "clientsecret" | "credential" | "credentials"
         | "pat" | "cookie" | "auth"
             if !NO_TOKENS.contains(&before) =>
         {
-            Some(Kind::Token)
+            Some(SecretKind::Token)
         }
-        "apikey" | "secretkey" | "accesskey" | "privatekey" => Some(Kind::Token),
+        "apikey" | "secretkey" | "accesskey" | "privatekey" => Some(SecretKind::Token),
         "key" if ["api", "secret", "private", "access", "auth", "account"].contains(&before) => {
-            Some(Kind::Token)
+            Some(SecretKind::Token)
         }
-        "key" if !before.is_empty() && !NO_KEYS.contains(&before) => Some(Kind::Key),
+        "key" if !before.is_empty() && !NO_KEYS.contains(&before) => Some(SecretKind::Key),
         // `client-key-data` of a kubeconfig.
-        "data" if before == "key" => Some(Kind::Token),
+        "data" if before == "key" => Some(SecretKind::Token),
         _ => None,
     }
 }

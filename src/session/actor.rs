@@ -1,6 +1,6 @@
 //! The one writer: a task that owns a thread and at most one turn.
 //!
-//! Everything that takes time runs elsewhere and comes back as an `Event`; only the model's stream is polled here, so
+//! Everything that takes time runs elsewhere and comes back as an `ActorEvent`; only the model's stream is polled here, so
 //! that nothing stands between a delta and the client.
 
 use std::panic::AssertUnwindSafe;
@@ -11,64 +11,64 @@ use futures_util::FutureExt;
 use super::child::ChildNews;
 use super::client_list::Activity;
 use super::compacting::Compactor;
-use super::core::{Core, Process};
+use super::core::{Core, HostProcess};
 use super::editor_buffers::EditorBuffers;
-use super::effects::{self, ModelStep};
+use super::effects::{self, ModelCallEvent};
 use super::hook_host::HookHost;
 use super::inbox::{Channel, Inbox};
-use super::instructions::Watch;
-use super::mcp::Mcp;
+use super::instructions::InstructionWatch;
+use super::mcp::McpHost;
 use super::questions::Questions;
-use super::recipe_catalog::Recipes;
-use super::registry::Services;
+use super::recipe_catalog::SessionRecipes;
+use super::registry::SessionServices;
 use super::services::ServiceCall;
 use super::subagents::Subagents;
 use super::tool_host::ToolHost;
-use super::work::{Attaching, Background, Done, Work};
-use super::{ClientId, Opening, Out, SessionCommand};
+use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
+use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
 use epitome_thread::{CallId, StopReason, Thread};
 use epitome_tools::ask_user::AskUser;
-use epitome_tools::buffers::Wished;
-use epitome_tools::question::Asked;
+use epitome_tools::buffers::PendingEditorRequest;
+use epitome_tools::question::QuestionMessage;
 
 /// A live session: the core, and the components beside it.
 pub struct Session {
     pub(super) core: Core,
     pub(super) inbox: Inbox,
     /// The running turn.
-    pub(super) work: Option<Work>,
-    pub(super) recipes: Recipes,
+    pub(super) work: Option<RunningTurn>,
+    pub(super) recipes: SessionRecipes,
     pub(super) tools: ToolHost,
     pub(super) hooks: HookHost,
     pub(super) compactor: Compactor,
     pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
-    pub(super) instructions: Watch,
+    pub(super) instructions: InstructionWatch,
     pub(super) subagents: Subagents,
-    pub(super) mcp: Mcp,
+    pub(super) mcp: McpHost,
     pub(super) questions: Questions,
 }
 
-enum Event {
+enum ActorEvent {
     Command(Option<SessionCommand>),
-    Model(ModelStep),
-    Job(Result<Done, tokio::task::JoinError>),
+    Model(ModelCallEvent),
+    Job(Result<JobResult, tokio::task::JoinError>),
     Progress(CallId, String),
     /// More of a summary.
     Summary(String),
     Child(ChildNews),
     Service(ServiceCall),
     Server(McpEvent),
-    Asked(Asked),
-    Wished(Wished),
-    Background(Result<Background, tokio::task::JoinError>),
+    Asked(QuestionMessage),
+    Wished(PendingEditorRequest),
+    Background(Result<BackgroundResult, tokio::task::JoinError>),
 }
 
 impl Session {
     pub(super) fn new(
-        services: Services,
+        services: SessionServices,
         thread: Thread,
         journal: Journal,
         channel: Channel,
@@ -85,21 +85,21 @@ impl Session {
         Session {
             inbox: Inbox::new(channel),
             work: None,
-            recipes: Recipes::default(),
+            recipes: SessionRecipes::default(),
             tools: ToolHost::new(),
             hooks: HookHost::default(),
             compactor: Compactor::default(),
             editors: EditorBuffers::new(&core.thread),
-            instructions: Watch::default(),
+            instructions: InstructionWatch::default(),
             subagents: Subagents::new(core.id().clone(), core.settings.agents.max_parallel),
-            mcp: Mcp::new(core.services.toolbox.clone(), questions.sender()),
+            mcp: McpHost::new(core.services.toolbox.clone(), questions.sender()),
             questions,
             core,
         }
     }
 
     /// Takes its place among the sessions of the process, which see its activity.
-    pub(super) fn join_process(&mut self, process: Process, activity: Arc<Activity>) {
+    pub(super) fn join_process(&mut self, process: HostProcess, activity: Arc<Activity>) {
         self.core.process = process;
         self.core.clients.share_activity(activity);
     }
@@ -122,9 +122,9 @@ impl Session {
             }
             self.questions.follow(&self.core.clients);
             let event = self.event().await;
-            let is_idle = matches!(event, Event::Background(Ok(Background::Idle)));
+            let is_idle = matches!(event, ActorEvent::Background(Ok(BackgroundResult::Idle)));
             if is_idle && self.may_suspend() {
-                self.core.rest_checkpoints().await;
+                self.core.release_checkpoints().await;
             }
             if is_idle
                 && self.may_suspend()
@@ -141,66 +141,68 @@ impl Session {
         self.end_for_good().await
     }
 
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> ActorEvent {
         let (model, jobs) = match &mut self.work {
             Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
             None => (None, None),
         };
         let http = &self.core.services.http;
         tokio::select! {
-            command = self.inbox.next() => Event::Command(command),
+            command = self.inbox.next() => ActorEvent::Command(command),
             step = async {
                 let call = model.expect("the branch is on only with a model call");
                 // A decoder that panics costs its reply, not the session.
                 AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
             },
-                if model.is_some() => Event::Model(step),
+                if model.is_some() => ActorEvent::Model(step),
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
-                if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
-            Some(piece) = self.compactor.next_piece() => Event::Summary(piece),
-            Some((call, output)) = self.tools.next_output() => Event::Progress(call, output),
-            Some(news) = self.subagents.next() => Event::Child(news),
-            Some(call) = self.hooks.next_call() => Event::Service(call),
-            Some(news) = self.mcp.news() => Event::Server(news),
-            Some(asked) = self.questions.next() => Event::Asked(asked),
-            Some(wished) = self.editors.next() => Event::Wished(wished),
-            Some(done) = self.core.background.join_next(), if !self.core.background.is_empty() => Event::Background(done),
+                if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
+            Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
+            Some((call, output)) = self.tools.next_output() => ActorEvent::Progress(call, output),
+            Some(news) = self.subagents.next() => ActorEvent::Child(news),
+            Some(call) = self.hooks.next_call() => ActorEvent::Service(call),
+            Some(news) = self.mcp.news() => ActorEvent::Server(news),
+            Some(asked) = self.questions.next() => ActorEvent::Asked(asked),
+            Some(wished) = self.editors.next() => ActorEvent::Wished(wished),
+            Some(done) = self.core.background.join_next(), if !self.core.background.is_empty() => ActorEvent::Background(done),
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: ActorEvent) {
         match event {
-            Event::Command(Some(command)) => self.command(command),
+            ActorEvent::Command(Some(command)) => self.command(command),
             // Every handle is gone: nobody can want anything any more.
-            Event::Command(None) => self.core.clients.close(),
-            Event::Model(step) => self.model_step(step),
-            Event::Job(Ok(done)) => self.job_done(done),
-            Event::Job(Err(error)) if error.is_cancelled() => {}
-            Event::Job(Err(error)) => {
+            ActorEvent::Command(None) => self.core.clients.close(),
+            ActorEvent::Model(step) => self.model_step(step),
+            ActorEvent::Job(Ok(done)) => self.job_done(done),
+            ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
+            ActorEvent::Job(Err(error)) => {
                 // Jobs guard themselves; what still panics is not known by name.
                 tracing::error!(session = %self.core.id(), %error, "a job of a turn panicked");
                 self.cancel();
             }
-            Event::Progress(call, output) => self.progressed(call, output),
-            Event::Summary(piece) => self.compactor.show_piece(&self.core, piece),
-            Event::Child(news) => self.child_news(news),
-            Event::Service(call) => self.serve(call),
-            Event::Server(news) => self.mcp.hear(&mut self.core, news),
-            Event::Asked(asked) => {
+            ActorEvent::Progress(call, output) => self.progressed(call, output),
+            ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
+            ActorEvent::Child(news) => self.child_news(news),
+            ActorEvent::Service(call) => self.serve(call),
+            ActorEvent::Server(news) => self.mcp.handle_event(&mut self.core, news),
+            ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
-                    self.core.background.spawn(async move { Background::QuestionOver(closed.await) });
+                    self.core.background.spawn(async move { BackgroundResult::QuestionOver(closed.await) });
                 }
             }
-            Event::Wished(wished) => {
+            ActorEvent::Wished(wished) => {
                 if let Some(waited) =
                     self.editors.request(wished, self.prompting_client(), &self.core.clients)
                 {
-                    self.core.background.spawn(async move { Background::EditorRequestOver(waited.await) });
+                    self.core
+                        .background
+                        .spawn(async move { BackgroundResult::EditorRequestOver(waited.await) });
                 }
             }
-            Event::Background(Ok(done)) => self.background_done(done),
-            Event::Background(Err(error)) if error.is_cancelled() => {}
-            Event::Background(Err(error)) => {
+            ActorEvent::Background(Ok(done)) => self.background_done(done),
+            ActorEvent::Background(Err(error)) if error.is_cancelled() => {}
+            ActorEvent::Background(Err(error)) => {
                 tracing::error!(session = %self.core.id(), %error, "background work panicked");
                 self.background_panicked();
             }
@@ -215,7 +217,7 @@ impl Session {
     fn progressed(&mut self, call: CallId, output: String) {
         // What comes after the outcome is in the outcome.
         if self.core.thread.open_calls().contains(&call) {
-            self.core.announce(&Out::CallProgress { call, output });
+            self.core.announce(&SessionEvent::CallProgress { call, output });
         }
     }
 

@@ -3,14 +3,14 @@
 
 use super::actor::Session;
 use super::callbacks::{Called, guarded};
-use super::work::Background;
-use epitome_thread::{Change, HookRun, Seq, Verdict};
+use super::work::BackgroundResult;
+use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
 /// The one background callback of a session.
 #[derive(Default)]
-pub(super) struct BackgroundCallback(Option<Started>);
+pub(super) struct BackgroundCallback(Option<StartedCallback>);
 
-struct Started {
+struct StartedCallback {
     /// The hook that asked for it.
     by: String,
     /// Where the history stood when it began.
@@ -25,7 +25,7 @@ impl BackgroundCallback {
         self.0.is_some()
     }
 
-    fn take_finished(&mut self) -> Option<Started> {
+    fn take_finished(&mut self) -> Option<StartedCallback> {
         self.0.take_if(|started| started.result.is_some())
     }
 }
@@ -38,12 +38,13 @@ impl Session {
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
         let BackgroundCallback(slot) = self.hooks.background_callback();
-        if let Some(Started { by, .. }) = slot {
+        if let Some(StartedCallback { by, .. }) = slot {
             return Err(format!("a background callback of {by} is still running; one at a time"));
         }
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
-        *slot = Some(Started { by, through, revision: self.core.thread.view().revision(), result: None });
-        self.core.background.spawn(async move { Background::Callback(guarded(called).await) });
+        *slot =
+            Some(StartedCallback { by, through, revision: self.core.thread.view().revision(), result: None });
+        self.core.background.spawn(async move { BackgroundResult::Callback(guarded(called).await) });
         Ok(())
     }
 
@@ -65,7 +66,7 @@ impl Session {
             return;
         }
         let Some(started) = self.hooks.background_callback().take_finished() else { return };
-        let Started { by, through, revision, result } = started;
+        let StartedCallback { by, through, revision, result } = started;
         let applied = match result {
             Some(Ok(_)) if self.core.thread.view().revision() != revision => {
                 Err("the history was edited while it ran, so its result is stale and was dropped".to_owned())
@@ -87,13 +88,13 @@ impl Session {
         let mut changes = Vec::new();
         match applied {
             Ok((applied, took)) => {
-                run.verdict = Verdict::Done;
+                run.verdict = HookRunResult::Done;
                 run.remarks.push(format!("it took {took}"));
                 run.remarks.extend(applied.remarks);
                 changes = applied.changes;
             }
             Err(why) => {
-                run.verdict = Verdict::Refused;
+                run.verdict = HookRunResult::Refused;
                 run.remarks.push(why);
             }
         }

@@ -7,25 +7,25 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage};
+use super::child::{self, ChildHistory, ChildModel, ChildOrder, ChildOutcome, Lineage};
 use super::compacting::{self, CompactionOrder};
 use super::cpu_worker;
 use super::cross_session_edit::HandedHistory;
 use super::effects;
 use super::hook_host::MayRun;
 use super::rounds::text_content;
-use super::work::{Done, Pending};
-use epitome_compaction::{self as compaction, Decision};
+use super::work::{JobResult, PendingResolution};
+use epitome_compaction::{self as compaction, CompactionDecision};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
 use epitome_hooks::handlers;
-use epitome_hooks::moment::What;
-use epitome_hooks::output::{Callback, Utterance};
+use epitome_hooks::hook_context::EventData;
+use epitome_hooks::output::{CallbackRequest, Utterance};
 use epitome_provider::models;
-use epitome_recipe::command::{self, Arguments};
-use epitome_recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
+use epitome_recipe::command::{self, RecipeArguments};
+use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeModel};
 use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
-use epitome_turn::Why;
+use epitome_turn::CompactionReason;
 
 /// Why a history is not replaced twice: the model would never have seen the first one.
 const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
@@ -35,7 +35,7 @@ const REPLACED_ALREADY: &str = "the history was already compacted since the last
 pub struct Called {
     pub output: CallbackOutput,
     /// What its text is for.
-    pub becomes: Output,
+    pub becomes: OutputMode,
     /// In words, for the trail.
     pub took: String,
     /// What the trail says before its text is used.
@@ -45,7 +45,7 @@ pub struct Called {
 }
 
 impl Called {
-    fn by_child(child: ChildOutcome, becomes: Output) -> Called {
+    fn by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
         let remark = match child.reason {
             StopReason::MaxTokens => Some("its reply was cut at the limit of tokens, so the text has no end"),
             StopReason::MaxRounds => Some("it was stopped at its limit of model calls before it was done"),
@@ -73,7 +73,7 @@ impl Called {
 /// What a hook calls, ready to begin.
 enum Callable {
     /// A recipe that makes a summary of this conversation.
-    Compaction(Arc<Recipe>, Callback),
+    Compaction(Arc<Recipe>, CallbackRequest),
     Run(BoxFuture<'static, Result<Called, String>>),
 }
 
@@ -88,20 +88,20 @@ pub(super) struct Applied {
 impl Session {
     /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
     /// other recipe as a child.
-    pub(super) fn call_back(&mut self, pending: Pending, callback: Callback) {
+    pub(super) fn call_back(&mut self, pending: PendingResolution, callback: CallbackRequest) {
         let asynchronous = callback.asynchronous;
         match self.callable(pending.event, callback) {
             Ok(Callable::Compaction(recipe, callback)) => {
-                let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
+                let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Hook);
                 self.wait_with(pending);
-                self.run_on_cpu(deciding, move |decided| Done::Called(recipe, callback, decided));
+                self.run_on_cpu(deciding, move |decided| JobResult::Called(recipe, callback, decided));
             }
             Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
             Err(why) => self.refuse_action(pending, why),
         }
     }
 
-    fn callable(&mut self, event: HookEvent, callback: Callback) -> Result<Callable, String> {
+    fn callable(&mut self, event: HookEvent, callback: CallbackRequest) -> Result<Callable, String> {
         if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
             return Err(format!("a callback works on its own conversation, and {target} is another one"));
         }
@@ -118,7 +118,7 @@ impl Session {
         if !recipe.callable_by.hook {
             return Err(format!("the recipe {} does not let hooks call it (callable_by)", recipe.id));
         }
-        let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == Output::Mutate);
+        let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == OutputMode::Mutate);
         if replaces && self.is_compacted_since_reply() {
             return Err(REPLACED_ALREADY.to_owned());
         }
@@ -126,7 +126,7 @@ impl Session {
             return Ok(Callable::Compaction(recipe, callback));
         }
         let run = self.child_run(&recipe, &callback.args)?;
-        let becomes = if callback.text_only { Output::Message } else { recipe.output };
+        let becomes = if callback.text_only { OutputMode::Message } else { recipe.output };
         Ok(Callable::Run(async move { Ok(Called::by_child(run.await?, becomes)) }.boxed()))
     }
 
@@ -134,20 +134,20 @@ impl Session {
     pub(super) fn compaction_weighed(
         &mut self,
         recipe: Arc<Recipe>,
-        callback: Callback,
-        decided: Option<(Seq, Decision)>,
+        callback: CallbackRequest,
+        decided: Option<(Seq, CompactionDecision)>,
     ) {
         let Some(mut pending) = self.take_pending() else { return };
         let ordered = match decided {
-            Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
-            Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
+            Some((_, CompactionDecision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
+            Some((_, CompactionDecision::Prune(_) | CompactionDecision::Summarise(_))) => {
                 self.compaction_called(recipe, callback)
             }
             None => Err(cpu_worker::FAULT.to_owned()),
         };
         match ordered {
             Ok(order) => {
-                pending.answer.compact = Some(Why::Hook);
+                pending.answer.compact = Some(CompactionReason::Hook);
                 self.compactor.order(order);
                 self.settle_round(pending);
             }
@@ -156,7 +156,11 @@ impl Session {
     }
 
     /// How a recipe that makes a summary of this conversation is run for a hook.
-    fn compaction_called(&self, recipe: Arc<Recipe>, callback: Callback) -> Result<CompactionOrder, String> {
+    fn compaction_called(
+        &self,
+        recipe: Arc<Recipe>,
+        callback: CallbackRequest,
+    ) -> Result<CompactionOrder, String> {
         let arguments = called_with(&recipe, &callback.args)?;
         let (functions, path) = (&self.core.services.functions, recipe.source.path());
         let (declared, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
@@ -184,11 +188,11 @@ impl Session {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
         let continuations = self.hooks.turn_state().continuations;
-        let moment = self.moment(match event == HookEvent::AgentStop {
-            true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
-            false => What::TurnEnd(self.round()),
+        let hook_context = self.hook_context(match event == HookEvent::AgentStop {
+            true => EventData::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
+            false => EventData::TurnEnd(self.round()),
         });
-        let input = CallbackInput { args, moment: Some(moment), messages };
+        let input = CallbackInput { args, hook_context: Some(hook_context), messages };
         let functions = self.core.services.functions.clone();
         let limit = self.core.settings.hooks.callback_timeout;
         async move {
@@ -197,7 +201,7 @@ impl Session {
             let output = output.map_err(|error| error.to_string())?;
             Ok(Called {
                 output,
-                becomes: Output::Mutate,
+                becomes: OutputMode::Mutate,
                 took: "a function".to_owned(),
                 remarks: Vec::new(),
                 handed: Vec::new(),
@@ -207,7 +211,7 @@ impl Session {
 
     fn await_callback(
         &mut self,
-        pending: Pending,
+        pending: PendingResolution,
         asynchronous: bool,
         called: BoxFuture<'static, Result<Called, String>>,
     ) {
@@ -220,7 +224,7 @@ impl Session {
         }
         self.wait_with(pending);
         let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move { Done::Callback(guarded(called).await) });
+        work.jobs.spawn(async move { JobResult::Callback(guarded(called).await) });
     }
 
     pub(super) fn called_back(&mut self, called: Result<Called, String>) {
@@ -278,16 +282,16 @@ impl Session {
             return Ok(Applied { changes, remarks });
         }
         match called.becomes {
-            Output::Mutate => {
+            OutputMode::Mutate => {
                 let messages = vec![Utterance { role: Role::User, text }];
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
-            Output::Message => {
+            OutputMode::Message => {
                 let message = Message { id: self.core.fresh_message(), content: text_content(text) };
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
-            Output::Append => changes.push(self.core.context(by.to_owned(), text)),
-            Output::None => {}
+            OutputMode::Append => changes.push(self.core.context(by.to_owned(), text)),
+            OutputMode::None => {}
         }
         Ok(Applied { changes, remarks })
     }
@@ -327,22 +331,24 @@ impl Session {
     fn child_order(
         &mut self,
         recipe: &Recipe,
-        arguments: &Arguments,
+        arguments: &RecipeArguments,
         args: &BTreeMap<String, String>,
     ) -> ChildOrder {
         let view = self.core.thread.view().clone();
         let history = match (recipe.context, recipe.history) {
-            (Some(Context::None), _) => History::None,
-            (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
-            (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
+            (Some(Context::None), _) => ChildHistory::None,
+            (Some(Context::Session | Context::Isolated) | None, HistoryMode::Flat) => {
+                ChildHistory::Flat(view)
+            }
+            (Some(Context::Session | Context::Isolated) | None, _) => ChildHistory::Native(view),
         };
         let model = match (&recipe.model, self.core.model.endpoint()) {
-            (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, main) if let Some(small) = models::small(&self.core.settings, main) => {
+            (RecipeModel::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
+            (RecipeModel::Small, main) if let Some(small) = models::small(&self.core.settings, main) => {
                 ChildModel::Named(small)
             }
-            (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
-            (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
+            (RecipeModel::Main | RecipeModel::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
+            (RecipeModel::Main | RecipeModel::Small, None) => ChildModel::Configured,
         };
         let (handlers, problems) = handlers::declared(
             &recipe.id,
@@ -378,9 +384,9 @@ pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) 
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.
-fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<Arguments, String> {
+fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<RecipeArguments, String> {
     let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
     let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();
     let free = args.get("input").cloned().unwrap_or_default();
-    command::complete(recipe, Arguments { named, free })
+    command::complete(recipe, RecipeArguments { named, free })
 }

@@ -8,17 +8,19 @@ use tracing::{Instrument as _, info_span};
 
 use super::actor::Session;
 use super::core::Core;
-use super::permissions::{Circumstances, Ruling};
-use super::work::Done;
-use super::{AskId, Decision, Out};
+use super::permissions::{Ruling, RulingContext};
+use super::work::JobResult;
+use super::{AskId, SessionEvent, UserDecision};
 use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
-use epitome_recall::Log;
-use epitome_thread::{CallId, Change, Decided, Mode, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
+use epitome_recall::RecallLog;
+use epitome_thread::{
+    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
+};
 use epitome_timing::TimedSpan;
-use epitome_tools::buffers::Look;
-use epitome_tools::permission::ruled::Hidden;
+use epitome_tools::buffers::BufferQuery;
+use epitome_tools::permission::ruled::HiddenFiles;
 use epitome_tools::{Access, Needs, Tool, ToolContext, task};
-use epitome_turn::{Answer as TurnAnswer, Permit};
+use epitome_turn::{EffectResult, Permit};
 
 impl Core {
     /// Whether the call would still touch what the user was asked about: a link on the way may have
@@ -59,7 +61,7 @@ impl Session {
         let is_sandboxed = mode == Mode::Auto && self.core.sandbox_rules().is_complete();
         let ruling = self.core.permissions.rule(
             call.as_ref(),
-            &Circumstances {
+            &RulingContext {
                 toolbox: &self.core.services.toolbox,
                 mode,
                 is_sandboxed,
@@ -76,16 +78,16 @@ impl Session {
         let question = match ruling {
             Ruling::Settled(permit, decided) => {
                 self.note_decided(&id, decided);
-                return self.answer_turn(TurnAnswer::Permission(id, permit));
+                return self.answer_turn(EffectResult::Permission(id, permit));
             }
             Ruling::Allowed(access, decided) => {
                 self.tools.call(&id).access = Some(Arc::new(access));
                 self.note_decided(&id, decided);
-                return self.answer_turn(TurnAnswer::Permission(id, Permit::Allowed));
+                return self.answer_turn(EffectResult::Permission(id, Permit::Allowed));
             }
             Ruling::AskPerson(question) => question,
         };
-        self.core.tell_sandbox_gap(&question.access);
+        self.core.report_sandbox_gap(&question.access);
         self.tools.call(&id).access = Some(Arc::new(question.access.clone()));
         let Some(call) = call else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
@@ -102,12 +104,12 @@ impl Session {
                 tool.check(&call.input, context.clone()).await?;
                 Ok(tool.preview(&call.input, context).await)
             };
-            Done::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
+            JobResult::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
         });
     }
 
     /// Keeps who decided about a call, for its outcome.
-    pub(super) fn note_decided(&mut self, id: &CallId, decided: Option<Decided>) {
+    pub(super) fn note_decided(&mut self, id: &CallId, decided: Option<RecordedDecision>) {
         if let Some(decided) = decided {
             self.tools.call(id).decided = Some(decided);
         }
@@ -115,8 +117,8 @@ impl Session {
 
     /// A call that was to be asked about cannot run as things stand.
     pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
-        if self.core.permissions.drop_card(&id) {
-            self.answer_turn(TurnAnswer::Permission(id, Permit::Impossible(why)));
+        if self.core.permissions.drop_permission(&id) {
+            self.answer_turn(EffectResult::Permission(id, Permit::Impossible(why)));
         }
     }
 
@@ -129,14 +131,14 @@ impl Session {
         let masker = self.tools.masker(&self.core);
         let progress = self.tools.output_of(id.clone(), masker, is_hidden);
         let log = if tool.needs() == Needs::Log {
-            Log::of(&self.core.thread, self.core.recall_bytes())
+            RecallLog::snapshot(&self.core.thread, self.core.recall_bytes())
         } else {
-            Log::default()
+            RecallLog::default()
         };
         let name = call.map(|call| call.name).unwrap_or_default();
         ToolContext {
             workspace: self.core.workspace.clone(),
-            hidden: Arc::new(Hidden::from(&name, &self.core.settings.permissions, &self.core.workspace)),
+            hidden: Arc::new(HiddenFiles::from(&name, &self.core.settings.permissions, &self.core.workspace)),
             progress,
             log: Arc::new(log),
             mode: self.core.thread.mode(),
@@ -151,12 +153,12 @@ impl Session {
         }
     }
 
-    pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<Shown>) {
+    pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<ToolDisplay>) {
         let Some(call) = self.core.effective_call(id) else { return };
         if let Some(text) =
             self.core.permissions.asked_access(id).and_then(|access| self.core.sandbox_remark(access))
         {
-            preview.push(Shown::Text { text });
+            preview.push(ToolDisplay::Text { text });
         }
         let by_hook = self.tools.decided_by_hook(id);
         if let Some(card) = self.core.permissions.show(&call, preview, by_hook) {
@@ -164,28 +166,28 @@ impl Session {
         }
     }
 
-    pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
+    pub(super) fn decided(&mut self, ask: AskId, decision: UserDecision) {
         if self.consented(ask, &decision) || self.subagents.decided(ask, &decision) {
             return;
         }
         let asked = self.core.permissions.asked_call(ask);
         let is_same = asked.is_some_and(|(call, access)| self.core.still_touches(&call, &access));
         let Some(answer) = self.core.permissions.answer(ask, &decision, is_same) else { return };
-        self.core.announce(&Out::Withdrawn { ask });
+        self.core.announce(&SessionEvent::Withdrawn { ask });
         if let Some(rule) = answer.rule
             && let Err(error) = self.core.commit(Change::Allowed { rule })
         {
             return self.abandon(&error);
         }
         self.note_decided(&answer.call, Some(answer.decided));
-        self.answer_turn(TurnAnswer::Permission(answer.call, answer.permit));
+        self.answer_turn(EffectResult::Permission(answer.call, answer.permit));
     }
 
     pub(super) fn run_tool(&mut self, id: CallId) {
         let Some(call) = self.core.effective_call(&id) else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         self.tools.call(&id).started = Some(Instant::now());
-        self.core.announce(&Out::CallStarted { call: id.clone() });
+        self.core.announce(&SessionEvent::CallStarted { call: id.clone() });
         // As it was decided: a path of the input may lead elsewhere by now.
         let access = match &self.tools.call(&id).access {
             Some(access) => Ok(Access::clone(access)),
@@ -193,9 +195,9 @@ impl Session {
         };
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
         if let Ok(access) = &access {
-            self.core.tell_sandbox_gap(access);
+            self.core.report_sandbox_gap(access);
         }
-        let kept = self.core.kept(&access);
+        let kept = self.core.call_checkpoint(&access);
         let sync_first = (!reads).then(|| self.core.log.syncer());
         let agents =
             (tool.needs() == Needs::Agents).then(|| self.agents_for(&id, task::read(&call.input).ok()));
@@ -219,13 +221,13 @@ impl Session {
                 output_truncation::mask(&mut outcome, &masker);
             }
             timed.end(trace::outcome(outcome.status));
-            Done::Tool(id, Box::new(outcome), plan)
+            JobResult::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(job.instrument(span));
     }
 
     /// The look at the editor that a call takes before it touches files.
-    fn editor_look(&self, tool: &Arc<dyn Tool>, access: &Access) -> Option<Look> {
+    fn editor_look(&self, tool: &Arc<dyn Tool>, access: &Access) -> Option<BufferQuery> {
         self.editors.look((tool, access), self.prompting_client(), &self.core.clients, &self.core.workspace)
     }
 
@@ -235,7 +237,7 @@ impl Session {
         outcome: Box<ToolOutcome>,
         plan: Option<Vec<PlanStep>>,
     ) {
-        self.core.tell_checkpoint_troubles();
+        self.core.report_checkpoint_errors();
         if let Some(steps) = plan
             && let Err(error) = self.core.commit(Change::Planned { steps })
         {
@@ -245,7 +247,7 @@ impl Session {
         // What an agent spent is told before it ends, and what a call printed before its outcome.
         self.take_child_news();
         self.take_progress();
-        self.answer_turn(TurnAnswer::Ran(outcome));
+        self.answer_turn(EffectResult::Ran(outcome));
     }
 }
 

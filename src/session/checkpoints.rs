@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::JoinHandle;
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::core::Core;
 use super::rounds::text_content;
-use super::work::Background;
+use super::work::BackgroundResult;
 use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
@@ -22,7 +22,7 @@ pub(super) const BY: &str = "/rewind";
 const FILES_NAMED_MAX: usize = 1_000;
 
 /// What is recorded around one call.
-pub(super) struct Kept {
+pub(super) struct CallCheckpoint {
     checkpoints: Checkpoints,
     roots: Vec<PathBuf>,
     what: AffectedFiles,
@@ -30,7 +30,7 @@ pub(super) struct Kept {
 
 impl Core {
     /// What has to be recorded around a call that touches this; `None` where it changes no file.
-    pub(super) fn kept(&self, access: &Result<Access, String>) -> Option<Kept> {
+    pub(super) fn call_checkpoint(&self, access: &Result<Access, String>) -> Option<CallCheckpoint> {
         let what = match access {
             Ok(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
             Ok(Access::Command { .. } | Access::External { .. }) => AffectedFiles::Anything,
@@ -41,7 +41,7 @@ impl Core {
         if !self.lineage.is_child() {
             checkpoints.begin_turn(self.thread.turn_start(self.thread.next_seq()));
         }
-        Some(Kept { checkpoints, roots: self.roots(), what })
+        Some(CallCheckpoint { checkpoints, roots: self.roots(), what })
     }
 
     pub(super) fn roots(&self) -> Vec<PathBuf> {
@@ -49,12 +49,12 @@ impl Core {
     }
 
     /// Tells what could not be recorded.
-    pub(super) fn tell_checkpoint_troubles(&mut self) {
+    pub(super) fn report_checkpoint_errors(&mut self) {
         let troubles =
             { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
         for trouble in troubles {
-            self.say(
-                Severity::Warning,
+            self.notify(
+                NoticeSeverity::Warning,
                 format!("It may not be possible to undo what a call changes: {trouble}."),
             );
         }
@@ -99,10 +99,10 @@ impl Core {
             more: u32::try_from(more).unwrap_or(u32::MAX),
             left: u32::try_from(left).unwrap_or(u32::MAX),
         };
-        vec![rewound, self.tell_model(model_line(&self.shown_paths(report), undo))]
+        vec![rewound, self.note_for_model(model_line(&self.shown_paths(report), undo))]
     }
 
-    pub(super) fn tell_model(&mut self, text: String) -> Change {
+    pub(super) fn note_for_model(&mut self, text: String) -> Change {
         let message = Message { id: self.fresh_message(), content: text_content(text) };
         Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
@@ -121,7 +121,7 @@ impl Core {
             {
                 tracing::warn!(%session, %error, "a rewind can't be marked as told");
             }
-            Background::Synced(synced)
+            BackgroundResult::Synced(synced)
         });
     }
 
@@ -141,12 +141,12 @@ impl Core {
     }
 
     /// Lets go of what is kept for commands to come. Nobody else may have these checkpoints open.
-    pub(super) fn rest_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn release_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
         let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
         let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id().clone());
         async move {
             let Some(checkpoints) = checkpoints else { return };
-            let rested = tokio::task::spawn_blocking(move || checkpoints.rest()).await;
+            let rested = tokio::task::spawn_blocking(move || checkpoints.release()).await;
             if let Ok(Err(error)) = rested {
                 tracing::warn!(%session, %error, "checkpoints that are not needed could not be let go");
             }
@@ -161,19 +161,21 @@ impl Session {
         if self.core.lineage.is_child() || !checkpoints.exist() {
             return;
         }
-        self.inbox.hold(true);
+        self.inbox.set_paused(true);
         let roots = self.core.roots();
         self.core.background.spawn(async move {
-            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok())
+            BackgroundResult::TakenUp(
+                tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok(),
+            )
         });
     }
 
     pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
-        self.inbox.hold(false);
+        self.inbox.set_paused(false);
         match reports {
             Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
             Some(Err(error)) => {
-                self.core.say(Severity::Warning, format!("The checkpoints of files: {error}."))
+                self.core.notify(NoticeSeverity::Warning, format!("The checkpoints of files: {error}."))
             }
             None => tracing::error!(session = %self.core.id(), "checkpoints panicked"),
         }
@@ -181,12 +183,12 @@ impl Session {
 }
 
 /// Records what a call changes while it runs. What can't be recorded is told, and the call runs all the same.
-pub(super) async fn around<T>(kept: Option<Kept>, run: impl Future<Output = T>) -> T {
+pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Output = T>) -> T {
     let Some(kept) = kept else { return run.await };
-    let Kept { checkpoints, roots, what } = kept;
+    let CallCheckpoint { checkpoints, roots, what } = kept;
     let (first, at, before) = (checkpoints.clone(), roots.clone(), what.clone());
     let before = tokio::task::spawn_blocking(move || first.note(first.before(&at, &before)));
-    let mut behind = Behind::new(before, move || checkpoints.note(checkpoints.after(&roots, &what)));
+    let mut behind = AfterCall::new(before, move || checkpoints.note(checkpoints.after(&roots, &what)));
     behind.begun().await;
     let came_to = run.await;
     behind.now().await;
@@ -195,14 +197,14 @@ pub(super) async fn around<T>(kept: Option<Kept>, run: impl Future<Output = T>) 
 
 /// What is done behind a call, also where it is cancelled and nobody waits for it; never before what is done in
 /// front of the call has ended, which a cancel may meet.
-struct Behind<F: FnOnce() + Send + 'static> {
+struct AfterCall<F: FnOnce() + Send + 'static> {
     before: Option<JoinHandle<()>>,
     work: Option<F>,
 }
 
-impl<F: FnOnce() + Send + 'static> Behind<F> {
-    fn new(before: JoinHandle<()>, work: F) -> Behind<F> {
-        Behind { before: Some(before), work: Some(work) }
+impl<F: FnOnce() + Send + 'static> AfterCall<F> {
+    fn new(before: JoinHandle<()>, work: F) -> AfterCall<F> {
+        AfterCall { before: Some(before), work: Some(work) }
     }
 
     async fn begun(&mut self) {
@@ -220,7 +222,7 @@ impl<F: FnOnce() + Send + 'static> Behind<F> {
     }
 }
 
-impl<F: FnOnce() + Send + 'static> Drop for Behind<F> {
+impl<F: FnOnce() + Send + 'static> Drop for AfterCall<F> {
     fn drop(&mut self) {
         let (before, Some(work)) = (self.before.take(), self.work.take()) else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -252,7 +254,7 @@ mod tests {
             first.lock().expect("no panic").push("before");
         });
         let (done, ended) = tokio::sync::oneshot::channel();
-        let behind = Behind::new(before, move || {
+        let behind = AfterCall::new(before, move || {
             second.lock().expect("no panic").push("behind");
             done.send(()).expect("it is waited for");
         });

@@ -24,18 +24,19 @@ use super::core::Core;
 use super::cross_session_edit::{HandedHistory, Handover};
 use super::effects::half_of;
 use super::hook_host::HookHost;
-use super::registry::{Overrides, Services, new_id};
+use super::registry::{Overrides, SessionServices, new_id};
 use super::replies::sentence;
 use super::session_permissions::SessionPermissions;
-use super::work::{Prompt, Responder};
+use super::work::{QueuedPrompt, Responder};
 use super::{
-    Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, SubagentAbout, SubagentEnd, Ticket,
+    Attachment, ClientId, Opening, SessionAnswer, SessionCommand, SessionError, SubagentEnd, SubagentInfo,
+    Ticket,
 };
-pub use ending::Bound;
+pub use ending::AgentLimit;
 use epitome_compaction as compaction;
 use epitome_config::Settings;
-use epitome_hooks::discover::Found;
-use epitome_hooks::handlers::Table;
+use epitome_hooks::discover::FoundHooks;
+use epitome_hooks::handlers::HandlerTable;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::Journal;
 use epitome_thread::{
@@ -44,10 +45,10 @@ use epitome_thread::{
 };
 use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
-use news::Gone;
+use news::ChildGoneGuard;
 pub use news::{ChildNews, NewsReceiver, NewsSender, news};
+pub use outlet::ChildLog;
 use outlet::ChildOutlet;
-pub use outlet::Diary;
 
 /// Commands that may wait for a child: a decision for each card, and there is one card at a time.
 const COMMANDS_MAX: usize = 16;
@@ -61,7 +62,7 @@ pub struct ChildOrder {
     pub lineage: Lineage,
     /// The recipe's text, rendered. A slash at its beginning means nothing.
     pub prompt: String,
-    pub history: History,
+    pub history: ChildHistory,
     /// The parent's frozen system text and tools. A child that has all tools begins its requests with the
     /// same bytes, so that the provider's cached prefix is used again. `None` makes a new frame.
     pub frame: Option<Arc<Entry>>,
@@ -81,14 +82,14 @@ pub struct ChildOrder {
     /// How long it may take, with the user's answers.
     pub time: Duration,
     /// The hooks that see its work.
-    pub hooks: Arc<Found>,
+    pub hooks: Arc<FoundHooks>,
     /// For an agent that the model gave a task to; `None` is a callback.
-    pub agent: Option<Agent>,
+    pub agent: Option<ChildAgent>,
 }
 
 impl Core {
     /// An order with what a child has of this session, for a recipe or an agent of this name.
-    pub(super) fn child_order(&self, name: String, time: Duration, hooks: Arc<Found>) -> ChildOrder {
+    pub(super) fn child_order(&self, name: String, time: Duration, hooks: Arc<FoundHooks>) -> ChildOrder {
         ChildOrder {
             lineage: Lineage {
                 depth: self.lineage.depth + 1,
@@ -97,7 +98,7 @@ impl Core {
                 ..Lineage::default()
             },
             prompt: String::new(),
-            history: History::None,
+            history: ChildHistory::None,
             frame: None,
             workspace: self.workspace.clone(),
             overrides: self.settings.overrides(),
@@ -117,11 +118,11 @@ impl Core {
 /// What holds for an agent and not for a callback: it may work for long, so it compacts its conversation when that
 /// is due, and where a bound stops it, it is asked for its last words.
 #[derive(Clone)]
-pub struct Agent {
+pub struct ChildAgent {
     /// Its id.
     pub session: SessionId,
     /// What clients are told of it.
-    pub about: Arc<SubagentAbout>,
+    pub about: Arc<SubagentInfo>,
     /// Tokens that its model calls may take, what a cache had left out.
     pub tokens_max: u64,
     /// Whether a mode that the user chooses meanwhile is its own.
@@ -129,12 +130,12 @@ pub struct Agent {
     /// Takes a line for what it does now.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
     /// Its entries, as they come: who stops it has what it did so far.
-    pub diary: Arc<Diary>,
+    pub child_log: Arc<ChildLog>,
 }
 
 /// What a child knows of its parent's conversation.
 #[derive(Clone)]
-pub enum History {
+pub enum ChildHistory {
     /// All of it, as messages. Where that does not fit the model's window it becomes `Flat`.
     Native(View),
     /// As one text, as much as there is room for.
@@ -160,7 +161,7 @@ pub struct ChildOutcome {
     /// `EndTurn`; `MaxTokens` or `MaxRounds` where it was stopped before it was done.
     pub reason: StopReason,
     /// What stopped an agent that was not done.
-    pub stopped_by: Option<Bound>,
+    pub stopped_by: Option<AgentLimit>,
     /// Why an agent came to no end of its own; what it said before stands.
     pub failure: Option<String>,
     pub usage: Usage,
@@ -189,7 +190,7 @@ pub struct Lineage {
     /// asked all the same.
     pub allowed_commands: Option<Vec<String>>,
     /// What its recipe declares to be done at moments of its run.
-    pub handlers: Table,
+    pub handlers: HandlerTable,
     /// What an agent is told of its part, behind the system text that every session has; `None` for what is no agent.
     pub role: Option<String>,
     /// It was stopped and gives its last words: no call is run any more.
@@ -228,7 +229,7 @@ impl Lineage {
 /// A history that is too long for the model is made shorter until it fits. What must be asked, and what
 /// became of it, goes to `news`; where nobody listens, what must be asked is denied.
 pub fn run(
-    services: Services,
+    services: SessionServices,
     order: ChildOrder,
     news: NewsSender,
 ) -> BoxFuture<Result<ChildOutcome, String>> {
@@ -246,7 +247,7 @@ pub fn run(
 }
 
 async fn attempts(
-    mut services: Services,
+    mut services: SessionServices,
     order: ChildOrder,
     news: NewsSender,
 ) -> Result<ChildOutcome, String> {
@@ -256,7 +257,7 @@ async fn attempts(
     let mut endpoint = endpoint(&services, &order).await?;
     let mut shape = Shape::first(&order.history, half_of(endpoint.window));
     loop {
-        let child = Child::new(&services, &order, &shape, &endpoint, &news).await?;
+        let child = PreparedChild::new(&services, &order, &shape, &endpoint, &news).await?;
         let smaller = |window| smaller(&order.history, &shape, window);
         if child.tokens() > endpoint.window
             && let Some(smaller) = smaller(endpoint.window)
@@ -266,8 +267,8 @@ async fn attempts(
         }
         match child.live().await {
             Ok(outcome) => return Ok(outcome),
-            Err(Failure::Other(why)) => return Err(why),
-            Err(Failure::TooLong { why, window }) => {
+            Err(ChildFailure::Other(why)) => return Err(why),
+            Err(ChildFailure::TooLong { why, window }) => {
                 if let Some(window) = window.filter(|window| *window < endpoint.window) {
                     endpoint.set_window(window);
                 }
@@ -278,10 +279,10 @@ async fn attempts(
 }
 
 /// The same history in fewer bytes; `None` where there is nothing to gain.
-fn smaller(history: &History, shape: &Shape, window: u64) -> Option<Shape> {
+fn smaller(history: &ChildHistory, shape: &Shape, window: u64) -> Option<Shape> {
     let view = match history {
-        History::Native(view) | History::Flat(view) => view,
-        History::None => return None,
+        ChildHistory::Native(view) | ChildHistory::Flat(view) => view,
+        ChildHistory::None => return None,
     };
     let bytes = match shape {
         Shape::Native => half_of(window),
@@ -291,7 +292,7 @@ fn smaller(history: &History, shape: &Shape, window: u64) -> Option<Shape> {
     Some(Shape::Flat(compaction::flat(view, bytes)))
 }
 
-async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, String> {
+async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endpoint, String> {
     let named = match &order.model {
         ChildModel::At(endpoint) => return Ok(endpoint.clone()),
         ChildModel::Named(name) => Some(name),
@@ -308,7 +309,7 @@ async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, S
 }
 
 /// Why a child came to nothing.
-enum Failure {
+enum ChildFailure {
     /// Its first request does not fit; the window, as far as the provider told it.
     TooLong {
         why: String,
@@ -318,27 +319,27 @@ enum Failure {
 }
 
 /// A child that has not begun.
-struct Child {
+struct PreparedChild {
     session: Box<Session>,
     outlet: Arc<ChildOutlet>,
-    answered: oneshot::Receiver<Result<Answer, SessionError>>,
-    prompt: Prompt,
+    answered: oneshot::Receiver<Result<SessionAnswer, SessionError>>,
+    prompt: QueuedPrompt,
     max_output: u64,
     time: Duration,
     is_agent: bool,
     /// Keeps the child's commands open, and tells the parent when it is gone.
     commands: mpsc::Sender<SessionCommand>,
-    gone: Gone,
+    gone: ChildGoneGuard,
 }
 
-impl Child {
+impl PreparedChild {
     async fn new(
-        services: &Services,
+        services: &SessionServices,
         order: &ChildOrder,
         shape: &Shape,
         endpoint: &Endpoint,
         news: &NewsSender,
-    ) -> Result<Child, String> {
+    ) -> Result<PreparedChild, String> {
         let id = order.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
         let opened =
             Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.workspace.cwd.clone() };
@@ -360,7 +361,7 @@ impl Child {
         });
         // It is gone wherever the way ends: what follows may fail.
         let end = SubagentEnd::Stopped(StopReason::Cancelled);
-        let gone = Gone { child: id.clone(), end, news: news.clone() };
+        let gone = ChildGoneGuard { child: id.clone(), end, news: news.clone() };
         let attachment = Attachment { client: ClientId(0), outlet: outlet.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
@@ -378,7 +379,7 @@ impl Child {
         });
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
-        session.hooks = HookHost::of_child(order.hooks.clone());
+        session.hooks = HookHost::new_for_child(order.hooks.clone());
         session.core.model.inherit(endpoint.clone());
         session.core.permissions.share(order.session_permissions.clone());
         if let Some(parent) = &order.lineage.parent {
@@ -391,18 +392,18 @@ impl Child {
             ..order.lineage.clone()
         };
         if session.core.thread.frame().is_none() {
-            session.look_before().await;
+            session.scan_before_turn().await;
         }
         session.ensure_frame()?;
         session.core.clients.join(opening);
-        let prompt = Prompt {
+        let prompt = QueuedPrompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),
             content: vec![Content::Text { text: order.prompt.clone() }],
         };
         let max_output = u64::from(endpoint.max_output);
         let (time, is_agent) = (order.time, order.agent.is_some());
-        Ok(Child { session, outlet, answered, prompt, max_output, time, is_agent, commands, gone })
+        Ok(PreparedChild { session, outlet, answered, prompt, max_output, time, is_agent, commands, gone })
     }
 
     /// The tokens that the first request takes with its reply, by estimate.

@@ -2,7 +2,7 @@
 
 use super::actor::Session;
 use super::child::ChildNews;
-use super::subagents::ForLog;
+use super::subagents::LogRecord;
 use epitome_thread::{Change, ModelName, Usage};
 
 /// Whose calls they were that wrote a summary which is not used, in the log.
@@ -30,15 +30,15 @@ impl Session {
     }
 
     pub(super) fn child_news(&mut self, news: ChildNews) {
-        match self.subagents.hear(news, &self.core.clients) {
-            Some(ForLog::Allowed(rule)) => {
+        match self.subagents.handle_event(news, &self.core.clients) {
+            Some(LogRecord::Allowed(rule)) => {
                 if !self.core.thread.rules().contains(&rule)
                     && let Err(error) = self.core.commit(Change::Allowed { rule })
                 {
                     tracing::error!(session = %self.core.id(), %error, "a rule of the user's could not be written");
                 }
             }
-            Some(ForLog::Spent(model, usage, by)) => self.spend(model, usage, by),
+            Some(LogRecord::Spent(model, usage, by)) => self.spend(model, usage, by),
             None => {}
         }
     }

@@ -9,45 +9,45 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::child::{ChildNews, NewsSender};
-use super::registry::Services;
-use super::resting::REST_AFTER;
+use super::registry::SessionServices;
+use super::suspended::REST_AFTER;
 use super::{
-    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
-    SessionCommand, SubagentEnd, Ticket,
+    AskId, Attachment, ClientId, EventSink, Opening, PermissionRequest, Replay, SessionAnswer,
+    SessionCommand, SessionEvent, SubagentEnd, Ticket, UserDecision,
 };
 use epitome_files::paths::Paths;
 use epitome_provider::http::Http;
 use epitome_recipe::watch::RecipeWatch;
 use epitome_store::{Journal, Store};
 use epitome_thread::{
-    CallId, Card, Change, FORMAT_VERSION, OutcomeStatus, Rule, SessionId, Thread, ToolOutcome,
+    CallDisplay, CallId, Change, FORMAT_VERSION, OutcomeStatus, Rule, SessionId, Thread, ToolOutcome,
 };
 use epitome_tools::Toolbox;
 
 /// Nothing here takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
 
-struct Client {
-    outlet: Arc<Tray>,
-    told: news::Receiver<Out>,
+struct TestClient {
+    outlet: Arc<TestSink>,
+    told: news::Receiver<SessionEvent>,
 }
 
-struct Tray(std::sync::Mutex<news::Sender<Out>>);
+struct TestSink(std::sync::Mutex<news::Sender<SessionEvent>>);
 
-impl Outlet for Tray {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for TestSink {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         drop(self.0.lock().expect("no panic under it").send(out));
     }
 }
 
-impl Client {
-    fn new() -> Client {
+impl TestClient {
+    fn new() -> TestClient {
         let (sender, told) = news::channel();
-        Client { outlet: Arc::new(Tray(std::sync::Mutex::new(sender))), told }
+        TestClient { outlet: Arc::new(TestSink(std::sync::Mutex::new(sender))), told }
     }
 
     /// The next thing of this kind.
-    fn until<T>(&self, wanted: impl Fn(&Out) -> Option<T>) -> T {
+    fn until<T>(&self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
         loop {
             let out = self.told.recv_timeout(WITHIN).expect("it did not come");
             if let Some(found) = wanted(&out) {
@@ -56,23 +56,23 @@ impl Client {
         }
     }
 
-    fn asked(&self) -> (AskId, CallId) {
+    fn next_permission(&self) -> (AskId, CallId) {
         self.until(|out| match out {
-            Out::Ask { ask, permission } => Some((*ask, permission.call.clone())),
+            SessionEvent::Ask { ask, permission } => Some((*ask, permission.call.clone())),
             _ => None,
         })
     }
 
     fn withdrawn(&self) -> AskId {
         self.until(|out| match out {
-            Out::Withdrawn { ask } => Some(*ask),
+            SessionEvent::Withdrawn { ask } => Some(*ask),
             _ => None,
         })
     }
 
     fn finished(&self) -> (CallId, OutcomeStatus) {
         self.until(|out| match out {
-            Out::CallFinished { outcome } => Some((outcome.call.clone(), outcome.status)),
+            SessionEvent::CallFinished { outcome } => Some((outcome.call.clone(), outcome.status)),
             _ => None,
         })
     }
@@ -93,17 +93,17 @@ impl Parent {
     fn new() -> Parent {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let paths = Paths::below(&directory.path().join("home"));
-        let services = Services {
+        let services = SessionServices {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
             learned: epitome_provider::learned::Learned::below(directory.path()),
             toolbox: Toolbox::new(Vec::new()),
             watch: RecipeWatch::new(),
-            reaper: Arc::new(epitome_platform::reaper::Reaper::none()),
+            reaper: Arc::new(epitome_platform::reaper::Reaper::disabled()),
             rulers: epitome_tokens::Rulers::default(),
             functions: epitome_hooks::functions::Functions::default(),
-            rest_after: REST_AFTER,
+            suspend_after: REST_AFTER,
             checkpoints: None,
         };
         let cwd = directory.path().to_path_buf();
@@ -116,7 +116,7 @@ impl Parent {
             .enable_all()
             .build()
             .expect("a runtime");
-        let opening = opening(&directory, 0, &Client::new());
+        let opening = opening(&directory, 0, &TestClient::new());
         let channel = (commands.downgrade(), receiver);
         let session = Box::new(Session::new(services, thread, journal, channel, &opening));
         let sender = session.subagents.sender();
@@ -125,12 +125,13 @@ impl Parent {
         Parent { commands, news: sender, child, answers, directory, runtime }
     }
 
-    fn attach(&self, client: u64) -> Client {
-        let attached = Client::new();
+    fn attach(&self, client: u64) -> TestClient {
+        let attached = TestClient::new();
         let (ticket, opening) = (Ticket(client), opening(&self.directory, client, &attached));
         self.send(SessionCommand::Attach { ticket, opening, replay: Replay::Nothing });
         attached.until(|out| {
-            matches!(out, Out::Answer { answer: Ok(Answer::Attached { .. }), .. }).then_some(())
+            matches!(out, SessionEvent::Answer { answer: Ok(SessionAnswer::Attached { .. }), .. })
+                .then_some(())
         });
         attached
     }
@@ -139,27 +140,27 @@ impl Parent {
         assert!(self.commands.try_send(command).is_ok(), "the session lives");
     }
 
-    fn say(&self, news: ChildNews) {
+    fn report(&self, news: ChildNews) {
         assert!(self.news.send(news), "the session lives");
     }
 
     fn ask(&self, child: &str, call: &str) {
-        let permission = Arc::new(PermissionAsk {
+        let permission = Arc::new(PermissionRequest {
             call: CallId(call.into()),
             tool: "bash".into(),
             input: json!({ "command": "make" }),
-            card: Card { title: "make".into(), ..Card::default() },
+            card: CallDisplay { title: "make".into(), ..CallDisplay::default() },
             preview: Vec::new(),
             always: None,
             never: None,
             agent: None,
         });
         let answers = self.answers.downgrade();
-        self.say(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });
+        self.report(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });
     }
 
     /// What the child is told next.
-    fn told(&mut self) -> (AskId, Decision) {
+    fn next_decision(&mut self) -> (AskId, UserDecision) {
         let told = async { tokio::time::timeout(WITHIN, self.child.recv()).await };
         match self.runtime.block_on(told).expect("it did not come") {
             Some(SessionCommand::Decide { ask, decision }) => (ask, decision),
@@ -172,7 +173,7 @@ fn id(name: &str) -> SessionId {
     SessionId(name.to_owned())
 }
 
-fn opening(directory: &tempfile::TempDir, client: u64, of: &Client) -> Opening {
+fn opening(directory: &tempfile::TempDir, client: u64, of: &TestClient) -> Opening {
     Opening {
         attachment: Attachment { client: ClientId(client), outlet: of.outlet.clone() },
         cwd: directory.path().to_path_buf(),
@@ -188,17 +189,17 @@ fn every_client_is_asked_also_one_that_comes_later_and_the_child_gets_the_answer
     let mut parent = Parent::new();
     let first = parent.attach(1);
     parent.ask("s_a", "s_a.c1");
-    let (ask, call) = first.asked();
+    let (ask, call) = first.next_permission();
     assert_eq!(call.0, "s_a.c1");
     let second = parent.attach(2);
-    assert_eq!(second.asked(), (ask, call.clone()));
+    assert_eq!(second.next_permission(), (ask, call.clone()));
 
-    parent.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
-    assert_eq!(parent.told(), (AskId(7), Decision::AllowOnce));
-    parent.say(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
+    parent.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(parent.next_decision(), (AskId(7), UserDecision::AllowOnce));
+    parent.report(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
     assert_eq!((first.withdrawn(), second.withdrawn()), (ask, ask));
     let outcome = Arc::new(ToolOutcome::text(call.clone(), OutcomeStatus::Completed, "made"));
-    parent.say(ChildNews::Finished { child: id("s_a"), outcome });
+    parent.report(ChildNews::Finished { child: id("s_a"), outcome });
     assert_eq!(first.finished(), (call, OutcomeStatus::Completed));
 }
 
@@ -209,13 +210,13 @@ fn questions_of_two_children_are_told_apart() {
     let client = parent.attach(1);
     parent.ask("s_a", "s_a.c1");
     parent.ask("s_b", "s_b.c1");
-    let ((of_a, _), (of_b, _)) = (client.asked(), client.asked());
+    let ((of_a, _), (of_b, _)) = (client.next_permission(), client.next_permission());
     assert_ne!(of_a, of_b);
-    parent.say(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
+    parent.report(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
     assert_eq!(client.withdrawn(), of_b);
-    parent.send(SessionCommand::Decide { ask: of_b, decision: Decision::AllowOnce });
-    parent.send(SessionCommand::Decide { ask: of_a, decision: Decision::Reject });
-    assert_eq!(parent.told(), (AskId(7), Decision::Reject), "what was settled is not passed on");
+    parent.send(SessionCommand::Decide { ask: of_b, decision: UserDecision::AllowOnce });
+    parent.send(SessionCommand::Decide { ask: of_a, decision: UserDecision::Reject });
+    assert_eq!(parent.next_decision(), (AskId(7), UserDecision::Reject), "what was settled is not passed on");
 }
 
 #[test]
@@ -223,8 +224,8 @@ fn a_child_that_is_gone_leaves_no_card_and_no_running_call() {
     let parent = Parent::new();
     let client = parent.attach(1);
     parent.ask("s_a", "s_a.c1");
-    let (ask, call) = client.asked();
-    parent.say(ChildNews::Ended { child: id("s_a"), end: SubagentEnd::Unknown });
+    let (ask, call) = client.next_permission();
+    parent.report(ChildNews::Ended { child: id("s_a"), end: SubagentEnd::Unknown });
     assert_eq!(client.withdrawn(), ask);
     assert_eq!(client.finished(), (call, OutcomeStatus::Interrupted));
 }
@@ -234,7 +235,7 @@ fn a_session_that_ends_takes_the_cards_of_its_children_back() {
     let parent = Parent::new();
     let client = parent.attach(1);
     parent.ask("s_a", "s_a.c1");
-    let (ask, _) = client.asked();
+    let (ask, _) = client.next_permission();
     parent.send(SessionCommand::End);
     assert_eq!(client.withdrawn(), ask);
 }
@@ -243,7 +244,7 @@ fn a_session_that_ends_takes_the_cards_of_its_children_back() {
 fn without_a_client_the_answer_is_no() {
     let mut parent = Parent::new();
     parent.ask("s_a", "s_a.c1");
-    assert_eq!(parent.told(), (AskId(7), Decision::Absent));
+    assert_eq!(parent.next_decision(), (AskId(7), UserDecision::Absent));
 }
 
 #[test]
@@ -252,19 +253,19 @@ fn a_childs_card_stays_until_no_client_has_anybody_to_ask() {
     let clients = [parent.attach(1), parent.attach(2)];
     let absent = |ask, client| SessionCommand::Absent { ask, client: ClientId(client) };
     parent.ask("s_a", "s_a.c1");
-    let (ask, _) = clients[0].asked();
+    let (ask, _) = clients[0].next_permission();
     parent.send(absent(ask, 1));
-    parent.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
-    assert_eq!(parent.told(), (AskId(7), Decision::AllowOnce));
-    parent.say(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
+    parent.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(parent.next_decision(), (AskId(7), UserDecision::AllowOnce));
+    parent.report(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
     assert_eq!(clients[0].withdrawn(), ask);
 
     parent.ask("s_b", "s_b.c1");
-    let (ask, _) = clients[0].asked();
+    let (ask, _) = clients[0].next_permission();
     parent.send(absent(ask, 1));
     parent.send(absent(ask, 2));
-    assert_eq!(parent.told(), (AskId(7), Decision::Absent));
-    parent.say(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
+    assert_eq!(parent.next_decision(), (AskId(7), UserDecision::Absent));
+    parent.report(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
     assert_eq!(clients[0].withdrawn(), ask);
 }
 
@@ -274,21 +275,21 @@ fn what_was_always_allowed_for_a_child_holds_for_its_parent() {
     let client = parent.attach(1);
     let rule = Rule::Command { line: "make".into() };
     for _ in 0..2 {
-        parent.say(ChildNews::Allowed { rule: rule.clone() });
+        parent.report(ChildNews::Allowed { rule: rule.clone() });
     }
     parent.ask("s_a", "s_a.c1");
     let mut rules = 0;
-    client.asked();
-    let later = Client::new();
+    client.next_permission();
+    let later = TestClient::new();
     let (ticket, opening) = (Ticket(2), opening(&parent.directory, 2, &later));
     parent.send(SessionCommand::Attach { ticket, opening, replay: Replay::Everything });
     loop {
         match later.until(|out| Some(out.clone())) {
-            Out::Entry { entry, .. } => {
+            SessionEvent::Entry { entry, .. } => {
                 rules +=
                     usize::from(matches!(&entry.change, Change::Allowed { rule: kept } if *kept == rule));
             }
-            Out::Answer { .. } => break,
+            SessionEvent::Answer { .. } => break,
             _ => {}
         }
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use notices::Notices;
 
-use super::work::Closer;
-use super::{Answer, AskId, Attachment, ClientId, Opening, Out, Shows};
+use super::work::LeavingClient;
+use super::{AskId, Attachment, ClientId, Opening, QuestionSupport, SessionAnswer, SessionEvent};
 use epitome_thread::{Entry, Seq, SessionId};
 
 /// Somebody who looks on, and the first entry that they have not seen.
@@ -22,7 +22,7 @@ pub struct Watcher {
 }
 
 /// The clients and observers of one session.
-pub(super) struct Clients {
+pub(super) struct ClientList {
     session: SessionId,
     /// With how each client was opened: its directories, its environment.
     openings: Vec<Opening>,
@@ -32,7 +32,7 @@ pub(super) struct Clients {
     /// Who sent the newest prompt: their own words are not shown to them again.
     prompt_author: Option<ClientId>,
     /// Clients that leave once the turn has ended.
-    closers: Vec<Closer>,
+    closers: Vec<LeavingClient>,
     /// The session ends.
     closing: bool,
     /// When somebody wanted something last.
@@ -41,9 +41,9 @@ pub(super) struct Clients {
     notices: Notices,
 }
 
-impl Clients {
-    pub fn new(session: SessionId) -> Clients {
-        Clients {
+impl ClientList {
+    pub fn new(session: SessionId) -> ClientList {
+        ClientList {
             session,
             openings: Vec::new(),
             observers: Vec::new(),
@@ -88,8 +88,9 @@ impl Clients {
     }
 
     /// The questions that at least one client or observer can show. Observers may answer, too.
-    pub fn shows(&self) -> Shows {
-        self.attachments().fold(Shows::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
+    pub fn shows(&self) -> QuestionSupport {
+        self.attachments()
+            .fold(QuestionSupport::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
     }
 
     /// The number of clients and of observers.
@@ -128,12 +129,12 @@ impl Clients {
     // ── Announcing ─────────────────────────────────────────────────────────────────────────────
 
     /// Sends something to all.
-    pub fn announce(&self, out: &Out) {
+    pub fn announce(&self, out: &SessionEvent) {
         self.send_each(|_| out.clone());
     }
 
     /// Sends something to one client, if it is still there.
-    pub fn send(&self, client: ClientId, out: Out) {
+    pub fn send(&self, client: ClientId, out: SessionEvent) {
         if let Some(attachment) = self.attachment(client) {
             attachment.outlet.put(&self.session, out);
         }
@@ -141,14 +142,14 @@ impl Clients {
 
     /// Sends a new entry of the log to all.
     pub fn announce_entry(&self, entry: &Arc<Entry>) {
-        self.send_each(|client| Out::Entry {
+        self.send_each(|client| SessionEvent::Entry {
             entry: entry.clone(),
             replay: false,
             own: self.prompt_author == Some(client),
         });
     }
 
-    fn send_each(&self, out: impl Fn(ClientId) -> Out) {
+    fn send_each(&self, out: impl Fn(ClientId) -> SessionEvent) {
         for attachment in self.attachments() {
             attachment.outlet.put(&self.session, out(attachment.client));
         }
@@ -156,7 +157,7 @@ impl Clients {
 
     /// Sends a piece of a subagent's stream, under the id of the session that it belongs to, to those that show
     /// subagents.
-    pub fn announce_subagent(&self, session: &SessionId, out: &Out) {
+    pub fn announce_subagent(&self, session: &SessionId, out: &SessionEvent) {
         for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_agents()) {
             attachment.outlet.put(session, out.clone());
         }
@@ -192,7 +193,7 @@ impl Clients {
     // ── Leaving and ending ─────────────────────────────────────────────────────────────────────
 
     /// Lets a client go once the turn has ended.
-    pub fn leave_later(&mut self, closer: Closer) {
+    pub fn leave_later(&mut self, closer: LeavingClient) {
         self.closers.push(closer);
     }
 
@@ -237,7 +238,7 @@ impl Clients {
 
     /// Answers those who asked for the end, which has come.
     pub fn answer_closers(self) {
-        self.closers.into_iter().for_each(Closer::answer);
+        self.closers.into_iter().for_each(LeavingClient::answer);
     }
 
     // ── Activity ───────────────────────────────────────────────────────────────────────────────
@@ -264,17 +265,17 @@ impl Clients {
     }
 }
 
-impl Closer {
+impl LeavingClient {
     fn client(&self) -> ClientId {
         match self {
-            Closer::Client(client, _) | Closer::Gone(client) => *client,
+            LeavingClient::Client(client, _) | LeavingClient::Gone(client) => *client,
         }
     }
 
     fn answer(self) {
         match self {
-            Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
-            Closer::Gone(_) => {}
+            LeavingClient::Client(_, responder) => responder.answer(Ok(SessionAnswer::Closed)),
+            LeavingClient::Gone(_) => {}
         }
     }
 }

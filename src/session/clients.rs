@@ -9,17 +9,17 @@ use super::core::Core;
 use super::model_link::Located;
 use super::replies::sentence;
 use super::subagents::lost_agent;
-use super::work::{Attaching, Background, Closer, Prompt, Responder, Work};
+use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
-    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
-    Severity, Steered, Ticket,
+    AskId, Attachment, ClientId, NoticeSeverity, Opening, Replay, SessionAnswer, SessionCommand,
+    SessionError, SessionEvent, Steered, Ticket, UserDecision,
 };
 use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
-use epitome_tools::question::Reply;
+use epitome_tools::question::QuestionReply;
 use epitome_turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
@@ -42,11 +42,11 @@ impl Session {
             SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
             SessionCommand::Prompt { ticket, client, content } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                self.prompt(Prompt { responder, client, content });
+                self.prompt(QueuedPrompt { responder, client, content });
             }
             SessionCommand::Steer { ticket, client, content } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                responder.answer(self.steered(client, content).map(Answer::Steered));
+                responder.answer(self.steered(client, content).map(SessionAnswer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
@@ -67,10 +67,10 @@ impl Session {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 if self.core.clients.others_stay(client) {
                     self.leave_to_others(client);
-                    return responder.answer(Ok(Answer::Closed));
+                    return responder.answer(Ok(SessionAnswer::Closed));
                 }
                 self.cancel();
-                self.core.clients.leave_later(Closer::Client(client, responder));
+                self.core.clients.leave_later(LeavingClient::Client(client, responder));
             }
             SessionCommand::Detach { client } => {
                 self.core.clients.unwatch(client);
@@ -78,7 +78,7 @@ impl Session {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.core.clients.leave_later(Closer::Gone(client));
+                self.core.clients.leave_later(LeavingClient::Gone(client));
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
@@ -99,7 +99,7 @@ impl Session {
         match replay {
             Replay::Everything => {
                 for entry in self.core.thread.entries() {
-                    let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+                    let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
                     attachment.outlet.put(self.core.id(), out);
                 }
                 self.show_live_text(&attachment);
@@ -109,8 +109,10 @@ impl Session {
             Replay::Nothing => {}
         }
         let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
-        responder
-            .answer(Ok(Answer::Attached { session: self.core.id().clone(), options: self.core.options() }));
+        responder.answer(Ok(SessionAnswer::Attached {
+            session: self.core.id().clone(),
+            options: self.core.options(),
+        }));
         // Without a replay nothing of the conversation may stand before the answer.
         if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
@@ -124,18 +126,18 @@ impl Session {
         self.questions.follow(&self.core.clients);
         self.mcp.begin(&mut self.core, &opening.mcp_servers);
         self.show_open_asks(&attachment);
-        self.core.clients.tell_untold();
+        self.core.clients.notify_pending_problems();
         if !self.hooks.is_read() {
             self.hooks.load(&mut self.core, self.inbox.sender());
         }
         if !self.recipes.are_read() {
             self.recipes.load(&mut self.core, self.inbox.sender());
         } else {
-            attachment.outlet.put(self.core.id(), Out::Commands(self.recipes.command_list()));
+            attachment.outlet.put(self.core.id(), SessionEvent::Commands(self.recipes.command_list()));
         }
         self.core.locate();
         if let Some(usage) = self.core.usage_now() {
-            attachment.outlet.put(self.core.id(), Out::Usage(usage));
+            attachment.outlet.put(self.core.id(), SessionEvent::Usage(usage));
         }
     }
 
@@ -144,11 +146,11 @@ impl Session {
         if let Some(card) = self.core.permissions.shown() {
             attachment.outlet.put(self.core.id(), card);
         }
-        for out in self.subagents.open_cards().chain(self.questions.shown()) {
+        for out in self.subagents.permission_events().chain(self.questions.shown()) {
             attachment.outlet.put(self.core.id(), out);
         }
         if let Some((ask, permission)) = self.hooks.open_consent() {
-            attachment.outlet.put(self.core.id(), Out::Ask { ask, permission });
+            attachment.outlet.put(self.core.id(), SessionEvent::Ask { ask, permission });
         }
     }
 
@@ -209,9 +211,9 @@ impl Core {
                 attachment.outlet.put(self.id(), lost);
             }
         }
-        attachment.outlet.put(self.id(), Out::CallsSeen { calls });
+        attachment.outlet.put(self.id(), SessionEvent::CallsSeen { calls });
         for entry in repairs {
-            let out = Out::Entry { entry: entry.clone(), replay: false, own: false };
+            let out = SessionEvent::Entry { entry: entry.clone(), replay: false, own: false };
             attachment.outlet.put(self.id(), out);
         }
     }
@@ -249,14 +251,14 @@ impl Session {
     /// Lets somebody look on, who is told of everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
         for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
-            let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+            let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
             attachment.outlet.put(self.core.id(), out);
         }
         self.show_live_text(&attachment);
         self.subagents.show_at_work(&attachment, true);
         self.show_open_asks(&attachment);
         if let Some(usage) = self.core.usage_now() {
-            attachment.outlet.put(self.core.id(), Out::Usage(usage));
+            attachment.outlet.put(self.core.id(), SessionEvent::Usage(usage));
         }
         self.core.clients.watch(attachment);
     }
@@ -286,7 +288,7 @@ impl Session {
     /// that leaves may have been the only one with a user.
     pub(super) fn settle_absent(&mut self) {
         for ask in self.core.clients.take_unanswerable() {
-            self.decided(ask, Decision::Absent);
+            self.decided(ask, UserDecision::Absent);
         }
     }
 
@@ -302,10 +304,10 @@ impl Session {
 
 impl Core {
     /// Tells the user where the model can't be sent what they attached.
-    fn say_what_is_left_out(&self, content: &[Content]) {
+    fn report_dropped_attachments(&self, content: &[Content]) {
         let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
-            self.say(Severity::Warning, text);
+            self.notify(NoticeSeverity::Warning, text);
         }
     }
 
@@ -329,7 +331,7 @@ impl Core {
 
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
-    pub(super) fn prompt(&mut self, prompt: Prompt) {
+    pub(super) fn prompt(&mut self, prompt: QueuedPrompt) {
         let waiting = self.inbox.prompts() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
@@ -346,7 +348,7 @@ impl Session {
     }
 
     /// A prompt during a turn enters before its next model call.
-    fn steer(&mut self, prompt: Prompt) {
+    fn steer(&mut self, prompt: QueuedPrompt) {
         match self.queue(prompt.client, prompt.content) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
@@ -359,10 +361,10 @@ impl Session {
 
     fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
         self.core.clients.set_prompt_author(client);
-        self.core.say_what_is_left_out(&content);
+        self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content };
         let queued = self.core.commit(Change::Queued { message })?.seq;
-        self.core.sync_beside();
+        self.core.sync_in_background();
         Ok(queued)
     }
 
@@ -387,7 +389,7 @@ impl Session {
     }
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
-    pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+    pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
         if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
             prompt.responder.answer(Err(error));
             return true;
@@ -413,7 +415,7 @@ impl Session {
                 return true;
             }
         }
-        self.core.say_what_is_left_out(&prompt.content);
+        self.core.report_dropped_attachments(&prompt.content);
         match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
@@ -434,7 +436,7 @@ impl Session {
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
         self.core.title_by(&said);
         let turn = Turn::prompt(said, &self.core.thread, max_rounds);
-        self.start_work(Work::new(turn, responder));
+        self.start_work(RunningTurn::new(turn, responder));
     }
 
     /// The command in a prompt, with the index of its part: the first text of it or the last. Some
@@ -455,58 +457,60 @@ impl Session {
 // ── Background work and problems ───────────────────────────────────────────────────────────────────
 
 impl Session {
-    pub(super) fn background_done(&mut self, done: Background) {
+    pub(super) fn background_done(&mut self, done: BackgroundResult) {
         match done {
-            Background::Recipes(catalog, watch) => {
+            BackgroundResult::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.recipes.command_list();
                 let first = self.recipes.read(catalog, watch);
                 self.recipes.offer_skills(&mut self.core);
                 let now = self.recipes.command_list();
                 if first || before != now {
-                    self.core.announce(&Out::Commands(now));
+                    self.core.announce(&SessionEvent::Commands(now));
                 }
                 self.core.show_problems(&problems);
             }
-            Background::Shell(ticket, outputs) => {
+            BackgroundResult::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
-            Background::LocalServer(server) => self.local_server_found(server),
-            Background::Hooks(look, found, trust, watch) => {
+            BackgroundResult::LocalServer(server) => self.local_server_found(server),
+            BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
                     self.mcp.start_trusted(&mut self.core, &self.hooks);
                 }
             }
-            Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
-            Background::Foreseen(decided) => self.foreseen(decided),
-            Background::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
-            Background::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
-            Background::OnDisk(prompt, came) => self.on_disk(*prompt, came),
-            Background::TakenUp(reports) => self.taken_up(reports),
-            Background::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
-            Background::QuestionOver(ask) => self.questions.close(ask, Reply::Cancelled, &self.core.clients),
-            Background::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
-            Background::Callback(called) => self.background_callback_done(called),
-            Background::ModelsAsked(asked) => {
-                let effects = self.core.model.asked(*asked, &self.core.settings);
+            BackgroundResult::Ahead(plan, summary) => self.summary_prepared(*plan, *summary),
+            BackgroundResult::Foreseen(decided) => self.compaction_foreseen(decided),
+            BackgroundResult::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
+            BackgroundResult::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
+            BackgroundResult::OnDisk(prompt, came) => self.on_disk(*prompt, came),
+            BackgroundResult::TakenUp(reports) => self.taken_up(reports),
+            BackgroundResult::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
+            BackgroundResult::QuestionOver(ask) => {
+                self.questions.close(ask, QuestionReply::Cancelled, &self.core.clients)
+            }
+            BackgroundResult::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
+            BackgroundResult::Callback(called) => self.background_callback_done(called),
+            BackgroundResult::ModelsAsked(asked) => {
+                let effects = self.core.model.apply_learned(*asked, &self.core.settings);
                 self.core.model_learned(effects);
             }
-            Background::Served => {}
+            BackgroundResult::Served => {}
             // It is asked before it comes here whether to rest.
-            Background::Idle => self.watch_idle(),
-            Background::Rested(at) => {
+            BackgroundResult::Idle => self.watch_idle(),
+            BackgroundResult::Rested(at) => {
                 if self.work.is_none() && self.core.thread.next_seq() == at {
                     self.core.model.forget_encoding();
                 }
             }
-            Background::Synced(Ok(())) => self.core.log.synced(),
-            Background::Synced(Err(error)) => {
+            BackgroundResult::Synced(Ok(())) => self.core.log.synced(),
+            BackgroundResult::Synced(Err(error)) => {
                 self.core.log.synced();
                 tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
                 let text = format!("The session's log could not be brought to the disk: {error}");
-                self.core.say(Severity::Error, text);
+                self.core.notify(NoticeSeverity::Error, text);
             }
         }
     }

@@ -20,11 +20,11 @@ use super::actor::Session;
 use super::compacting::Compactor;
 use super::core::Core;
 use super::hook_host::HookHost;
-use super::mcp::Mcp;
-use super::recipe_catalog::Recipes;
+use super::mcp::McpHost;
+use super::recipe_catalog::SessionRecipes;
 use super::rounds::apply_to;
-use super::work::{Background, Prompt};
-use super::{Answer, CommandInfo, Severity, cpu_worker, summary};
+use super::work::{BackgroundResult, QueuedPrompt};
+use super::{CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
@@ -40,21 +40,21 @@ const TITLE_CHARS_MAX: usize = 200;
 const GOAL_BYTES_MAX: usize = 8 * 1024;
 
 /// A command that Epitome carries out itself. A recipe of its name is not run by it.
-pub(super) struct BuiltIn {
+pub(super) struct BuiltInCommand {
     name: &'static str,
     description: &'static str,
     hint: Option<&'static str>,
     /// Is given what was typed behind the name.
-    run: Run,
+    run: CommandFunction,
 }
 
-type Run = fn(&mut Core, &Beside<'_>, &str) -> Ran;
+type CommandFunction = fn(&mut Core, &CommandContext<'_>, &str) -> CommandOutcome;
 
 /// The components that commands report on.
-pub(super) struct Beside<'a> {
-    recipes: &'a Recipes,
+pub(super) struct CommandContext<'a> {
+    recipes: &'a SessionRecipes,
     hooks: &'a HookHost,
-    mcp: &'a Mcp,
+    mcp: &'a McpHost,
     compactor: &'a Compactor,
 }
 
@@ -62,13 +62,13 @@ const fn built_in(
     name: &'static str,
     description: &'static str,
     hint: Option<&'static str>,
-    run: Run,
-) -> BuiltIn {
-    BuiltIn { name, description, hint, run }
+    run: CommandFunction,
+) -> BuiltInCommand {
+    BuiltInCommand { name, description, hint, run }
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: &[BuiltIn] = &[
+const BUILT_IN: &[BuiltInCommand] = &[
     built_in("help", "List the commands, and where recipes come from", None, help),
     built_in("context", "Show how full the context window is, and with what", None, show_context),
     built_in("usage", "Show usage: tokens and cost by model, agents, tool calls and time", None, show_usage),
@@ -128,37 +128,37 @@ const BUILT_IN: &[BuiltIn] = &[
 ];
 
 /// What a command came to.
-pub(super) struct Ran {
+pub(super) struct CommandOutcome {
     changes: Vec<Change>,
     /// Goes into the answer's `_meta`.
     meta: Option<serde_json::Value>,
     /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
-    later: Option<Later>,
+    later: Option<DiskWork>,
     /// A rewind of files that the changes tell of.
     rewound_files: Option<RewindReport>,
 }
 
 /// Work on the disk, for a command.
-type Later = Box<dyn FnOnce() -> OnDisk + Send>;
+type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 
 /// What work on the disk came to.
-pub enum OnDisk {
-    Rewound(Box<rewind::Plan>, Option<Result<RewindReport, CheckpointError>>),
+pub enum DiskResult {
+    Rewound(Box<rewind::RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
 }
 
-impl Ran {
-    fn of(changes: Vec<Change>) -> Ran {
-        Ran { changes, meta: None, later: None, rewound_files: None }
+impl CommandOutcome {
+    fn from_changes(changes: Vec<Change>) -> CommandOutcome {
+        CommandOutcome { changes, meta: None, later: None, rewound_files: None }
     }
 
-    fn later(work: Later) -> Ran {
-        Ran { later: Some(work), ..Ran::of(Vec::new()) }
+    fn later(work: DiskWork) -> CommandOutcome {
+        CommandOutcome { later: Some(work), ..CommandOutcome::from_changes(Vec::new()) }
     }
 
     /// With what a machine is told of it, below the command's name.
-    fn with(self, command: &str, told: serde_json::Value) -> Ran {
-        Ran { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
+    fn with(self, command: &str, told: serde_json::Value) -> CommandOutcome {
+        CommandOutcome { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
     }
 }
 
@@ -189,7 +189,7 @@ impl Core {
 }
 
 /// The command that a text is, if it is one of ours.
-pub(super) fn find(typed: &str) -> Option<&'static BuiltIn> {
+pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     let name = command::parse(typed)?.name;
     BUILT_IN.iter().find(|built_in| built_in.name == name)
 }
@@ -209,13 +209,13 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
 
 impl Session {
     /// Whether a prompt is one of these commands. They need nobody's consent.
-    pub(super) fn is_built_in(&self, prompt: &Prompt) -> bool {
+    pub(super) fn is_built_in(&self, prompt: &QueuedPrompt) -> bool {
         self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
     }
 
     /// Carries a command out, as a turn without a model call.
-    pub(super) fn run_built_in(&mut self, prompt: Prompt, built_in: &BuiltIn, typed: String) {
-        tell_what_is_left_out(&self.core, &prompt);
+    pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
+        report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
         self.carry_out(prompt, typed, |core, beside| (built_in.run)(core, beside, &rest));
     }
@@ -224,26 +224,26 @@ impl Session {
     /// entry as the newest.
     pub(super) fn carry_out(
         &mut self,
-        prompt: Prompt,
+        prompt: QueuedPrompt,
         typed: String,
-        run: impl FnOnce(&mut Core, &Beside<'_>) -> Ran,
+        run: impl FnOnce(&mut Core, &CommandContext<'_>) -> CommandOutcome,
     ) {
         let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
         if let Err(error) = self.core.commit(commanded) {
             return prompt.responder.answer(Err(error));
         }
         let Session { core, recipes, hooks, mcp, compactor, .. } = self;
-        let ran = run(core, &Beside { recipes, hooks, mcp, compactor });
+        let ran = run(core, &CommandContext { recipes, hooks, mcp, compactor });
         self.finish_command(prompt, ran);
     }
 
     /// Commits what a command came to and ends its turn, at once or when the disk has done its part.
-    fn finish_command(&mut self, prompt: Prompt, ran: Ran) {
-        let Ran { changes, meta, later, rewound_files } = ran;
+    fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
+        let CommandOutcome { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
-            self.inbox.hold(true);
+            self.inbox.set_paused(true);
             self.core.background.spawn(async move {
-                Background::OnDisk(Box::new(prompt), tokio::task::spawn_blocking(work).await.ok())
+                BackgroundResult::OnDisk(Box::new(prompt), tokio::task::spawn_blocking(work).await.ok())
             });
             return;
         }
@@ -257,17 +257,19 @@ impl Session {
         if let Some(report) = &rewound_files {
             self.core.mark_reported(report);
         }
-        self.core.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
+        self.core.answer_when_synced(prompt.responder, SessionAnswer::TurnEnded { reason, usage, meta });
     }
 
     /// A command's work on the disk is done.
-    pub(super) fn on_disk(&mut self, prompt: Prompt, came: Option<OnDisk>) {
-        self.inbox.hold(false);
+    pub(super) fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
+        self.inbox.set_paused(false);
         let ran = match came {
-            Some(OnDisk::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
-            Some(OnDisk::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
-            Some(OnDisk::Checkpoints(Err(error))) => rewind::not_rewound(&mut self.core, &error.to_string()),
-            None => said(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
+            Some(DiskResult::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
+            Some(DiskResult::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
+            Some(DiskResult::Checkpoints(Err(error))) => {
+                rewind::not_rewound(&mut self.core, &error.to_string())
+            }
+            None => text_reply(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
         };
         self.finish_command(prompt, ran);
     }
@@ -276,10 +278,10 @@ impl Session {
 }
 
 /// For commands that send the model nothing of what came beside them.
-pub(super) fn tell_what_is_left_out(core: &Core, prompt: &Prompt) {
+pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     if prompt.content.len() > 1 {
         let text = "Only the command was run; what came beside it was left out.".to_owned();
-        core.say(Severity::Info, text);
+        core.notify(NoticeSeverity::Info, text);
     }
 }
 
@@ -288,66 +290,79 @@ fn noted(core: &mut Core, text: impl Into<String>) -> Change {
 }
 
 /// A command that only says something.
-fn said(core: &mut Core, text: impl Into<String>) -> Ran {
-    Ran::of(vec![noted(core, text)])
+fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
+    CommandOutcome::from_changes(vec![noted(core, text)])
 }
 
-fn help(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
+fn help(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let built_in: Vec<CommandInfo> = listed().collect();
     let text = help::text(&built_in, beside.recipes.catalog(), &core.services.paths.home);
-    said(core, text)
+    text_reply(core, text)
 }
 
-fn show_context(core: &mut Core, Beside { compactor, .. }: &Beside<'_>, _: &str) -> Ran {
-    let facts = context::Facts {
+fn show_context(
+    core: &mut Core,
+    CommandContext { compactor, .. }: &CommandContext<'_>,
+    _: &str,
+) -> CommandOutcome {
+    let facts = context::ContextFigures {
         used: core.tokens_in_context(),
-        model: core.model.endpoint().map(|endpoint| context::Window {
+        model: core.model.endpoint().map(|endpoint| context::ModelWindow {
             model: endpoint.name.clone(),
             size: endpoint.window,
             reserve: core.reserve(),
         }),
         next: match (compactor.is_paused(core), compactor.next_at(core)) {
-            (true, _) => context::Next::Paused,
-            (false, Some(tokens)) if compactor.is_prepared(core) => context::Next::Prepared(tokens),
-            (false, Some(tokens)) => context::Next::At(tokens),
-            (false, None) => context::Next::Never,
+            (true, _) => context::NextCompaction::Paused,
+            (false, Some(tokens)) if compactor.is_prepared(core) => context::NextCompaction::Prepared(tokens),
+            (false, Some(tokens)) => context::NextCompaction::At(tokens),
+            (false, None) => context::NextCompaction::Never,
         },
-        spent: Spent::of(&core.settings, &core.thread),
+        spent: Spent::total(&core.settings, &core.thread),
     };
     let text = context::text(&core.ruler(), &core.thread, &facts);
-    said(core, text)
+    text_reply(core, text)
 }
 
-fn show_hooks(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
+fn show_hooks(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let text = hooks::text(beside.hooks.found(), core.settings.hooks.enabled, &core.thread);
-    said(core, text)
+    text_reply(core, text)
 }
 
-fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>, _: &str) -> Ran {
+fn show_mcp(
+    core: &mut Core,
+    CommandContext { mcp, hooks, .. }: &CommandContext<'_>,
+    _: &str,
+) -> CommandOutcome {
     let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|server| server.what).collect();
     let text = mcp::text(&mcp.statuses(), &waiting);
-    said(core, text)
+    text_reply(core, text)
 }
 
-fn show_usage(core: &mut Core, _: &Beside<'_>, _: &str) -> Ran {
+fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let text = usage::text(&core.settings, &core.thread);
-    said(core, text)
+    text_reply(core, text)
 }
 
 /// A `/compact` that can't be made as it is asked for.
-pub(super) fn no_compaction(core: &mut Core, why: &str) -> Ran {
+pub(super) fn no_compaction(core: &mut Core, why: &str) -> CommandOutcome {
     let told = serde_json::json!({ "status": "refused", "reason": why });
-    said(core, format!("Not compacted: {why}")).with("compaction", told)
+    text_reply(core, format!("Not compacted: {why}")).with("compaction", told)
 }
 
 /// Tells what a compaction would do.
-pub(super) fn dry_run(core: &mut Core, preview: &Preview, budget: &Budget, command: String) -> Ran {
+pub(super) fn dry_run(
+    core: &mut Core,
+    preview: &Preview,
+    budget: &Budget,
+    command: String,
+) -> CommandOutcome {
     let (least, most) = preview.tokens_after;
     let (now, least) = core.context_sizes((preview.tokens_before, least));
     let (_, most) = core.context_sizes((preview.tokens_before, most));
     let endpoint = core.model.endpoint();
     let other = endpoint.and_then(|endpoint| summary::writer_name(&core.settings, endpoint, now));
-    let facts = dry::Facts {
+    let facts = dry::DryRunFigures {
         thread: &core.thread,
         preview,
         now,
@@ -356,9 +371,9 @@ pub(super) fn dry_run(core: &mut Core, preview: &Preview, budget: &Budget, comma
         frame: budget.frame,
         model: endpoint.map(|endpoint| &endpoint.name),
         writer: match &other {
-            Some(name) => dry::Writer::Other(name),
-            None if core.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
-            None => dry::Writer::Same,
+            Some(name) => dry::SummaryWriter::Other(name),
+            None if core.settings.compaction.model == Summariser::Nobody => dry::SummaryWriter::Nobody,
+            None => dry::SummaryWriter::Same,
         },
         small: endpoint
             .filter(|_| core.settings.compaction.model == Summariser::Cheapest)
@@ -368,19 +383,19 @@ pub(super) fn dry_run(core: &mut Core, preview: &Preview, budget: &Budget, comma
         command,
     };
     let (text, told) = (dry::text(&facts), dry::json(&facts));
-    said(core, text).with("compaction", told)
+    text_reply(core, text).with("compaction", told)
 }
 
-fn goal(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let goal = match typed {
         "" => {
             let text = match core.thread.goal() {
                 Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
                 None => "No goal is set. /goal and some words set one.".to_owned(),
             };
-            return said(core, text);
+            return text_reply(core, text);
         }
-        "clear" if core.thread.goal().is_none() => return said(core, "No goal is set."),
+        "clear" if core.thread.goal().is_none() => return text_reply(core, "No goal is set."),
         "clear" => None,
         long if long.len() > GOAL_BYTES_MAX => {
             let text = format!(
@@ -388,23 +403,23 @@ fn goal(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
                  put the details into a file that it names.",
                 long.len()
             );
-            return said(core, text);
+            return text_reply(core, text);
         }
         goal => Some(goal.to_owned()),
     };
     // The entry is shown in its own words; the model is told before its next reply.
-    Ran::of(vec![Change::GoalSet { goal }])
+    CommandOutcome::from_changes(vec![Change::GoalSet { goal }])
 }
 
-fn rename(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+fn rename(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = title.chars().count();
     if title.is_empty() {
-        return said(core, "Say the title: /rename TITLE.")
+        return text_reply(core, "Say the title: /rename TITLE.")
             .with("rename", serde_json::json!({ "status": "refused" }));
     }
     if length > TITLE_CHARS_MAX {
-        return said(
+        return text_reply(
             core,
             format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."),
         )
@@ -412,12 +427,12 @@ fn rename(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     }
     let noted = noted(core, format!("This session is now called: {title}"));
     let meta = serde_json::json!({ "status": "done", "title": title });
-    Ran::of(vec![Change::Titled { title }, noted]).with("rename", meta)
+    CommandOutcome::from_changes(vec![Change::Titled { title }, noted]).with("rename", meta)
 }
 
-fn why(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+fn why(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let text = why::text(&core.thread, typed);
-    said(core, text)
+    text_reply(core, text)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Compaction in a session: who writes the summary, what is committed. When one is due, what it may take and what
 //! clients see of it is in the files beside this one.
 
-mod ahead;
 mod budget;
 mod ease;
 mod hooks;
 mod order;
+mod prepared;
 mod shown;
 mod when;
 
@@ -16,40 +16,42 @@ use super::actor::Session;
 use super::child_requests::UNUSED_SUMMARY;
 use super::core::Core;
 use super::effects;
-use super::recipe_catalog::Recipes;
-use super::recipes::Text;
+use super::recipe_catalog::SessionRecipes;
+use super::recipes::RenderedText;
 use super::replies::sentence;
-use super::summary::{self, Attempt, Summary, SummaryOrder};
-use super::work::{Done, Fault, LookedFor, Pending};
-use super::{CompactionState, Severity, cpu_worker};
-use epitome_compaction::pace::Pace;
-use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
+use super::summary::{self, Attempt, SummaryJob, WrittenSummary};
+use super::work::{JobResult, PendingResolution, ScanPurpose, TurnFault};
+use super::{CompactionState, NoticeSeverity, cpu_worker};
+use epitome_compaction::backoff::CompactionBackoff;
+use epitome_compaction::{
+    self as compaction, CompactionDecision, CompactionInput, CompactionPlan, CompactionRequest, SummaryResult,
+};
 use epitome_config::Summariser;
-use epitome_hooks::output::Keep;
+use epitome_hooks::output::HistoryTail;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Mask, Seq, Trigger};
-use epitome_turn::{Answer as TurnAnswer, Ask, CHANGED, CompactAnswer, Why};
+use epitome_turn::{CHANGED, CompactionReason, CompactionResult, Effect, EffectResult};
 
-use ahead::Ahead;
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
+use prepared::PreparedSummary;
 use shown::Announced;
 
 /// The compactions of a session: the one that the running turn makes, and what outlasts turns.
 #[derive(Default)]
 pub struct Compactor {
-    pace: Pace,
+    backoff: CompactionBackoff,
     /// A summary that is written before it is needed.
-    ahead: Ahead,
+    prepared: PreparedSummary,
     /// Tokens in context when old outcomes were last looked through.
     eased_at: u64,
     /// How the next compaction of the turn is to be made.
     order: CompactionOrder,
     /// The compaction that is planned.
-    draft: Option<Draft>,
+    draft: Option<CompactionDraft>,
     /// The compaction that clients were told of.
     announced: Option<Announced>,
     /// The summary, as it is being written.
@@ -61,13 +63,13 @@ pub struct Compactor {
 impl Compactor {
     /// What of it outlives a rest of its session.
     pub(super) fn at_rest(self) -> Compactor {
-        Compactor { pace: self.pace, ..Compactor::default() }
+        Compactor { backoff: self.backoff, ..Compactor::default() }
     }
 
     /// Forgets what belonged to the turn.
     pub(super) fn end_turn(&mut self) {
-        let Compactor { pace, ahead, eased_at, .. } = std::mem::take(self);
-        *self = Compactor { pace, ahead, eased_at, ..Compactor::default() };
+        let Compactor { backoff, prepared, eased_at, .. } = std::mem::take(self);
+        *self = Compactor { backoff, prepared, eased_at, ..Compactor::default() };
     }
 
     pub(super) fn order(&mut self, order: CompactionOrder) {
@@ -79,7 +81,7 @@ impl Compactor {
         &self,
         core: &Core,
         main: Endpoint,
-        plan: &Plan,
+        plan: &CompactionPlan,
         instruction: String,
         pieces: mpsc::Sender<String>,
     ) -> impl Future<Output = Attempt> + Send + use<> {
@@ -97,7 +99,7 @@ impl Compactor {
             let instruction = summary::with_tables(instruction, &tables);
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
-            let order = SummaryOrder {
+            let order = SummaryJob {
                 http,
                 main,
                 writer,
@@ -121,13 +123,13 @@ impl Compactor {
     }
 
     /// What the model is told to write.
-    fn instruction(&self, core: &Core, recipes: &Recipes) -> String {
+    fn instruction(&self, core: &Core, recipes: &SessionRecipes) -> String {
         let order = &self.order;
         match (&order.instruction, &order.recipe) {
             (Some(instruction), _) => instruction.clone(),
             (None, Some(recipe)) => match core.render(recipe, &order.arguments, &ShellOutputs::new()) {
-                Text::Done(text) => text,
-                Text::Needs(_) | Text::Failed(_) => recipe.body.clone(),
+                RenderedText::Done(text) => text,
+                RenderedText::Needs(_) | RenderedText::Failed(_) => recipe.body.clone(),
             },
             (None, None) => recipes.summary_instruction(core),
         }
@@ -141,16 +143,16 @@ impl Compactor {
 
 /// A compaction that is planned; how far it is, the turn knows.
 #[derive(Clone)]
-pub struct Draft {
-    why: Why,
-    plan: Plan,
+pub struct CompactionDraft {
+    why: CompactionReason,
+    plan: CompactionPlan,
     /// What stands for the plan's part of the view, once it is there.
-    written: Written,
+    written: SummaryResult,
 }
 
 impl Core {
     /// What an attempt came to, once what it tells of windows is known.
-    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
+    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
         for (model, limit) in attempt.limits {
             let effect = self.model.narrow(&model, limit);
             self.model_learned(effect);
@@ -184,16 +186,16 @@ impl Core {
 impl Session {
     /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
     /// next one asks its hooks anew, and keeps what it should itself.
-    pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
+    pub(super) fn end_compaction(&mut self, answer: CompactionResult) {
         let state = match &answer {
-            CompactAnswer::Done(_) => return self.answer_turn(TurnAnswer::Compacted(answer)),
-            CompactAnswer::Nothing => CompactionState::Cancelled,
-            CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
+            CompactionResult::Done(_) => return self.answer_turn(EffectResult::Compacted(answer)),
+            CompactionResult::Nothing => CompactionState::Cancelled,
+            CompactionResult::Failed(why) => CompactionState::Failed(why.clone()),
         };
         self.drop_draft();
         self.compactor.order = CompactionOrder::default();
         self.compactor.show_ended(&self.core, state);
-        self.answer_turn(TurnAnswer::Compacted(answer));
+        self.answer_turn(EffectResult::Compacted(answer));
     }
 
     /// A summary that is not used was paid for all the same.
@@ -218,90 +220,94 @@ impl Session {
     // ── The plan ───────────────────────────────────────────────────────────────────────────────
 
     /// Plans a compaction, where it can be one, once the files of instructions were looked at.
-    pub(super) fn plan_compaction(&mut self, why: Why) {
-        if why == Why::Overflow && self.core.is_first_request_of_child() {
+    pub(super) fn plan_compaction(&mut self, why: CompactionReason) {
+        if why == CompactionReason::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
-                work.fault = Fault::TooLong;
+                work.fault = TurnFault::TooLong;
             }
             let reason = "the history that it was given is too long".to_owned();
-            return self.end_compaction(CompactAnswer::Failed(reason));
+            return self.end_compaction(CompactionResult::Failed(reason));
         }
-        if why == Why::Overflow
+        if why == CompactionReason::Overflow
             && let Some(pins) =
                 compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
         {
-            return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
+            return self
+                .end_compaction(CompactionResult::Failed(format!("{pins}. Unpin some of them first.")));
         }
         match self.core.thread.frame() {
-            None => self.look_first(LookedFor::Compaction(why)),
+            None => self.scan_first(ScanPurpose::Compaction(why)),
             Some(_) => self.plan(why),
         }
     }
 
     /// Decides what the compaction does, away from this task.
-    pub(super) fn plan(&mut self, why: Why) {
+    pub(super) fn plan(&mut self, why: CompactionReason) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
-        self.run_on_cpu(deciding, move |decided| Done::Planned(why, decided));
+        self.run_on_cpu(deciding, move |decided| JobResult::Planned(why, decided));
     }
 
     /// The turn has it planned anew where the view is another one by now.
-    pub(super) fn planned(&mut self, why: Why, decided: Option<(Seq, Decision)>) {
+    pub(super) fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
-            return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned()));
+            return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned()));
         };
         if revision == self.core.thread.view().revision() {
             match decision {
-                Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
-                Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
-                Decision::Summarise(plan) => {
-                    self.compactor.draft = Some(Draft { why, plan, written: Written::default() });
+                CompactionDecision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
+                CompactionDecision::Prune(masks) => return self.prune(masks, trigger_of(why)),
+                CompactionDecision::Summarise(plan) => {
+                    self.compactor.draft =
+                        Some(CompactionDraft { why, plan, written: SummaryResult::default() });
                 }
             }
         }
-        self.answer_turn(TurnAnswer::Planned(revision));
+        self.answer_turn(EffectResult::Planned(revision));
     }
 
     // ── The summary ────────────────────────────────────────────────────────────────────────────
 
     /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
     pub(super) fn summarise(&mut self) {
-        let Some(Draft { why, plan, .. }) = self.compactor.draft.clone() else { return };
+        let Some(CompactionDraft { why, plan, .. }) = self.compactor.draft.clone() else { return };
         if let Some(summary) = self.compactor.order.summary.take() {
-            return self.written(Written { text: Some(summary), ..Written::default() });
+            return self.written(SummaryResult { text: Some(summary), ..SummaryResult::default() });
         }
         // No model writes it, so that none need be configured.
         if self.core.settings.compaction.model == Summariser::Nobody {
-            return self.written(Written::default());
+            return self.written(SummaryResult::default());
         }
         // Once the model is found that was not there yet, the plan is another one.
-        let Some(endpoint) = self.endpoint_for(&Ask::PlanCompaction(why)) else { return };
+        let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(why)) else { return };
         if let Err(message) = self.ensure_frame() {
-            return self.end_compaction(CompactAnswer::Failed(message));
+            return self.end_compaction(CompactionResult::Failed(message));
         }
-        if let Some((ahead, written)) = self.take_ahead(&plan, why) {
-            self.compactor.draft = Some(Draft { why, plan: ahead, written: Written::default() });
+        if let Some((prepared, written)) = self.take_prepared(&plan, why) {
+            self.compactor.draft =
+                Some(CompactionDraft { why, plan: prepared, written: SummaryResult::default() });
             return self.written(written);
         }
         self.write_summary(endpoint, &plan);
     }
 
-    fn written(&mut self, mut written: Written) {
+    fn written(&mut self, mut written: SummaryResult) {
         written.text = with_context(written.text, &self.compactor.order.context);
         if let Some(draft) = &mut self.compactor.draft {
             draft.written = written;
         }
-        self.answer_turn(TurnAnswer::Summarised);
+        self.answer_turn(EffectResult::Summarised);
     }
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
-    fn write_summary(&mut self, main: Endpoint, plan: &Plan) {
+    fn write_summary(&mut self, main: Endpoint, plan: &CompactionPlan) {
         let instruction = self.compactor.instruction(&self.core, &self.recipes);
         let pieces = self.compactor.show_begun(&mut self.core);
         let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
         let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
-        let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
+        let job =
+            async move { JobResult::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
         work.jobs.spawn(job.instrument(scope));
     }
 
@@ -310,19 +316,19 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.run_on_cpu(pruning, move |pruned| Done::Pruned(revision, pruned));
+        self.run_on_cpu(pruning, move |pruned| JobResult::Pruned(revision, pruned));
     }
 
     pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
         let change = match pruned {
             Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
-            Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
-            None => return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
+            Some(_) => return self.end_compaction(CompactionResult::Failed(CHANGED.to_owned())),
+            None => return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned())),
         };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
         }
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
+        self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
     pub(super) fn summarised(&mut self, attempt: Attempt) {
@@ -333,7 +339,7 @@ impl Session {
         }
         let written = match summary {
             Ok(summary) => summary.written(),
-            Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
+            Err(error) => SummaryResult { fallback: Some(sentence(&error)), ..SummaryResult::default() },
         };
         self.written(written);
     }
@@ -342,38 +348,38 @@ impl Session {
 
     /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
     pub(super) fn compose(&mut self) {
-        let Some(Draft { plan, written, .. }) = self.compactor.draft.clone() else { return };
+        let Some(CompactionDraft { plan, written, .. }) = self.compactor.draft.clone() else { return };
         let announced = self.compactor.announced.as_ref();
         let id = announced.map_or_else(|| self.core.fresh_message(), |announced| announced.id);
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.run_on_cpu(composing, Done::Composed);
+        self.run_on_cpu(composing, JobResult::Composed);
     }
 
     pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
-        let why = self.compactor.draft.as_ref().map_or(Why::Command, |draft| draft.why);
+        let why = self.compactor.draft.as_ref().map_or(CompactionReason::Command, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
                 let change = self.core.sized(change);
-                self.answer_turn(TurnAnswer::Composed(Box::new(change)));
+                self.answer_turn(EffectResult::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
-            None => self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
+            None => self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned())),
         }
     }
 
     /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
     /// wrote its summary, where one of them called it.
     pub(super) fn accept(&mut self, change: Change) {
-        let Some(Draft { why, plan, written }) = self.compactor.draft.take() else { return };
+        let Some(CompactionDraft { why, plan, written }) = self.compactor.draft.take() else { return };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
             let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
             self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
         }
         if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
-            self.core.say(
-                Severity::Warning,
+            self.core.notify(
+                NoticeSeverity::Warning,
                 "The request was larger than the provider takes, so what you attached to your last message is \
                  not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
                  by one."
@@ -381,38 +387,41 @@ impl Session {
             );
         }
         let shown = written.text.unwrap_or_default();
-        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
+        if why == CompactionReason::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
-        self.compactor.summary = (why == Why::Command).then_some(shown);
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
+        self.compactor.summary = (why == CompactionReason::Command).then_some(shown);
+        self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
     /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`), for
     /// the hook whose action this is.
-    pub(super) fn swap_text(&mut self, pending: Pending, text: &str, keep: Keep) {
+    pub(super) fn swap_text(&mut self, pending: PendingResolution, text: &str, keep: HistoryTail) {
         let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
             let why = "the reply has no text that could be a summary".to_owned();
             return self.refuse_action(pending, why);
         };
-        let wish = Wish { keep: keep_of(&keep), ..self.compactor.wish(&self.core, None, Why::Hook) };
+        let wish = CompactionRequest {
+            keep: keep_of(&keep),
+            ..self.compactor.wish(&self.core, None, CompactionReason::Hook)
+        };
         let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
         let thread = self.core.thread.clone();
         let id = self.core.fresh_message();
         let composing = move || {
-            let scene = Scene::of(&ruler, &thread, &budget);
+            let scene = CompactionInput::new(&ruler, &thread, &budget);
             match compaction::decided(&scene, &wish) {
-                Decision::Summarise(plan) => {
-                    let written = Written { text: Some(summary), ..Written::default() };
+                CompactionDecision::Summarise(plan) => {
+                    let written = SummaryResult { text: Some(summary), ..SummaryResult::default() };
                     compaction::compacted_in(&scene, &plan, id, written)
                 }
-                Decision::Nothing(reason) => Err(reason),
-                Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
+                CompactionDecision::Nothing(reason) => Err(reason),
+                CompactionDecision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
         self.wait_with(pending);
-        self.run_on_cpu(composing, move |made| Done::Swapped(revision, made));
+        self.run_on_cpu(composing, move |made| JobResult::Swapped(revision, made));
     }
 
     pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
@@ -431,29 +440,29 @@ impl Session {
         }
     }
 
-    fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {
+    fn nothing_to_compact(&mut self, why: CompactionReason, no_gain: &str) {
         self.drop_draft();
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
-            Why::Command | Why::Overflow => {
+            CompactionReason::Command | CompactionReason::Overflow => {
                 let message = self.core.fresh_message();
                 if let Err(error) = self.core.commit(Change::Noted { message, text }) {
                     return self.abandon(&error);
                 }
             }
-            Why::Threshold | Why::Hook | Why::Must => {
-                if why == Why::Hook {
-                    self.core.say(Severity::Info, text);
+            CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
+                if why == CompactionReason::Hook {
+                    self.core.notify(NoticeSeverity::Info, text);
                 }
-                if self.compactor.pace.gained_nothing(&self.core.thread) {
+                if self.compactor.backoff.gained_nothing(&self.core.thread) {
                     let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
                                 conversation has grown.";
-                    self.core.say(Severity::Info, text.to_owned());
+                    self.core.notify(NoticeSeverity::Info, text.to_owned());
                 }
             }
         }
         self.compaction_meta("nothing_to_do", None);
-        self.end_compaction(CompactAnswer::Nothing);
+        self.end_compaction(CompactionResult::Nothing);
     }
 }
 

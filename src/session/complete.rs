@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::effects;
-use super::registry::Services;
+use super::registry::SessionServices;
 use super::replies::sentence;
 use super::summary;
 use epitome_config::Settings;
 use epitome_hooks::output::Utterance;
-use epitome_provider::endpoint::{self, Choice, Endpoint};
+use epitome_provider::endpoint::{self, ConfiguredModel, Endpoint};
 use epitome_provider::http::Http;
 use epitome_provider::network::Network;
-use epitome_provider::{ProviderError, ReplyStop, Request, retry};
+use epitome_provider::{ModelRequest, ProviderError, ReplyStop, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
 
 /// How long a completion may take.
@@ -46,7 +46,7 @@ pub async fn complete(
         Role::User | Role::System => ViewItem::User(message),
         Role::Assistant => ViewItem::Agent(message, &endpoint.name),
     };
-    let request = Request {
+    let request = ModelRequest {
         system: if system.is_empty() { SYSTEM } else { &system },
         tools: &[],
         items: spoken.iter().map(|(role, message)| item((*role, message))).collect(),
@@ -71,15 +71,15 @@ pub async fn complete(
 /// Where a model is called, with all that is known of it, a local server looked for where it is one; `None`
 /// takes what is configured.
 pub async fn find_endpoint(
-    services: &Services,
+    services: &SessionServices,
     name: Option<&ModelName>,
     settings: &Settings,
     environment: &[(OsString, OsString)],
 ) -> Result<Endpoint, ProviderError> {
     let name = match (name, endpoint::choose(settings, environment)) {
         (Some(name), _) => Some(name.clone()),
-        (None, Choice::Named(name)) => Some(name),
-        (None, Choice::SearchLocal(_)) => None,
+        (None, ConfiguredModel::Named(name)) => Some(name),
+        (None, ConfiguredModel::SearchLocal(_)) => None,
     };
     let mut endpoint = match &name {
         Some(name) if !endpoint::is_searched(name, settings) => {
@@ -93,7 +93,7 @@ pub async fn find_endpoint(
 }
 
 async fn search(
-    services: &Services,
+    services: &SessionServices,
     name: Option<&ModelName>,
     settings: &Settings,
     environment: &[(OsString, OsString)],

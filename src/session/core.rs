@@ -8,15 +8,15 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::child::Lineage;
-use super::client_list::Clients;
+use super::client_list::ClientList;
 use super::counts::Counts;
-use super::log::Log;
+use super::log::SessionLog;
 use super::model_link::ModelLink;
 use super::permissions::Permissions;
-use super::registry::{Others, Overrides, Services, Sessions};
+use super::registry::{OtherSessions, Overrides, SessionServices, Sessions};
 use super::trace::{self, Trace};
-use super::work::{Background, Responder};
-use super::{Answer, Opening, Out, SessionError, Severity};
+use super::work::{BackgroundResult, Responder};
+use super::{NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
 use epitome_problem::Problem;
@@ -29,16 +29,16 @@ use epitome_tools::Workspace;
 /// See the module.
 pub(super) struct Core {
     pub thread: Thread,
-    pub log: Log,
-    pub clients: Clients,
+    pub log: SessionLog,
+    pub clients: ClientList,
     pub permissions: Permissions,
     pub model: ModelLink,
     pub settings: Configured,
-    pub services: Services,
+    pub services: SessionServices,
     pub workspace: Arc<Workspace>,
     pub lineage: Lineage,
-    pub process: Process,
-    pub background: JoinSet<Background>,
+    pub process: HostProcess,
+    pub background: JoinSet<BackgroundResult>,
     pub trace: Trace,
 }
 
@@ -75,14 +75,14 @@ impl Deref for Configured {
 
 /// The process that a session lives in.
 #[derive(Default)]
-pub(super) struct Process {
-    others: Others,
+pub(super) struct HostProcess {
+    others: OtherSessions,
     counts: Arc<Counts>,
 }
 
-impl Process {
-    pub fn new(others: Others, counts: Arc<Counts>) -> Process {
-        Process { others, counts }
+impl HostProcess {
+    pub fn new(others: OtherSessions, counts: Arc<Counts>) -> HostProcess {
+        HostProcess { others, counts }
     }
 
     /// All its sessions; `None` where the process ends, and for a child.
@@ -94,7 +94,7 @@ impl Process {
 impl Core {
     /// Reads the settings; returns the problems in their files, too.
     pub fn new(
-        mut services: Services,
+        mut services: SessionServices,
         thread: Thread,
         journal: Journal,
         opening: &Opening,
@@ -114,15 +114,15 @@ impl Core {
         )
         .exposing(Arc::new(endpoint::exposure(&settings)));
         let core = Core {
-            log: Log::new(journal, &thread),
-            clients: Clients::new(thread.session().clone()),
+            log: SessionLog::new(journal, &thread),
+            clients: ClientList::new(thread.session().clone()),
             permissions: Permissions::new(thread.rules()),
             model: ModelLink::new(&services, &settings, &thread),
             settings: Configured { settings: Arc::new(settings), overrides: opening.overrides.clone() },
             services,
             workspace: Arc::new(workspace),
             lineage: Lineage::default(),
-            process: Process::default(),
+            process: HostProcess::default(),
             background: JoinSet::new(),
             trace: Trace::new(&thread),
             thread,
@@ -172,19 +172,19 @@ impl Core {
     }
 
     /// Answers once what was committed is on disk.
-    pub fn answer_when_synced(&mut self, responder: Responder, answer: Answer) {
+    pub fn answer_when_synced(&mut self, responder: Responder, answer: SessionAnswer) {
         let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
             responder.answer(synced.as_ref().map(|()| answer).map_err(log_error));
-            Background::Synced(synced)
+            BackgroundResult::Synced(synced)
         });
     }
 
     /// Starts bringing the log to the disk, beside whatever comes next.
-    pub fn sync_beside(&mut self) {
+    pub fn sync_in_background(&mut self) {
         let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
+        self.background.spawn_blocking(move || BackgroundResult::Synced(syncer.sync()));
     }
 
     /// A new message's id: unused by the log and by what is streaming.
@@ -201,18 +201,18 @@ impl Core {
 
     // ── Clients ────────────────────────────────────────────────────────────────────────────────
 
-    pub fn announce(&self, out: &Out) {
+    pub fn announce(&self, out: &SessionEvent) {
         self.clients.announce(out);
     }
 
     /// Tells the user something that is no part of the conversation.
-    pub fn say(&self, severity: Severity, text: impl Into<String>) {
-        self.announce(&Out::Notice { severity, text: text.into() });
+    pub fn notify(&self, severity: NoticeSeverity, text: impl Into<String>) {
+        self.announce(&SessionEvent::Notice { severity, text: text.into() });
     }
 
     /// Tells each problem once.
     pub fn show_problems(&mut self, problems: &[Problem]) {
-        self.clients.tell_problems(problems);
+        self.clients.notify_problems(problems);
     }
 }
 

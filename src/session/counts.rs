@@ -8,11 +8,11 @@ use epitome_thread::{Change, Usage};
 
 /// Counts of a process. They only grow.
 #[derive(Default)]
-pub struct Counts(Mutex<Reading>);
+pub struct Counts(Mutex<CountsSnapshot>);
 
 /// The figures at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Reading {
+pub struct CountsSnapshot {
     pub entries: u64,
     /// Turns that ended.
     pub turns: u64,
@@ -53,11 +53,11 @@ impl Counts {
         }
     }
 
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> CountsSnapshot {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reading> {
+    fn lock(&self) -> MutexGuard<'_, CountsSnapshot> {
         // Nothing that could panic runs under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::actor::Session;
 use super::core::Core;
-use super::work::{Background, Done};
+use super::work::{BackgroundResult, JobResult};
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
@@ -24,12 +24,12 @@ const NICENESS: i32 = 10;
 /// What is said where the work panicked.
 pub const FAULT: &str = "Epitome had an internal error; its log has the details";
 
-type Work = Box<dyn FnOnce() + Send>;
+type CpuJob = Box<dyn FnOnce() + Send>;
 
 /// `None` where no thread could be started.
-static WORKER: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
+static WORKER: OnceLock<Option<mpsc::Sender<CpuJob>>> = OnceLock::new();
 
-fn start_worker() -> Option<mpsc::Sender<Work>> {
+fn start_worker() -> Option<mpsc::Sender<CpuJob>> {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let thread = std::thread::Builder::new().name("epitome-cpu".to_owned());
     match thread.spawn(|| run_all(receiver)) {
@@ -63,7 +63,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     answered.await.ok()
 }
 
-fn run_all(mut waiting: mpsc::Receiver<Work>) {
+fn run_all(mut waiting: mpsc::Receiver<CpuJob>) {
     lower_priority();
     while let Some(work) = waiting.blocking_recv() {
         // It costs its own answer alone: whoever waits for that gets none.
@@ -85,7 +85,7 @@ impl Core {
     pub(super) fn run_on_cpu_in_background<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
+        named: impl FnOnce(Option<T>) -> BackgroundResult + Send + 'static,
     ) -> AbortHandle {
         self.background.spawn(async move { named(run(work).await) })
     }
@@ -97,7 +97,7 @@ impl Session {
     pub(super) fn run_on_cpu<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Done + Send + 'static,
+        named: impl FnOnce(Option<T>) -> JobResult + Send + 'static,
     ) {
         let Some(running) = &mut self.work else { return };
         running.jobs.spawn(async move { named(run(work).await) });

@@ -13,17 +13,19 @@ use tokio::sync::oneshot;
 use super::actor::Session;
 use super::callbacks::guarded;
 use super::core::Core;
-use super::registry::Services;
+use super::registry::SessionServices;
 use super::rounds::room;
-use super::work::{Background, Done, Pending};
+use super::work::{BackgroundResult, JobResult, PendingResolution};
 use epitome_compaction as compaction;
 use epitome_config::Settings;
 use epitome_hooks::guards;
 use epitome_hooks::output::Utterance;
-use epitome_provider::endpoint::{self, Choice};
+use epitome_provider::endpoint::{self, ConfiguredModel};
 use epitome_provider::models;
 use epitome_store::StoreError;
-use epitome_thread::{Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, edits};
+use epitome_thread::{
+    Change, Content, HistoryMessage, Message, MessageId, ModelName, Seq, SessionId, Thread, edits,
+};
 use epitome_tokens::Ruler;
 
 /// A history on its way to another conversation.
@@ -36,29 +38,29 @@ pub struct Mutation {
     pub by: String,
     pub messages: Vec<Utterance>,
     pub preserve_recent: usize,
-    pub around: Around,
+    pub around: RequesterContext,
 }
 
 /// The settings and the environment of who asks. They hold for the other conversation too: both work in the
 /// same directory.
 #[derive(Clone)]
-pub struct Around {
+pub struct RequesterContext {
     settings: Arc<Settings>,
     environment: Arc<Vec<(OsString, OsString)>>,
 }
 
-impl Around {
+impl RequesterContext {
     /// The model that a conversation would call next; `None` where one has to be looked for.
     fn model_of(&self, thread: &Thread) -> Option<ModelName> {
         thread.model().cloned().or_else(|| match endpoint::choose(&self.settings, &self.environment) {
-            Choice::Named(model) => Some(model),
-            Choice::SearchLocal(_) => None,
+            ConfiguredModel::Named(model) => Some(model),
+            ConfiguredModel::SearchLocal(_) => None,
         })
     }
 }
 
 /// Without the keys in it.
-impl fmt::Debug for Around {
+impl fmt::Debug for RequesterContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Around")
     }
@@ -92,7 +94,7 @@ pub(super) fn replacement(
     through: Option<Seq>,
     tokens_max: u64,
 ) -> Result<Change, String> {
-    let spoken = guards::checked(messages)?.into_iter().map(|Utterance { role, text }| Spoken {
+    let spoken = guards::checked(messages)?.into_iter().map(|Utterance { role, text }| HistoryMessage {
         role,
         message: Message { id: first, content: vec![Content::Text { text }] },
     });
@@ -125,7 +127,7 @@ impl Session {
     /// Takes a hook's history to another conversation; the turn waits for what comes of it.
     pub(super) fn mutate_elsewhere(
         &mut self,
-        pending: Pending,
+        pending: PendingResolution,
         messages: Vec<Utterance>,
         preserve_recent: usize,
         target: String,
@@ -147,13 +149,13 @@ impl Session {
         let (count, by) = (messages.len(), pending.resolution.action_by.clone());
         let (from, cwd) = (self.core.id().clone(), self.core.thread.cwd().to_path_buf());
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
-        let around = Around { settings, environment };
+        let around = RequesterContext { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
         self.wait_with(pending);
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
             let replaced = guarded(sessions.mutate(&target, mutation)).await;
-            Done::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
+            JobResult::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
                 format!(
                     "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
                      {tokens_after}"
@@ -200,7 +202,7 @@ impl Session {
             let synced = syncer.sync();
             let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
             drop(answer.send(told));
-            Background::Synced(synced)
+            BackgroundResult::Synced(synced)
         });
     }
 }
@@ -235,7 +237,7 @@ impl Handover {
 /// Replaces the history of a conversation that no process has open. Blocks on the disk. What was learned of
 /// models is there already.
 pub(super) fn in_store(
-    services: &Services,
+    services: &SessionServices,
     target: &SessionId,
     mutation: &Mutation,
 ) -> Result<Replaced, String> {
@@ -246,7 +248,7 @@ pub(super) fn in_store(
     let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
     may_change(&thread, mutation)?;
     let model = mutation.around.model_of(&thread);
-    let ruler = services.rulers.of(model.as_ref());
+    let ruler = services.rulers.for_model(model.as_ref());
     let change = replacement(
         &ruler,
         &thread,
@@ -274,8 +276,13 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
 }
 
 /// Tokens that the view of a conversation may take whose model nobody has asked.
-fn room_in(services: &Services, around: &Around, model: Option<&ModelName>, frame: u64) -> u64 {
-    let Around { settings, environment } = around;
+fn room_in(
+    services: &SessionServices,
+    around: &RequesterContext,
+    model: Option<&ModelName>,
+    frame: u64,
+) -> u64 {
+    let RequesterContext { settings, environment } = around;
     let endpoint = model.and_then(|model| endpoint::resolve(model, settings, environment).ok());
     let (window, output) = match endpoint {
         Some(mut endpoint) => {

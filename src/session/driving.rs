@@ -1,11 +1,11 @@
 //! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
 
 use super::actor::Session;
-use super::work::{Done, LookedFor, Prompt, Work};
+use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::moment::What;
+use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, HookAsk, HooksAnswer, Next};
+use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
@@ -16,7 +16,7 @@ impl Session {
             }
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
-                let may_be_command = self.inbox.first().is_some_and(Prompt::may_be_command);
+                let may_be_command = self.inbox.first().is_some_and(QueuedPrompt::may_be_command);
                 let names_known =
                     self.recipes.are_read() || (self.core.thread.frame().is_some() && !may_be_command);
                 if !names_known {
@@ -28,63 +28,63 @@ impl Session {
                 }
             };
             match work.turn.next(&self.core.thread) {
-                Next::Commit(change) => {
+                NextStep::Commit(change) => {
                     let change = self.tools.truncated_outcome(&mut self.core, *change);
                     if let Err(error) = self.core.commit(change) {
                         self.abandon(&error);
                     }
                 }
-                Next::Ask(ask) => self.perform(ask),
-                Next::Wait => return,
-                Next::End(reason) => self.end(reason).await,
+                NextStep::Run(ask) => self.perform(ask),
+                NextStep::Wait => return,
+                NextStep::End(reason) => self.end(reason).await,
             }
         }
     }
 
-    pub(super) fn perform(&mut self, ask: Ask) {
+    pub(super) fn perform(&mut self, ask: Effect) {
         match ask {
-            Ask::RunHooks(HookAsk::Composed(change)) => self.accept(*change),
-            Ask::RunHooks(ask) => self.ask_hooks(ask),
-            Ask::CallModel => {
+            Effect::RunHooks(HookPoint::Composed(change)) => self.accept(*change),
+            Effect::RunHooks(ask) => self.ask_hooks(ask),
+            Effect::CallModel => {
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
-                self.look_first(LookedFor::Call);
+                self.scan_first(ScanPurpose::Call);
             }
-            Ask::Permission(call) => self.ask_permission(call),
-            Ask::RunTool(call) => self.run_tool(call),
-            Ask::Ease { edited } => self.ease(edited),
-            Ask::PlanCompaction(why) => self.plan_compaction(why),
-            Ask::Summarise => self.summarise(),
-            Ask::Compose => self.compose(),
-            Ask::AbandonCompaction(why) => self.end_compaction(CompactAnswer::Failed(why)),
+            Effect::Permission(call) => self.ask_permission(call),
+            Effect::RunTool(call) => self.run_tool(call),
+            Effect::Ease { edited } => self.ease(edited),
+            Effect::PlanCompaction(why) => self.plan_compaction(why),
+            Effect::Summarise => self.summarise(),
+            Effect::Compose => self.compose(),
+            Effect::AbandonCompaction(why) => self.end_compaction(CompactionResult::Failed(why)),
         }
     }
 
     /// Runs the hooks that a turn asks for; where there are none, they have asked for nothing at once.
-    pub(super) fn ask_hooks(&mut self, ask: HookAsk) {
+    pub(super) fn ask_hooks(&mut self, ask: HookPoint) {
         let what = match &ask {
-            HookAsk::SessionStart => Some(What::SessionStart { source: self.hooks.source() }),
-            HookAsk::Restart => Some(What::SessionStart { source: "compact" }),
-            HookAsk::Prompt(said) => self.prompt_event(said),
-            HookAsk::BeforeTool(call) => self.call_event(call),
-            HookAsk::AfterTool(outcome) => self.outcome_event(outcome),
-            HookAsk::RoundEnd { .. } => {
+            HookPoint::SessionStart => Some(EventData::SessionStart { source: self.hooks.source() }),
+            HookPoint::Restart => Some(EventData::SessionStart { source: "compact" }),
+            HookPoint::Prompt(said) => self.prompt_event(said),
+            HookPoint::BeforeTool(call) => self.call_event(call),
+            HookPoint::AfterTool(outcome) => self.outcome_event(outcome),
+            HookPoint::RoundEnd { .. } => {
                 self.core.trace.round_ended(&self.core.thread);
                 self.apply_background_callback();
                 if let Some((hook, reason)) = self.hooks.turn().halt.take() {
                     let answer = self.halted(&hook, &reason);
-                    return self.answer_turn(TurnAnswer::Hooks(answer));
+                    return self.answer_turn(EffectResult::Hooks(answer));
                 }
-                Some(What::TurnEnd(self.round()))
+                Some(EventData::TurnEnd(self.round()))
             }
-            HookAsk::Stop(reason) => {
+            HookPoint::Stop(reason) => {
                 self.apply_background_callback();
                 Some(self.stop_event(*reason))
             }
-            HookAsk::PreCompact => self.compaction_event(),
+            HookPoint::PreCompact => self.compaction_event(),
             // They are asked where the change is accepted.
-            HookAsk::Composed(_) => None,
-            HookAsk::PostCompact => self.committed(),
+            HookPoint::Composed(_) => None,
+            HookPoint::PostCompact => self.committed(),
         };
         let unseen = match what {
             Some(what) => self.run_hooks(what, ask),
@@ -96,70 +96,72 @@ impl Session {
     }
 
     /// All hooks of an ask have spoken; `None` where there are none.
-    fn hooks_done(&mut self, ask: HookAsk, said: Option<Resolution>) {
+    fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
         let is_seen = said.is_some();
         let resolution = said.unwrap_or_default();
         match ask {
-            HookAsk::SessionStart | HookAsk::Restart => self.start_resolved(resolution),
-            HookAsk::Prompt(said) => self.greeted(*said, resolution),
-            HookAsk::BeforeTool(call) => self.tool_seen(call, resolution),
-            HookAsk::AfterTool(outcome) if is_seen => self.outcome_seen(*outcome, resolution),
-            HookAsk::AfterTool(outcome) => self.outcome_settled(*outcome),
-            HookAsk::RoundEnd { last } if is_seen => {
+            HookPoint::SessionStart | HookPoint::Restart => self.start_resolved(resolution),
+            HookPoint::Prompt(said) => self.greeted(*said, resolution),
+            HookPoint::BeforeTool(call) => self.tool_seen(call, resolution),
+            HookPoint::AfterTool(outcome) if is_seen => self.outcome_seen(*outcome, resolution),
+            HookPoint::AfterTool(outcome) => self.outcome_settled(*outcome),
+            HookPoint::RoundEnd { last } if is_seen => {
                 self.round_resolved(HookEvent::TurnEnd, last, resolution);
             }
-            HookAsk::RoundEnd { .. } => self.round_unseen(),
-            HookAsk::Stop(_) if is_seen => self.round_resolved(HookEvent::AgentStop, true, resolution),
-            HookAsk::Stop(_) => self.answer_turn(TurnAnswer::Hooks(HooksAnswer::default())),
-            HookAsk::PreCompact => self.pre_compact_resolved(resolution),
-            HookAsk::Composed(change) => self.callback_stop_resolved(*change, resolution),
-            HookAsk::PostCompact => self.post_compact_resolved(resolution),
+            HookPoint::RoundEnd { .. } => self.round_unseen(),
+            HookPoint::Stop(_) if is_seen => self.round_resolved(HookEvent::AgentStop, true, resolution),
+            HookPoint::Stop(_) => self.answer_turn(EffectResult::Hooks(HooksResult::default())),
+            HookPoint::PreCompact => self.pre_compact_resolved(resolution),
+            HookPoint::Composed(change) => self.callback_stop_resolved(*change, resolution),
+            HookPoint::PostCompact => self.post_compact_resolved(resolution),
         }
     }
 
     /// Takes the result of a job in.
-    pub(super) fn job_done(&mut self, done: Done) {
+    pub(super) fn job_done(&mut self, done: JobResult) {
         match done {
-            Done::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
-            Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
-            Done::Preview(call, Err(why)) => self.cannot_run(call, why),
-            Done::Summary(attempt) => self.summarised(*attempt),
-            Done::Looked(looked, before) => {
+            JobResult::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
+            JobResult::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
+            JobResult::Preview(call, Err(why)) => self.cannot_run(call, why),
+            JobResult::Summary(attempt) => self.summarised(*attempt),
+            JobResult::Looked(looked, before) => {
                 self.looked(*looked);
                 self.continue_after_look(before);
             }
-            Done::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
-            Done::Callback(called) => self.called_back(called),
-            Done::Elsewhere(told) => self.mutated_elsewhere(told),
-            Done::Planned(why, decided) => self.planned(why, decided),
-            Done::Pruned(revision, pruned) => self.pruned(revision, pruned),
-            Done::Composed(composed) => self.composed(composed),
-            Done::Eased(revision, cut) => self.eased(revision, cut),
-            Done::Swapped(revision, made) => self.text_composed(revision, made),
-            Done::Called(recipe, callback, decided) => self.compaction_weighed(recipe, callback, decided),
+            JobResult::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
+            JobResult::Callback(called) => self.called_back(called),
+            JobResult::Elsewhere(told) => self.mutated_elsewhere(told),
+            JobResult::Planned(why, decided) => self.planned(why, decided),
+            JobResult::Pruned(revision, pruned) => self.pruned(revision, pruned),
+            JobResult::Composed(composed) => self.composed(composed),
+            JobResult::Eased(revision, cut) => self.eased(revision, cut),
+            JobResult::Swapped(revision, made) => self.text_composed(revision, made),
+            JobResult::Called(recipe, callback, decided) => {
+                self.compaction_weighed(recipe, callback, decided)
+            }
         }
     }
 
     /// Goes on once the files of instructions were looked at.
-    pub(super) fn continue_after_look(&mut self, before: LookedFor) {
+    pub(super) fn continue_after_look(&mut self, before: ScanPurpose) {
         match before {
-            LookedFor::Call => self.call_with_instructions(),
-            LookedFor::Compaction(why) => self.plan(why),
+            ScanPurpose::Call => self.call_with_instructions(),
+            ScanPurpose::Compaction(why) => self.plan(why),
         }
     }
 
-    pub(super) fn start_work(&mut self, mut work: Work) {
+    pub(super) fn start_work(&mut self, mut work: RunningTurn) {
         if !self.hooks.has_started() {
             work.turn.start_session();
         }
         self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
-        self.core.sync_beside();
+        self.core.sync_in_background();
     }
 
-    pub(super) fn answer_turn(&mut self, answer: TurnAnswer) {
+    pub(super) fn answer_turn(&mut self, answer: EffectResult) {
         if let Some(work) = &mut self.work {
-            work.turn.tell(answer, &self.core.thread);
+            work.turn.handle(answer, &self.core.thread);
         }
     }
 }

@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::client_list::Clients;
-use super::{AskId, ClientId, Out};
+use super::client_list::ClientList;
+use super::{AskId, ClientId, SessionEvent};
 use epitome_thread::{Change, Thread};
-use epitome_tools::buffers::{Answer, Buffers, Look, Offers, Wish, Wished};
+use epitome_tools::buffers::{
+    BufferQuery, Buffers, EditorRequest, EditorResponse, EditorSupport, PendingEditorRequest,
+};
 use epitome_tools::{Access, Needs, Tool, ToolContext, Workspace};
 
 /// How long an editor may take to say what it holds of a file. Each read of a file waits for it.
@@ -23,26 +25,26 @@ const PUT_TIME_MAX: Duration = Duration::from_secs(10);
 /// What editors hold unsaved, and the requests to them.
 pub(super) struct EditorBuffers {
     buffers: Arc<Buffers>,
-    requests: mpsc::Receiver<Wished>,
-    open: Vec<OpenRequest>,
+    requests: mpsc::Receiver<PendingEditorRequest>,
+    open: Vec<OpenEditorRequest>,
     /// Clients that are not asked any more what they hold.
     unresponsive: HashSet<ClientId>,
 }
 
 /// What lasts while the session rests.
-pub(super) struct Resting {
+pub(super) struct SuspendedBuffers {
     buffers: Arc<Buffers>,
     unresponsive: HashSet<ClientId>,
 }
 
 /// A request that its client has not answered.
-struct OpenRequest {
+struct OpenEditorRequest {
     ask: AskId,
     client: ClientId,
     /// Whether a failure says that it is no use to ask this client. One that refuses an edit still holds what it
     /// holds: were it not asked any more, the next edit would go past it.
     proves_unresponsive: bool,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<EditorResponse>,
 }
 
 /// How the wait for an editor's answer ended.
@@ -57,18 +59,18 @@ impl EditorBuffers {
         EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive: HashSet::new() }
     }
 
-    pub fn rest(self) -> Resting {
-        Resting { buffers: self.buffers, unresponsive: self.unresponsive }
+    pub fn suspend(self) -> SuspendedBuffers {
+        SuspendedBuffers { buffers: self.buffers, unresponsive: self.unresponsive }
     }
 
     /// Goes on with what was known before the session rested.
-    pub fn wake(Resting { buffers, unresponsive }: Resting) -> EditorBuffers {
+    pub fn resume(SuspendedBuffers { buffers, unresponsive }: SuspendedBuffers) -> EditorBuffers {
         let (buffers, requests) = buffers.with_new_channel();
         EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive }
     }
 
     /// The next request of a tool.
-    pub async fn next(&mut self) -> Option<Wished> {
+    pub async fn next(&mut self) -> Option<PendingEditorRequest> {
         self.requests.recv().await
     }
 
@@ -78,7 +80,7 @@ impl EditorBuffers {
     }
 
     /// What the editor of this client offers, unless it is not asked any more.
-    fn offers(&self, client: ClientId, clients: &Clients) -> Option<Offers> {
+    fn offers(&self, client: ClientId, clients: &ClientList) -> Option<EditorSupport> {
         let offers = clients.attachment(client)?.outlet.offers();
         (offers.reads && !self.unresponsive.contains(&client)).then_some(offers)
     }
@@ -88,48 +90,48 @@ impl EditorBuffers {
         &self,
         (tool, access): (&Arc<dyn Tool>, &Access),
         client: Option<ClientId>,
-        clients: &Clients,
+        clients: &ClientList,
         workspace: &Arc<Workspace>,
-    ) -> Option<Look> {
+    ) -> Option<BufferQuery> {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return None };
         if tool.needs() != Needs::EditorBuffers {
             return None;
         }
         let offers = self.offers(client?, clients)?;
         let (buffers, workspace) = (self.buffers.clone(), workspace.clone());
-        Some(Look { buffers, offers, paths: paths.clone(), workspace })
+        Some(BufferQuery { buffers, offers, paths: paths.clone(), workspace })
     }
 
     /// Sends a request to the editor of a client. Returns the wait for its answer.
     pub fn request(
         &mut self,
-        Wished { wish, mut answer }: Wished,
+        PendingEditorRequest { wish, mut answer }: PendingEditorRequest,
         client: Option<ClientId>,
-        clients: &Clients,
+        clients: &ClientList,
     ) -> Option<impl Future<Output = Waited> + use<>> {
         let Some(client) = client.filter(|client| self.offers(*client, clients).is_some()) else {
             // Who asked may have gone meanwhile.
-            let _ = answer.send(Answer::Failed("it is not there any more".to_owned()));
+            let _ = answer.send(EditorResponse::Failed("it is not there any more".to_owned()));
             return None;
         };
         let (within, proves_unresponsive) = match &wish {
-            Wish::Text { .. } => (TEXT_TIME_MAX, true),
-            Wish::Put { .. } => (PUT_TIME_MAX, false),
+            EditorRequest::Text { .. } => (TEXT_TIME_MAX, true),
+            EditorRequest::Put { .. } => (PUT_TIME_MAX, false),
         };
         let ask = AskId::fresh();
         let (tell, told) = oneshot::channel();
-        self.open.push(OpenRequest { ask, client, proves_unresponsive, answer: tell });
-        clients.send(client, Out::Wish { ask, wish: Arc::new(wish) });
+        self.open.push(OpenEditorRequest { ask, client, proves_unresponsive, answer: tell });
+        clients.send(client, SessionEvent::Wish { ask, wish: Arc::new(wish) });
         Some(async move {
             let in_time = tokio::select! {
                 came = told => {
-                    let _ = answer.send(came.unwrap_or_else(|_| Answer::Failed("the session ended".to_owned())));
+                    let _ = answer.send(came.unwrap_or_else(|_| EditorResponse::Failed("the session ended".to_owned())));
                     true
                 }
                 // A call that was cancelled is no fault of the editor.
                 () = answer.closed() => true,
                 () = tokio::time::sleep(within) => {
-                    let _ = answer.send(Answer::Failed("it did not answer in time".to_owned()));
+                    let _ = answer.send(EditorResponse::Failed("it did not answer in time".to_owned()));
                     false
                 }
             };
@@ -138,9 +140,9 @@ impl EditorBuffers {
     }
 
     /// Takes the answer of a client in. A late or unknown one is ignored.
-    pub fn answered(&mut self, ask: AskId, answer: Answer) {
+    pub fn answered(&mut self, ask: AskId, answer: EditorResponse) {
         let Some(open) = self.take(ask) else { return };
-        if let Answer::Failed(why) = &answer {
+        if let EditorResponse::Failed(why) = &answer {
             self.failed(&open, why);
         }
         // Who asked may have gone meanwhile.
@@ -148,29 +150,29 @@ impl EditorBuffers {
     }
 
     /// Withdraws the requests without an answer.
-    pub fn waited(&mut self, Waited { ask, in_time }: Waited, clients: &Clients) {
+    pub fn waited(&mut self, Waited { ask, in_time }: Waited, clients: &ClientList) {
         let Some(open) = self.take(ask) else { return };
-        clients.send(open.client, Out::Withdrawn { ask });
+        clients.send(open.client, SessionEvent::Withdrawn { ask });
         if !in_time {
             self.failed(&open, "it did not answer in time");
         }
     }
 
     /// Takes all open requests back: the turn was cancelled.
-    pub fn cancel(&mut self, clients: &Clients) {
+    pub fn cancel(&mut self, clients: &ClientList) {
         for open in std::mem::take(&mut self.open) {
-            clients.send(open.client, Out::Withdrawn { ask: open.ask });
+            clients.send(open.client, SessionEvent::Withdrawn { ask: open.ask });
             // Who asked may have gone meanwhile.
-            let _ = open.answer.send(Answer::Failed("the turn was cancelled".to_owned()));
+            let _ = open.answer.send(EditorResponse::Failed("the turn was cancelled".to_owned()));
         }
     }
 
-    fn take(&mut self, ask: AskId) -> Option<OpenRequest> {
+    fn take(&mut self, ask: AskId) -> Option<OpenEditorRequest> {
         let at = self.open.iter().position(|open| open.ask == ask)?;
         Some(self.open.remove(at))
     }
 
-    fn failed(&mut self, open: &OpenRequest, why: &str) {
+    fn failed(&mut self, open: &OpenEditorRequest, why: &str) {
         if open.proves_unresponsive && self.unresponsive.insert(open.client) {
             tracing::debug!(
                 client = open.client.0,
@@ -189,7 +191,7 @@ fn at_work_since(thread: &Thread) -> Option<SystemTime> {
 }
 
 /// The context of a call with what the editor holds unsaved of its files.
-pub(super) async fn looked(look: Option<Look>, context: ToolContext) -> ToolContext {
+pub(super) async fn looked(look: Option<BufferQuery>, context: ToolContext) -> ToolContext {
     match look {
         Some(look) => ToolContext { unsaved: Arc::new(look.take().await), ..context },
         None => context,

@@ -10,12 +10,12 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep};
 use tracing::Span;
 
-use epitome_provider::collect::{Collector, Reply};
+use epitome_provider::collect::{Collector, ModelReply};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::{Http, ReplyStream, Starting};
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
-use epitome_provider::{Basis, ErrorClass, ProviderError, ProviderEvent, Request, retry};
+use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};
 use epitome_store::Syncer;
 use epitome_thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
@@ -26,7 +26,7 @@ use epitome_tools::{Tool, ToolContext};
 
 /// What a request is made of, apart from the thread so that it can outlive a borrow of it.
 #[derive(Clone)]
-pub struct Snapshot {
+pub struct RequestSnapshot {
     pub frame: Arc<Entry>,
     pub view: View,
     pub thought: ThoughtLevel,
@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub encoding: Encoding,
 }
 
-impl Snapshot {
+impl RequestSnapshot {
     /// The tokens that the view and the frame take, by estimate.
     pub fn tokens(&self) -> u64 {
         let frame = match &self.frame.change {
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 
     /// The request for the view as it stands, with one more user message where `more` is given.
-    pub fn request<'a>(&'a self, more: Option<&'a Message>) -> Request<'a> {
+    pub fn request<'a>(&'a self, more: Option<&'a Message>) -> ModelRequest<'a> {
         let mut request = request(&self.frame, &self.view, self.thought, self.max_output, &self.cache_key);
         request.items.extend(more.map(ViewItem::User));
         request
@@ -62,12 +62,12 @@ pub fn request<'a>(
     thought: ThoughtLevel,
     max_output: u32,
     cache_key: &'a str,
-) -> Request<'a> {
+) -> ModelRequest<'a> {
     let Change::Framed { system, tools } = &frame.change else {
         unreachable!("a frame's entry holds a frame")
     };
     let basis = Some(Basis { frame: frame.seq, revision: view.revision() });
-    Request { system, tools, items: view.items(), thought, max_output, cache_key, basis }
+    ModelRequest { system, tools, items: view.items(), thought, max_output, cache_key, basis }
 }
 
 /// One model call: started, waiting for another try, or streaming.
@@ -104,7 +104,7 @@ enum Phase {
 }
 
 /// What a model call has to say.
-pub enum ModelStep {
+pub enum ModelCallEvent {
     /// Everything that arrived.
     Events(Vec<ProviderEvent>),
     /// The provider's own count is larger than there is room for; nothing was sent.
@@ -143,7 +143,7 @@ impl ModelCall {
     }
 
     /// The whole reply; the collector begins anew.
-    pub fn take_reply(&mut self) -> Reply {
+    pub fn take_reply(&mut self) -> ModelReply {
         std::mem::replace(&mut self.collector, Collector::new(&self.endpoint.name)).finish()
     }
 
@@ -156,7 +156,7 @@ impl ModelCall {
     }
 
     /// Waits for the next news. Dropping the future loses nothing.
-    pub async fn step(&mut self, http: &Http) -> ModelStep {
+    pub async fn step(&mut self, http: &Http) -> ModelCallEvent {
         loop {
             match &mut self.phase {
                 Phase::Counting(Counting { count, room }) => {
@@ -166,22 +166,22 @@ impl ModelCall {
                     {
                         let room = *room;
                         tracing::info!(model = %self.model, tokens, room, "the request does not fit");
-                        return ModelStep::Full;
+                        return ModelCallEvent::Full;
                     }
                     match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
-                        Err(error) => return ModelStep::Failed(error),
+                        Err(error) => return ModelCallEvent::Failed(error),
                     }
                 }
                 Phase::Starting(starting) => match starting.await {
                     Ok(stream) => self.phase = Phase::Streaming(Box::new(stream)),
-                    Err(error) => return ModelStep::Failed(error),
+                    Err(error) => return ModelCallEvent::Failed(error),
                 },
                 Phase::Streaming(stream) => {
                     return match stream.next().await {
-                        Ok(Some(events)) => ModelStep::Events(events),
-                        Ok(None) => ModelStep::Finished,
-                        Err(error) => ModelStep::Failed(error),
+                        Ok(Some(events)) => ModelCallEvent::Events(events),
+                        Ok(None) => ModelCallEvent::Finished,
+                        Err(error) => ModelCallEvent::Failed(error),
                     };
                 }
                 Phase::Waiting { until, sleep } => {
@@ -189,11 +189,11 @@ impl ModelCall {
                     let left = until.saturating_duration_since(Instant::now());
                     if !left.is_zero() {
                         sleep.as_mut().reset(Instant::now() + retry::before_reminder(left));
-                        return ModelStep::StillWaiting(left);
+                        return ModelCallEvent::StillWaiting(left);
                     }
                     match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
-                        Err(error) => return ModelStep::Failed(error),
+                        Err(error) => return ModelCallEvent::Failed(error),
                     }
                 }
             }
@@ -230,7 +230,7 @@ pub async fn run_tool(
 }
 
 /// A request that stands alone, written.
-pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+pub fn encode(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
@@ -250,8 +250,8 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
 }
 
 /// What a model call comes to whose decoder panicked.
-pub fn panicked() -> ModelStep {
-    ModelStep::Failed(internal_error())
+pub fn panicked() -> ModelCallEvent {
+    ModelCallEvent::Failed(internal_error())
 }
 
 /// A provider's answer met a fault of ours.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::Core;
 use super::registry::Sessions;
-use super::work::{Attaching, Background, Done, Fault, Work};
-use super::{Answer, CompactionState, SessionError, Ticket};
-use epitome_thread::{Change, Cut, StopReason, Usage};
-use epitome_turn::{HookAsk, interrupted};
+use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
+use super::{CompactionState, SessionAnswer, SessionError, Ticket};
+use epitome_thread::{Change, ReplyCut, StopReason, Usage};
+use epitome_turn::{HookPoint, interrupted};
 
 /// How long what was written of a conversation is kept behind a turn: a user who reads the answer and
 /// types on finds it there, and an idle session does not hold its conversation twice.
@@ -56,22 +56,22 @@ impl Session {
                 | StopReason::Refusal
                 | StopReason::Cancelled
                 | StopReason::Interrupted => {
-                    Ok(Answer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
+                    Ok(SessionAnswer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
                 }
             },
         };
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
-        let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.rest_after));
+        let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.suspend_after));
         self.core.background.spawn(async move {
             tokio::time::sleep(kept).await;
-            Background::Rested(at)
+            BackgroundResult::Rested(at)
         });
     }
 
     /// The turn is over, for the components, too.
-    fn take_work(&mut self) -> Option<Work> {
+    fn take_work(&mut self) -> Option<RunningTurn> {
         self.compactor.end_turn();
         self.hooks.end_turn();
         self.subagents.end_turn();
@@ -82,9 +82,9 @@ impl Session {
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.compactor.show_ended(&self.core, CompactionState::Failed(error.to_string()));
-        if let Some(Work { responders, turn, .. }) = self.take_work() {
+        if let Some(RunningTurn { responders, turn, .. }) = self.take_work() {
             self.core.trace.end_turn(&self.core.thread, StopReason::Failed, &turn.usage());
-            self.withdraw_card();
+            self.withdraw_permission();
             // The next prompt tries again where this fails; until then the turn is open in the log.
             if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
@@ -113,14 +113,14 @@ impl Session {
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
-        let partial = call.and_then(|call| self.core.partial(call, Cut::Cancelled));
-        self.withdraw_card();
+        let partial = call.and_then(|call| self.core.partial(call, ReplyCut::Cancelled));
+        self.withdraw_permission();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
         }
     }
 
-    fn withdraw_card(&mut self) {
+    fn withdraw_permission(&mut self) {
         if let Some(withdrawn) = self.core.permissions.withdraw() {
             self.core.announce(&withdrawn);
         }
@@ -129,10 +129,10 @@ impl Session {
     /// A tool that finished at the moment of a cancel has done its work: the model is told so.
     fn take_finished_tools(&mut self) {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            if let Ok(Done::Tool(call, outcome, plan)) = job {
+            if let Ok(JobResult::Tool(call, outcome, plan)) = job {
                 self.tool_done(&call, outcome.clone(), plan);
                 // Hooks that would see it are ended with everything else.
-                self.ask_hooks(HookAsk::AfterTool(outcome));
+                self.ask_hooks(HookPoint::AfterTool(outcome));
             }
         }
     }
@@ -181,18 +181,18 @@ impl Session {
     }
 }
 
-fn failed(work: &Work) -> SessionError {
+fn failed(work: &RunningTurn) -> SessionError {
     let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
     match work.fault {
-        Fault::TooLong => SessionError::TooLong(message),
-        Fault::Unauthorised => SessionError::AuthRequired(message),
-        Fault::Provider => SessionError::Provider { message, hint: None },
+        TurnFault::TooLong => SessionError::TooLong(message),
+        TurnFault::Unauthorised => SessionError::AuthRequired(message),
+        TurnFault::Provider => SessionError::Provider { message, hint: None },
     }
 }
 
 /// The answer to a prompt that was cancelled before it began.
-pub(super) fn cancelled() -> Answer {
-    Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
+pub(super) fn cancelled() -> SessionAnswer {
+    SessionAnswer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
 }
 
 // ── The session ────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +218,7 @@ impl Session {
         self.subagents.end_all_calls(&self.core.clients);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");
-        self.core.rest_checkpoints().await;
+        self.core.release_checkpoints().await;
         let syncer = self.core.log.syncer();
         let session = self.core.id().clone();
         drop(self.core.log);

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
 
-use super::{CompactionState, Out};
+use super::{CompactionState, SessionEvent};
 use epitome_thread::{Change, MessageId, SessionId};
 
 /// Overhead counted for each queued piece of text or output, so that empty pieces are bounded as well.
@@ -19,7 +19,7 @@ const MERGE_REACH: usize = 16;
 
 /// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct QueueLimits {
     /// Queued items.
     pub items: usize,
     /// Bytes of all queued text and output. With 0, neither is queued at all.
@@ -34,8 +34,8 @@ pub struct Limits {
     pub replaces_states: bool,
 }
 
-impl Limits {
-    pub const NONE: Limits = Limits {
+impl QueueLimits {
+    pub const NONE: QueueLimits = QueueLimits {
         items: usize::MAX,
         bytes: usize::MAX,
         text_bytes: usize::MAX,
@@ -47,14 +47,14 @@ impl Limits {
 
 /// A queued event, or an item of the queue's owner.
 #[derive(Debug)]
-pub enum Item<T> {
-    Event { session: SessionId, out: Out },
+pub enum QueuedItem<T> {
+    Event { session: SessionId, out: SessionEvent },
     Own(T),
 }
 
 /// What became of an event.
 #[derive(Debug)]
-pub enum Put {
+pub enum PutResult {
     /// Queued, or merged with a queued one.
     Queued,
     /// Dropped: a later event contains it, or it is one notice too many.
@@ -62,11 +62,11 @@ pub enum Put {
     /// A piece of streamed text was dropped. No more of its message is queued until the entry with all of it.
     Gap,
     /// There is no room for this event, which must not be dropped.
-    Full(Out),
+    Full(SessionEvent),
 }
 
 /// How a queue treats an event.
-enum Class<'a> {
+enum EventClass<'a> {
     /// Streamed text of a message or summary.
     Text(MessageId, &'a str),
     /// Output of a running call.
@@ -80,37 +80,41 @@ enum Class<'a> {
     Barrier,
 }
 
-impl Class<'_> {
-    fn of(out: &Out) -> Class<'_> {
+impl EventClass<'_> {
+    fn classify(out: &SessionEvent) -> EventClass<'_> {
         match out {
-            Out::Text { message, text, .. } => Class::Text(*message, text),
-            Out::Compaction { id, state: CompactionState::Wrote(text) } => Class::Text(*id, text),
-            Out::CallProgress { output, .. } => Class::Output(output),
-            Out::Usage(_) | Out::Commands(_) | Out::Options(_) => Class::State,
-            Out::Notice { .. } => Class::Notice,
-            Out::CallStarted { .. }
-            | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
-            | Out::Compaction {
+            SessionEvent::Text { message, text, .. } => EventClass::Text(*message, text),
+            SessionEvent::Compaction { id, state: CompactionState::Wrote(text) } => {
+                EventClass::Text(*id, text)
+            }
+            SessionEvent::CallProgress { output, .. } => EventClass::Output(output),
+            SessionEvent::Usage(_) | SessionEvent::Commands(_) | SessionEvent::Options(_) => {
+                EventClass::State
+            }
+            SessionEvent::Notice { .. } => EventClass::Notice,
+            SessionEvent::CallStarted { .. }
+            | SessionEvent::CallFinished { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Compaction {
                 state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
-            } => Class::Event,
-            Out::Entry { .. }
-            | Out::Answer { .. }
-            | Out::Ask { .. }
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Subagent(_)
-            | Out::Withdrawn { .. } => Class::Barrier,
+            } => EventClass::Event,
+            SessionEvent::Entry { .. }
+            | SessionEvent::Answer { .. }
+            | SessionEvent::Ask { .. }
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Withdrawn { .. } => EventClass::Barrier,
         }
     }
 
-    /// The bytes that count towards [`Limits::bytes`].
+    /// The bytes that count towards [`QueueLimits::bytes`].
     fn bytes(&self) -> usize {
         match self {
-            Class::Text(_, text) | Class::Output(text) => text.len() + PIECE_BYTES,
-            Class::State | Class::Notice | Class::Event | Class::Barrier => 0,
+            EventClass::Text(_, text) | EventClass::Output(text) => text.len() + PIECE_BYTES,
+            EventClass::State | EventClass::Notice | EventClass::Event | EventClass::Barrier => 0,
         }
     }
 }
@@ -118,8 +122,8 @@ impl Class<'_> {
 /// Events of any number of sessions, and items of type `T`, in one order.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    items: VecDeque<Item<T>>,
-    limits: Limits,
+    items: VecDeque<QueuedItem<T>>,
+    limits: QueueLimits,
     bytes: usize,
     notices: usize,
     /// The message of each session of which a piece was dropped.
@@ -127,26 +131,26 @@ pub struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    pub fn new(limits: Limits) -> EventQueue<T> {
+    pub fn new(limits: QueueLimits) -> EventQueue<T> {
         EventQueue { items: VecDeque::new(), limits, bytes: 0, notices: 0, gaps: HashMap::new() }
     }
 
     /// Queues an event, or merges it with a queued one.
-    pub fn put(&mut self, session: &SessionId, out: Out) -> Put {
-        match Class::of(&out) {
-            Class::Text(message, _) => self.put_text(session, message, out),
-            Class::Output(_) => self.put_output(session, out),
-            Class::State => match self.queued_state(session, &out) {
+    pub fn put(&mut self, session: &SessionId, out: SessionEvent) -> PutResult {
+        match EventClass::classify(&out) {
+            EventClass::Text(message, _) => self.put_text(session, message, out),
+            EventClass::Output(_) => self.put_output(session, out),
+            EventClass::State => match self.queued_state(session, &out) {
                 Some(queued) => {
                     *queued = out;
-                    Put::Queued
+                    PutResult::Queued
                 }
                 None => self.push(session, out),
             },
-            Class::Notice if self.notices >= self.limits.notices => Put::Dropped,
-            Class::Notice | Class::Event => self.push(session, out),
-            Class::Barrier => {
-                if let Out::Entry { entry, .. } = &out
+            EventClass::Notice if self.notices >= self.limits.notices => PutResult::Dropped,
+            EventClass::Notice | EventClass::Event => self.push(session, out),
+            EventClass::Barrier => {
+                if let SessionEvent::Entry { entry, .. } = &out
                     && let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } =
                         &entry.change
                     && self.gaps.get(session) == Some(&message.id)
@@ -160,21 +164,21 @@ impl<T> EventQueue<T> {
 
     /// Queues an item of the owner, who bounds them.
     pub fn put_own(&mut self, item: T) {
-        self.items.push_back(Item::Own(item));
+        self.items.push_back(QueuedItem::Own(item));
     }
 
     /// Removes the oldest item.
-    pub fn pop(&mut self) -> Option<Item<T>> {
+    pub fn pop(&mut self) -> Option<QueuedItem<T>> {
         let item = self.items.pop_front()?;
-        if let Item::Event { out, .. } = &item {
-            self.bytes -= Class::of(out).bytes();
-            self.notices -= usize::from(matches!(out, Out::Notice { .. }));
+        if let QueuedItem::Event { out, .. } = &item {
+            self.bytes -= EventClass::classify(out).bytes();
+            self.notices -= usize::from(matches!(out, SessionEvent::Notice { .. }));
         }
         Some(item)
     }
 
     /// Exchanges all items with an empty list, whose memory is used again.
-    pub fn take(&mut self, items: &mut VecDeque<Item<T>>) {
+    pub fn take(&mut self, items: &mut VecDeque<QueuedItem<T>>) {
         std::mem::swap(items, &mut self.items);
         (self.bytes, self.notices) = (0, 0);
         self.items.clear();
@@ -197,31 +201,31 @@ impl<T> EventQueue<T> {
         self.bytes
     }
 
-    fn put_text(&mut self, session: &SessionId, message: MessageId, out: Out) -> Put {
+    fn put_text(&mut self, session: &SessionId, message: MessageId, out: SessionEvent) -> PutResult {
         if self.limits.bytes == 0 {
-            return Put::Dropped;
+            return PutResult::Dropped;
         }
         if self.gaps.get(session) == Some(&message) {
-            return Put::Gap;
+            return PutResult::Gap;
         }
-        if self.bytes + Class::of(&out).bytes() <= self.limits.bytes {
+        if self.bytes + EventClass::classify(&out).bytes() <= self.limits.bytes {
             let text_bytes = self.limits.text_bytes;
             if let Some((text, more)) = self.continued(session, &out)
                 && text.len() + more.len() <= text_bytes
             {
                 text.push_str(more);
                 self.bytes += more.len();
-                return Put::Queued;
+                return PutResult::Queued;
             }
-            if let Put::Queued = self.push(session, out) {
-                return Put::Queued;
+            if let PutResult::Queued = self.push(session, out) {
+                return PutResult::Queued;
             }
         }
         self.gaps.insert(session.clone(), message);
-        Put::Gap
+        PutResult::Gap
     }
 
-    fn put_output(&mut self, session: &SessionId, mut out: Out) -> Put {
+    fn put_output(&mut self, session: &SessionId, mut out: SessionEvent) -> PutResult {
         let (most, room) = (self.limits.output_bytes, self.limits.bytes - self.bytes);
         if let Some((output, more)) = self.continued(session, &out) {
             let before = output.len();
@@ -229,63 +233,66 @@ impl<T> EventQueue<T> {
             keep_newest(output, most.min(before + room));
             let after = output.len();
             self.bytes = self.bytes - before + after;
-            return Put::Queued;
+            return PutResult::Queued;
         }
-        if let Out::CallProgress { output, .. } = &mut out {
+        if let SessionEvent::CallProgress { output, .. } = &mut out {
             keep_newest(output, most);
         }
-        if Class::of(&out).bytes() > room {
-            return Put::Dropped;
+        if EventClass::classify(&out).bytes() > room {
+            return PutResult::Dropped;
         }
         match self.push(session, out) {
-            Put::Full(_) => Put::Dropped,
+            PutResult::Full(_) => PutResult::Dropped,
             put => put,
         }
     }
 
-    fn push(&mut self, session: &SessionId, out: Out) -> Put {
+    fn push(&mut self, session: &SessionId, out: SessionEvent) -> PutResult {
         if self.items.len() >= self.limits.items {
-            return Put::Full(out);
+            return PutResult::Full(out);
         }
-        self.bytes += Class::of(&out).bytes();
-        self.notices += usize::from(matches!(out, Out::Notice { .. }));
-        self.items.push_back(Item::Event { session: session.clone(), out });
-        Put::Queued
+        self.bytes += EventClass::classify(&out).bytes();
+        self.notices += usize::from(matches!(out, SessionEvent::Notice { .. }));
+        self.items.push_back(QueuedItem::Event { session: session.clone(), out });
+        PutResult::Queued
     }
 
     /// The text of the session's newest event, if the new event continues it, and the text to append.
-    fn continued<'a>(&'a mut self, session: &SessionId, new: &'a Out) -> Option<(&'a mut String, &'a str)> {
+    fn continued<'a>(
+        &'a mut self,
+        session: &SessionId,
+        new: &'a SessionEvent,
+    ) -> Option<(&'a mut String, &'a str)> {
         match (self.recent(session).next()?, new) {
             (
-                Out::Text { message, part, text, .. },
-                Out::Text { message: same, part: same_part, text: more, .. },
+                SessionEvent::Text { message, part, text, .. },
+                SessionEvent::Text { message: same, part: same_part, text: more, .. },
             ) if (*message, *part) == (*same, *same_part) => Some((text, more)),
             (
-                Out::Compaction { id, state: CompactionState::Wrote(text) },
-                Out::Compaction { id: same, state: CompactionState::Wrote(more) },
+                SessionEvent::Compaction { id, state: CompactionState::Wrote(text) },
+                SessionEvent::Compaction { id: same, state: CompactionState::Wrote(more) },
             ) if id == same => Some((text, more)),
-            (Out::CallProgress { call, output }, Out::CallProgress { call: same, output: more })
-                if call == same =>
-            {
-                Some((output, more))
-            }
+            (
+                SessionEvent::CallProgress { call, output },
+                SessionEvent::CallProgress { call: same, output: more },
+            ) if call == same => Some((output, more)),
             _ => None,
         }
     }
 
     /// A queued state that the new one may replace.
-    fn queued_state(&mut self, session: &SessionId, new: &Out) -> Option<&mut Out> {
+    fn queued_state(&mut self, session: &SessionId, new: &SessionEvent) -> Option<&mut SessionEvent> {
         let replaces = self.limits.replaces_states;
         self.recent(session)
-            .take_while(|out| replaces && !matches!(Class::of(out), Class::Barrier))
-            .find(|out| discriminant::<Out>(out) == discriminant(new))
+            .take_while(|out| replaces && !matches!(EventClass::classify(out), EventClass::Barrier))
+            .find(|out| discriminant::<SessionEvent>(out) == discriminant(new))
     }
 
     /// The session's events among the last [`MERGE_REACH`] items, the newest first.
-    fn recent<'a>(&'a mut self, session: &SessionId) -> impl Iterator<Item = &'a mut Out> {
+    fn recent<'a>(&'a mut self, session: &SessionId) -> impl Iterator<Item = &'a mut SessionEvent> {
         self.items.iter_mut().rev().take(MERGE_REACH).filter_map(move |item| match item {
-            Item::Event { session: other, out } if other == session => Some(out),
-            Item::Event { .. } | Item::Own(_) => None,
+            QueuedItem::Event { session: other, out } if other == session => Some(out),
+            QueuedItem::Event { .. } | QueuedItem::Own(_) => None,
         })
     }
 }
@@ -305,52 +312,62 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Answer, Severity, TextKind, Ticket, UsageNow};
+    use crate::{NoticeSeverity, SessionAnswer, TextKind, Ticket, UsageNow};
     use epitome_thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
 
     fn session(name: u64) -> SessionId {
         SessionId(format!("s_{name:020x}"))
     }
 
-    fn text(message: u64, text: &str) -> Out {
-        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    fn text(message: u64, text: &str) -> SessionEvent {
+        SessionEvent::Text {
+            message: MessageId(message),
+            part: 0,
+            kind: TextKind::Reply,
+            text: text.to_owned(),
+        }
     }
 
-    fn wrote(summary: u64, piece: &str) -> Out {
-        Out::Compaction { id: MessageId(summary), state: CompactionState::Wrote(piece.to_owned()) }
+    fn wrote(summary: u64, piece: &str) -> SessionEvent {
+        SessionEvent::Compaction { id: MessageId(summary), state: CompactionState::Wrote(piece.to_owned()) }
     }
 
-    fn output(call: &str, output: &str) -> Out {
-        Out::CallProgress { call: CallId(call.to_owned()), output: output.to_owned() }
+    fn output(call: &str, output: &str) -> SessionEvent {
+        SessionEvent::CallProgress { call: CallId(call.to_owned()), output: output.to_owned() }
     }
 
-    fn reply(seq: u64, message: u64, text: &str) -> Out {
+    fn reply(seq: u64, message: u64, text: &str) -> SessionEvent {
         let message =
             Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
         let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
-        Out::Entry { entry: Arc::new(Entry { seq: Seq(seq), at: 0, change }), replay: false, own: true }
+        SessionEvent::Entry {
+            entry: Arc::new(Entry { seq: Seq(seq), at: 0, change }),
+            replay: false,
+            own: true,
+        }
     }
 
-    fn usage(used: u64) -> Out {
-        Out::Usage(UsageNow { used, size: 200_000, cost: None, last: Usage::default() })
+    fn usage(used: u64) -> SessionEvent {
+        SessionEvent::Usage(UsageNow { used, size: 200_000, cost: None, last: Usage::default() })
     }
 
     fn queued(queue: &mut EventQueue<()>) -> Vec<String> {
         std::iter::from_fn(|| queue.pop())
             .map(|item| match item {
-                Item::Event { out: Out::Text { text, .. }, .. } => text,
-                Item::Event { out: Out::Usage(usage), .. } => format!("usage {}", usage.used),
-                Item::Event { out: Out::CallProgress { output, .. }, .. } => output,
-                Item::Event { out: Out::Compaction { state: CompactionState::Wrote(piece), .. }, .. } => {
-                    piece
-                }
-                Item::Event { .. } => "event".to_owned(),
-                Item::Own(()) => "own".to_owned(),
+                QueuedItem::Event { out: SessionEvent::Text { text, .. }, .. } => text,
+                QueuedItem::Event { out: SessionEvent::Usage(usage), .. } => format!("usage {}", usage.used),
+                QueuedItem::Event { out: SessionEvent::CallProgress { output, .. }, .. } => output,
+                QueuedItem::Event {
+                    out: SessionEvent::Compaction { state: CompactionState::Wrote(piece), .. },
+                    ..
+                } => piece,
+                QueuedItem::Event { .. } => "event".to_owned(),
+                QueuedItem::Own(()) => "own".to_owned(),
             })
             .collect()
     }
 
-    fn filled(limits: Limits, events: impl IntoIterator<Item = (u64, Out)>) -> EventQueue<()> {
+    fn filled(limits: QueueLimits, events: impl IntoIterator<Item = (u64, SessionEvent)>) -> EventQueue<()> {
         let mut queue = EventQueue::new(limits);
         for (name, out) in events {
             queue.put(&session(name), out);
@@ -361,19 +378,20 @@ mod tests {
     #[test]
     fn text_merges_even_when_sessions_alternate() {
         let alternating = (0..3).flat_map(|_| [(1, text(7, "ab")), (2, text(7, "cd"))]);
-        let mut queue = filled(Limits::NONE, alternating.chain([(1, text(8, "new"))]));
+        let mut queue = filled(QueueLimits::NONE, alternating.chain([(1, text(8, "new"))]));
         assert_eq!(queued(&mut queue), ["ababab", "cdcdcd", "new"]);
     }
 
     #[test]
     fn text_does_not_merge_across_an_entry() {
-        let mut queue = filled(Limits::NONE, [(1, text(7, "a")), (1, reply(1, 7, "a")), (1, text(8, "b"))]);
+        let mut queue =
+            filled(QueueLimits::NONE, [(1, text(7, "a")), (1, reply(1, 7, "a")), (1, text(8, "b"))]);
         assert_eq!(queued(&mut queue), ["a", "event", "b"]);
     }
 
     #[test]
     fn text_is_merged_up_to_the_limit_of_an_item() {
-        let limits = Limits { text_bytes: 4, ..Limits::NONE };
+        let limits = QueueLimits { text_bytes: 4, ..QueueLimits::NONE };
         let mut queue = filled(limits, ["abc", "d", "e", "too long"].map(|piece| (1, text(7, piece))));
         assert_eq!(queued(&mut queue), ["abcd", "e", "too long"]);
     }
@@ -381,17 +399,17 @@ mod tests {
     #[test]
     fn after_a_dropped_piece_of_a_summary_no_more_of_it_is_queued() {
         let mut queue =
-            filled(Limits { bytes: 400, ..Limits::NONE }, [(1, wrote(7, "a")), (1, wrote(7, "b"))]);
-        assert!(matches!(queue.put(&session(1), wrote(7, &"c".repeat(300))), Put::Gap));
+            filled(QueueLimits { bytes: 400, ..QueueLimits::NONE }, [(1, wrote(7, "a")), (1, wrote(7, "b"))]);
+        assert!(matches!(queue.put(&session(1), wrote(7, &"c".repeat(300))), PutResult::Gap));
         assert_eq!(queued(&mut queue), ["ab"]);
-        assert!(matches!(queue.put(&session(1), wrote(7, "d")), Put::Gap));
+        assert!(matches!(queue.put(&session(1), wrote(7, "d")), PutResult::Gap));
         queue.put(&session(1), wrote(8, "the next one"));
         assert_eq!(queued(&mut queue), ["the next one"]);
     }
 
     #[test]
     fn only_the_newest_usage_is_queued_but_not_moved_across_entries() {
-        let limits = Limits { replaces_states: true, ..Limits::NONE };
+        let limits = QueueLimits { replaces_states: true, ..QueueLimits::NONE };
         let before = (1..5).flat_map(|used| [(1, usage(used)), (1, text(7, "a"))]);
         let mut queue = filled(limits, before.chain([(1, reply(1, 7, "aaaa")), (1, usage(9))]));
         assert_eq!(queued(&mut queue), ["usage 4", "aaaa", "event", "usage 9"]);
@@ -399,13 +417,13 @@ mod tests {
 
     #[test]
     fn the_newest_output_of_a_call_is_kept() {
-        let limits = Limits { output_bytes: 5, ..Limits::NONE };
+        let limits = QueueLimits { output_bytes: 5, ..QueueLimits::NONE };
         let mut queue = filled(limits, ["éé", "aé", "é"].map(|piece| (1, output("c", piece))));
         assert_eq!(queued(&mut queue), ["aéé"]);
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum QueueStep {
         Text(u64, usize),
         Output(u64, usize),
         Usage(u64),
@@ -416,24 +434,24 @@ mod tests {
         Read(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = QueueStep> {
         let name = 0u64..3;
         prop_oneof![
-            4 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| Step::Text(name, bytes)),
-            2 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| Step::Output(name, bytes)),
-            1 => name.clone().prop_map(Step::Usage),
-            1 => name.clone().prop_map(Step::Notice),
-            1 => name.clone().prop_map(Step::Started),
-            1 => name.clone().prop_map(Step::Entry),
-            1 => name.prop_map(Step::Answer),
-            2 => (1usize..8).prop_map(Step::Read),
+            4 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| QueueStep::Text(name, bytes)),
+            2 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| QueueStep::Output(name, bytes)),
+            1 => name.clone().prop_map(QueueStep::Usage),
+            1 => name.clone().prop_map(QueueStep::Notice),
+            1 => name.clone().prop_map(QueueStep::Started),
+            1 => name.clone().prop_map(QueueStep::Entry),
+            1 => name.prop_map(QueueStep::Answer),
+            2 => (1usize..8).prop_map(QueueStep::Read),
         ]
     }
 
-    fn limits() -> impl Strategy<Value = Limits> {
+    fn limits() -> impl Strategy<Value = QueueLimits> {
         let bytes = prop_oneof![Just(0), 200usize..2000, Just(usize::MAX)];
         let limits = (1usize..20, bytes, 1usize..500, 1usize..200, 0usize..3, any::<bool>());
-        limits.prop_map(|(items, bytes, text_bytes, output_bytes, notices, replaces_states)| Limits {
+        limits.prop_map(|(items, bytes, text_bytes, output_bytes, notices, replaces_states)| QueueLimits {
             items,
             bytes,
             text_bytes,
@@ -445,7 +463,7 @@ mod tests {
 
     /// What a client has read.
     #[derive(Default)]
-    struct Client {
+    struct QueueReader {
         /// Text by session and message.
         texts: BTreeMap<(SessionId, u64), String>,
         /// The numbers of the events that must not be dropped.
@@ -453,19 +471,19 @@ mod tests {
         usage: BTreeMap<SessionId, u64>,
     }
 
-    impl Client {
-        fn read(&mut self, item: Item<()>, limits: &Limits) {
-            let Item::Event { session, out } = item else { panic!("no own item was put in") };
+    impl QueueReader {
+        fn read(&mut self, item: QueuedItem<()>, limits: &QueueLimits) {
+            let QueuedItem::Event { session, out } = item else { panic!("no own item was put in") };
             match out {
-                Out::Text { message, text, .. } => {
+                SessionEvent::Text { message, text, .. } => {
                     self.texts.entry((session, message.0)).or_default().push_str(&text);
                 }
-                Out::CallProgress { output, .. } => assert!(output.len() <= limits.output_bytes),
-                Out::Usage(now) => drop(self.usage.insert(session, now.used)),
-                Out::Notice { .. } => {}
-                Out::CallStarted { call } => self.kept.push(call.0.parse().expect("a number")),
-                Out::Answer { ticket, .. } => self.barrier(&session, ticket.0),
-                Out::Entry { entry, .. } => {
+                SessionEvent::CallProgress { output, .. } => assert!(output.len() <= limits.output_bytes),
+                SessionEvent::Usage(now) => drop(self.usage.insert(session, now.used)),
+                SessionEvent::Notice { .. } => {}
+                SessionEvent::CallStarted { call } => self.kept.push(call.0.parse().expect("a number")),
+                SessionEvent::Answer { ticket, .. } => self.barrier(&session, ticket.0),
+                SessionEvent::Entry { entry, .. } => {
                     let Change::Replied { message, .. } = &entry.change else { panic!("a reply was put in") };
                     let read = self.texts.remove(&(session.clone(), message.id.0)).unwrap_or_default();
                     assert!(message.text().starts_with(&read), "the text read before an entry begins it");
@@ -490,13 +508,13 @@ mod tests {
             steps in prop::collection::vec(step(), 1..120),
         ) {
             let mut queue = EventQueue::<()>::new(limits);
-            let mut client = Client::default();
+            let mut client = QueueReader::default();
             // By session: the message that is streamed, its text, and whether a piece of it was dropped.
             let mut streamed: BTreeMap<u64, (u64, String, bool)> = BTreeMap::new();
             let (mut kept, mut newest) = (Vec::new(), BTreeMap::new());
             for (number, step) in (0u64..).zip(steps) {
                 let (name, mut out) = match step {
-                    Step::Read(items) => {
+                    QueueStep::Read(items) => {
                         for _ in 0..items {
                             if let Some(item) = queue.pop() {
                                 client.read(item, &limits);
@@ -505,47 +523,47 @@ mod tests {
                         continue;
                     }
                     // All pieces are distinct, so that a missing one is detected.
-                    Step::Text(name, bytes) => {
+                    QueueStep::Text(name, bytes) => {
                         let piece = format!("{number}é").repeat(bytes / 4);
                         let (message, whole, _) = streamed.entry(name).or_default();
                         whole.push_str(&piece);
                         (name, text(*message, &piece))
                     }
-                    Step::Output(name, bytes) => (name, output("c", &"é".repeat(bytes / 2))),
-                    Step::Usage(name) => {
+                    QueueStep::Output(name, bytes) => (name, output("c", &"é".repeat(bytes / 2))),
+                    QueueStep::Usage(name) => {
                         newest.insert(session(name), number);
                         (name, usage(number))
                     }
-                    Step::Notice(name) => {
-                        (name, Out::Notice { severity: Severity::Info, text: "a notice".to_owned() })
+                    QueueStep::Notice(name) => {
+                        (name, SessionEvent::Notice { severity: NoticeSeverity::Info, text: "a notice".to_owned() })
                     }
-                    Step::Started(name) => (name, Out::CallStarted { call: CallId(number.to_string()) }),
-                    Step::Entry(name) => {
+                    QueueStep::Started(name) => (name, SessionEvent::CallStarted { call: CallId(number.to_string()) }),
+                    QueueStep::Entry(name) => {
                         let (message, whole, has_gap) = streamed.entry(name).or_default();
                         let entry = reply(number, *message, whole);
                         (*message, *has_gap) = (*message + 1, false);
                         whole.clear();
                         (name, entry)
                     }
-                    Step::Answer(name) => {
-                        (name, Out::Answer { ticket: Ticket(number), answer: Ok(Answer::Closed) })
+                    QueueStep::Answer(name) => {
+                        (name, SessionEvent::Answer { ticket: Ticket(number), answer: Ok(SessionAnswer::Closed) })
                     }
                 };
                 let (is_text, is_kept) = (
-                    matches!(out, Out::Text { .. }),
-                    matches!(out, Out::CallStarted { .. } | Out::Entry { .. } | Out::Answer { .. }),
+                    matches!(out, SessionEvent::Text { .. }),
+                    matches!(out, SessionEvent::CallStarted { .. } | SessionEvent::Entry { .. } | SessionEvent::Answer { .. }),
                 );
-                let may_be_dropped = is_text || matches!(out, Out::CallProgress { .. } | Out::Notice { .. });
+                let may_be_dropped = is_text || matches!(out, SessionEvent::CallProgress { .. } | SessionEvent::Notice { .. });
                 loop {
                     match queue.put(&session(name), out) {
-                        Put::Full(back) => {
+                        PutResult::Full(back) => {
                             prop_assert!(!is_text && queue.len() == limits.items);
                             out = back;
                             client.read(queue.pop().expect("a full queue has items"), &limits);
                             continue;
                         }
-                        Put::Queued => prop_assert!(!is_text || !streamed[&name].2, "no piece after a gap"),
-                        Put::Gap | Put::Dropped => {
+                        PutResult::Queued => prop_assert!(!is_text || !streamed[&name].2, "no piece after a gap"),
+                        PutResult::Gap | PutResult::Dropped => {
                             prop_assert!(may_be_dropped);
                             if is_text {
                                 streamed.entry(name).or_default().2 = true;

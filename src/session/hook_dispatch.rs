@@ -7,20 +7,22 @@ use serde_json::{Map, Value};
 
 use tracing::Instrument as _;
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::actor::Session;
 use super::core::Core;
 use super::effects;
 use super::replies::with_full_stop;
-use super::work::Done;
-use epitome_config::Threshold;
-use epitome_hooks::chain::{Chain, Link, Takes};
+use super::work::JobResult;
+use epitome_config::CompactionThreshold;
+use epitome_hooks::chain::{Chain, ChainLink, ToolInputCheck};
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
+use epitome_hooks::hook_context::{
+    ContextFacts, EventData, HookContext, HookRound, InvokedBy, PayloadBase, UsageFacts,
+};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::run;
-use epitome_thread::{Change, Entry, HookRun, Seq, Verdict};
-use epitome_turn::HookAsk;
+use epitome_thread::{Change, Entry, HookRun, HookRunResult, Seq};
+use epitome_turn::HookPoint;
 
 /// The window that hooks are told where none is known. Scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;
@@ -53,10 +55,10 @@ impl Core {
         }
         let share = |tokens: u64| tokens as f64 / size.max(1) as f64;
         match settings.threshold {
-            Threshold::Never => None,
-            Threshold::Ratio(ratio) => Some(ratio),
-            Threshold::Used(tokens) => Some(share(tokens)),
-            Threshold::Left(tokens) => Some(share(size.saturating_sub(tokens))),
+            CompactionThreshold::Never => None,
+            CompactionThreshold::Ratio(ratio) => Some(ratio),
+            CompactionThreshold::Used(tokens) => Some(share(tokens)),
+            CompactionThreshold::Left(tokens) => Some(share(size.saturating_sub(tokens))),
         }
     }
 
@@ -75,16 +77,16 @@ impl Core {
 
 impl Session {
     /// Runs the hooks of an event. Gives the ask back where there are none.
-    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> Option<HookAsk> {
+    pub(super) fn run_hooks(&mut self, what: EventData, ask: HookPoint) -> Option<HookPoint> {
         if !self.may_run(what.event()) {
             return Some(ask);
         }
-        let moment = self.moment(what);
-        let links = self.links(&moment);
+        let hook_context = self.hook_context(what);
+        let links = self.links(&hook_context);
         if links.is_empty() || self.work.is_none() {
             return Some(ask);
         }
-        self.start_hooks(links, moment, ask);
+        self.start_hooks(links, hook_context, ask);
         None
     }
 
@@ -95,52 +97,52 @@ impl Session {
     }
 
     /// What runs at this moment, in its order.
-    pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
+    pub(super) fn links(&self, hook_context: &HookContext) -> Vec<ChainLink> {
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
-        let declared = work.run.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        self.hooks.links(moment, declared, all)
+        let Some(work) = &self.work else { return self.hooks.scripts(hook_context, all) };
+        let declared = work.run.handlers.get(&hook_context.what.event()).map(Vec::as_slice);
+        self.hooks.links(hook_context, declared, all)
     }
 
     /// Runs these off this task, for what the turn asked. No-op without a turn.
-    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
+    pub(super) fn start_hooks(&mut self, links: Vec<ChainLink>, hook_context: HookContext, ask: HookPoint) {
         let runner = self.hooks.runner(&self.core);
-        let event = moment.what.event();
-        let takes = self.takes(&moment.what);
+        let event = hook_context.what.event();
+        let takes = self.takes(&hook_context.what);
         let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
         let job = async move {
-            let chain = Chain::new(moment, links);
+            let chain = Chain::new(hook_context, links);
             let chain = match takes {
                 Some(takes) => chain.checking_inputs(takes),
                 None => chain,
             };
             let perform = run::perform(&runner, chain);
             let resolution = effects::guarded(perform, || internal_error(event)).await;
-            Done::Hooks(ask, Box::new(resolution))
+            JobResult::Hooks(ask, Box::new(resolution))
         };
         work.jobs.spawn(job.instrument(scope));
     }
 
     /// The check of what hooks may put in the place of a call's input.
-    fn takes(&self, what: &What) -> Option<Takes> {
-        let What::BeforeToolCall(call) = what else { return None };
+    fn takes(&self, what: &EventData) -> Option<ToolInputCheck> {
+        let EventData::BeforeToolCall(call) = what else { return None };
         let tool = self.core.services.toolbox.get(&call.tool)?.clone();
         let workspace = self.core.workspace.clone();
         let takes = move |input: &Map<String, Value>| {
             tool.access(&Value::Object(input.clone()), &workspace).map(drop)
         };
-        Some(Takes(Arc::new(takes)))
+        Some(ToolInputCheck(Arc::new(takes)))
     }
 
     /// Everything that payloads tell beside the event itself.
-    pub(super) fn moment(&mut self, what: What) -> Moment {
+    pub(super) fn hook_context(&mut self, what: EventData) -> HookContext {
         let usage = self.core.usage_facts();
         let lineage = &self.core.lineage;
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
-        let base = Base {
+        let base = PayloadBase {
             session: self.core.id().0.clone(),
             cwd: self.core.thread.cwd().to_path_buf(),
             invoked_by: if lineage.depth == 0 { InvokedBy::Main } else { InvokedBy::Subagent },
@@ -156,11 +158,11 @@ impl Session {
             auto_compact: self.core.auto_compact_at(usage.size),
             context: self.core.context_facts(),
         };
-        Moment { base, what }
+        HookContext { base, what }
     }
 
     /// The round that just ended, as hooks are told of it.
-    pub(super) fn round(&self) -> Round {
+    pub(super) fn round(&self) -> HookRound {
         let newest = self.core.thread.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => Some(message),
             _ => None,
@@ -168,7 +170,7 @@ impl Session {
         let replies = |entry: &&Arc<Entry>| matches!(entry.change, Change::Replied { .. });
         let in_session = self.core.thread.entries().iter().filter(replies).count();
         let summary = self.compactor.summary();
-        Round {
+        HookRound {
             response: match (summary, newest) {
                 (Some(summary), _) => summary.clone(),
                 (None, Some(message)) => message.text(),
@@ -186,11 +188,11 @@ impl Session {
         if !self.hooks.has_started() || self.core.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
-        let moment = self.moment(What::SessionEnd { reason: "other" });
-        let links = self.links(&moment);
+        let hook_context = self.hook_context(EventData::SessionEnd { reason: "other" });
+        let links = self.links(&hook_context);
         let runner = self.hooks.runner(&self.core);
-        let perform =
-            run::perform(&runner, Chain::new(moment, links)).instrument(self.core.trace.session().clone());
+        let perform = run::perform(&runner, Chain::new(hook_context, links))
+            .instrument(self.core.trace.session().clone());
         let ended = tokio::time::timeout(END_TIME_MAX, perform).await;
         let Ok(mut resolution) = ended else {
             tracing::warn!(session = %self.core.id(), "hooks of the session's end did not end in time");
@@ -211,7 +213,7 @@ impl Session {
             work.turn.count_quiet_hooks(resolution.quiet);
         }
         for (hook, text) in std::mem::take(&mut resolution.notices) {
-            self.core.say(Severity::Info, format!("{hook}: {text}"));
+            self.core.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
         }
         for name in std::mem::take(&mut resolution.quiet_names) {
             self.count_success(event, &name);
@@ -219,7 +221,7 @@ impl Session {
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
             self.report_run(event, run);
-            if run.verdict == Verdict::Done {
+            if run.verdict == HookRunResult::Done {
                 self.count_success(event, &run.hook);
             }
         }
@@ -237,10 +239,10 @@ impl Session {
     fn report_run(&mut self, event: HookEvent, run: &HookRun) {
         let severity = match run.verdict {
             // What was done shows where it was done.
-            Verdict::Done => return,
-            Verdict::Nothing if run.remarks.is_empty() => return,
-            Verdict::Nothing | Verdict::Refused => Severity::Info,
-            Verdict::Failed | Verdict::Skipped => Severity::Warning,
+            HookRunResult::Done => return,
+            HookRunResult::Nothing if run.remarks.is_empty() => return,
+            HookRunResult::Nothing | HookRunResult::Refused => NoticeSeverity::Info,
+            HookRunResult::Failed | HookRunResult::Skipped => NoticeSeverity::Warning,
         };
         tracing::info!(session = %self.core.id(), hook = run.hook, %event, end = run.end, "a hook has a remark");
         if !self.core.clients.is_first_of_hook(run) {
@@ -250,7 +252,7 @@ impl Session {
         let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
         let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
-        self.core.say(severity, text);
+        self.core.notify(severity, text);
     }
 }
 
@@ -266,7 +268,7 @@ fn internal_error(event: HookEvent) -> Resolution {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),
         end: "an internal error".to_owned(),
-        verdict: Verdict::Failed,
+        verdict: HookRunResult::Failed,
         remarks: vec![
             "Running the hooks failed with an internal error of Epitome; its log has the details.".to_owned(),
         ],

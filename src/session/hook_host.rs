@@ -4,30 +4,30 @@ mod consent;
 
 use std::sync::Arc;
 
-use consent::Consent;
-pub(super) use consent::{MayRun, Untrusted};
+use consent::HookConsent;
+pub(super) use consent::{MayRun, UntrustedItem};
 
 use super::background_callback::BackgroundCallback;
 use super::services::{ServiceCall, ServiceCalls};
-use super::work::Pending;
-use epitome_hooks::chain::{self, Link};
-use epitome_hooks::discover::Found;
+use super::work::PendingResolution;
+use epitome_hooks::chain::{self, ChainLink};
+use epitome_hooks::discover::FoundHooks;
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::{self, Declared, Fired};
-use epitome_hooks::hook::{Hook, Place};
-use epitome_hooks::moment::Moment;
+use epitome_hooks::handlers::{self, DeclaredHandler, Fired};
+use epitome_hooks::hook::{Hook, HookOrigin};
+use epitome_hooks::hook_context::HookContext;
 use epitome_hooks::run::Runner;
-use epitome_hooks::trust::{Item, Verdict};
+use epitome_hooks::trust::{TrustSubject, TrustVerdict};
 use epitome_recipe::watch::Registration;
 
 /// The hooks of one session.
 #[derive(Default)]
 pub struct HookHost {
-    found: Arc<Found>,
+    found: Arc<FoundHooks>,
     /// Whether hooks were looked for.
     is_read: bool,
     watch: Option<Arc<Registration>>,
-    consent: Consent,
+    consent: HookConsent,
     runner: Option<Arc<Runner>>,
     /// Which of those that run `once` did.
     fired: Fired,
@@ -56,12 +56,12 @@ pub struct TurnHooks {
     /// Recipes and model calls that resident ones started.
     pub(super) paid_calls: u32,
     /// The round's end that waits for its action.
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingResolution>,
 }
 
 impl HookHost {
     /// The hooks of a child, whose parent's session has started.
-    pub(super) fn of_child(found: Arc<Found>) -> HookHost {
+    pub(super) fn new_for_child(found: Arc<FoundHooks>) -> HookHost {
         HookHost { found, is_read: true, has_started: true, ..HookHost::default() }
     }
 
@@ -72,17 +72,18 @@ impl HookHost {
 
     // ── The files ──────────────────────────────────────────────────────────────────────────────
 
-    pub(super) fn found(&self) -> &Found {
+    pub(super) fn found(&self) -> &FoundHooks {
         &self.found
     }
 
     /// Those that a child runs: all, or those that no recipe can switch off.
-    pub(super) fn for_child(&self, all: bool) -> Arc<Found> {
+    pub(super) fn for_child(&self, all: bool) -> Arc<FoundHooks> {
         if all {
             return self.found.clone();
         }
-        let hooks = self.found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
-        Arc::new(Found { hooks, ..Found::default() })
+        let hooks =
+            self.found.hooks.iter().filter(|hook| hook.place == HookOrigin::Enforced).cloned().collect();
+        Arc::new(FoundHooks { hooks, ..FoundHooks::default() })
     }
 
     pub(super) fn is_read(&self) -> bool {
@@ -94,7 +95,7 @@ impl HookHost {
     }
 
     /// What the user has said of something of a repository's; `None` until that is known.
-    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
+    pub(super) fn trusts(&self, item: &TrustSubject) -> Option<TrustVerdict> {
         self.consent.verdict(item)
     }
 
@@ -105,15 +106,20 @@ impl HookHost {
     }
 
     /// The scripts that see a moment; not `all` are those that no recipe can switch off.
-    pub(super) fn scripts(&self, moment: &Moment, all: bool) -> Vec<Link> {
-        let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
+    pub(super) fn scripts(&self, hook_context: &HookContext, all: bool) -> Vec<ChainLink> {
+        let heard = |hook: &&Arc<Hook>| all || hook.place == HookOrigin::Enforced;
         let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
-        chain::links(&hooks, moment)
+        chain::links(&hooks, hook_context)
     }
 
     /// What runs at a moment, in its order, with what the running recipe declares.
-    pub(super) fn links(&self, moment: &Moment, declared: Option<&[Declared]>, all: bool) -> Vec<Link> {
-        handlers::plan(declared, self.scripts(moment, all), moment, &self.fired)
+    pub(super) fn links(
+        &self,
+        hook_context: &HookContext,
+        declared: Option<&[DeclaredHandler]>,
+        all: bool,
+    ) -> Vec<ChainLink> {
+        handlers::plan(declared, self.scripts(hook_context, all), hook_context, &self.fired)
     }
 
     pub(super) fn has_residents(&self) -> bool {
@@ -128,12 +134,17 @@ impl HookHost {
     }
 
     /// A handler or script that runs `once` is not run again for this invocation.
-    pub(super) fn succeeded(&mut self, event: HookEvent, name: &str, declared: Option<&Vec<Declared>>) {
+    pub(super) fn succeeded(
+        &mut self,
+        event: HookEvent,
+        name: &str,
+        declared: Option<&Vec<DeclaredHandler>>,
+    ) {
         let handlers = declared.into_iter().flatten().filter_map(|place| match place {
-            Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
-            Declared::External { .. } | Declared::Script { .. } => None,
+            DeclaredHandler::Handler(handler) => Some(ChainLink::Handler(handler.clone())),
+            DeclaredHandler::External { .. } | DeclaredHandler::Script { .. } => None,
         });
-        let scripts = self.found.hooks.iter().cloned().map(Link::Hook);
+        let scripts = self.found.hooks.iter().cloned().map(ChainLink::Hook);
         if let Some(link) = handlers.chain(scripts).find(|link| link.name() == name) {
             self.fired.succeeded(event, &link);
         }

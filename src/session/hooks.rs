@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::actor::Session;
 use epitome_hooks::event::HookEvent;
 pub(super) use epitome_hooks::guards::refuse;
-use epitome_hooks::moment::{Attachment, Call, CallResult, What};
+use epitome_hooks::hook_context::{EventData, HookCall, HookCallResult, PromptAttachment};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::words;
 use epitome_thread::{
-    CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
-    ToolCall, ToolOutcome, Verdict, Withheld,
+    CallId, Change, Content, Decider, HookRun, HookRunResult, Message, Origin, OutcomeContent, OutcomeStatus,
+    RecordedDecision, ToolCall, ToolOutcome, Withheld,
 };
-use epitome_turn::Answer as TurnAnswer;
+use epitome_turn::EffectResult;
 
 impl Session {
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
@@ -30,13 +30,13 @@ impl Session {
                 Some(_) => commits.push(self.core.context(by, text)),
             }
         }
-        self.answer_turn(TurnAnswer::Started(commits));
+        self.answer_turn(EffectResult::Started(commits));
     }
 
     /// A prompt is about to enter the view. A callback's prompt is no user's.
-    pub(super) fn prompt_event(&self, said: &Change) -> Option<What> {
+    pub(super) fn prompt_event(&self, said: &Change) -> Option<EventData> {
         let Change::Said { message, .. } = said else { return None };
-        let what = What::UserMessageSend { message: message.text(), attachments: attachments(message) };
+        let what = EventData::UserMessageSend { message: message.text(), attachments: attachments(message) };
         (self.core.lineage.depth == 0).then_some(what)
     }
 
@@ -71,7 +71,7 @@ impl Session {
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
             });
-            return self.answer_turn(TurnAnswer::Greeted { commits, enters: false });
+            return self.answer_turn(EffectResult::Greeted { commits, enters: false });
         }
         if let Some(text) = changed {
             message.set_text(text);
@@ -80,18 +80,18 @@ impl Session {
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
-        self.answer_turn(TurnAnswer::Greeted { commits, enters: true });
+        self.answer_turn(EffectResult::Greeted { commits, enters: true });
     }
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
     /// The model wants a call; hooks see it before anybody is asked for permission.
-    pub(super) fn call_event(&self, id: &CallId) -> Option<What> {
+    pub(super) fn call_event(&self, id: &CallId) -> Option<EventData> {
         let call = self.core.thread.call(id)?;
         let input = call.input.as_object()?;
         let runs =
             self.core.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
-        runs.then(|| What::BeforeToolCall(self.hook_call(call, input.clone())))
+        runs.then(|| EventData::BeforeToolCall(self.hook_call(call, input.clone())))
     }
 
     pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
@@ -106,17 +106,17 @@ impl Session {
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
             let by = Decider::Hook { hook: hook.clone() };
-            self.note_decided(&id, Some(Decided { allowed: false, by }));
+            self.note_decided(&id, Some(RecordedDecision { allowed: false, by }));
             let text = match reason.trim() {
                 "" => format!("The hook {hook} stopped this call."),
                 reason => reason.to_owned(),
             };
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
-            return self.answer_turn(TurnAnswer::Ran(Box::new(outcome)));
+            return self.answer_turn(EffectResult::Ran(Box::new(outcome)));
         }
         self.tools.call(&id).by_hook = decided;
         commits.extend(changed);
-        self.answer_turn(TurnAnswer::ToolSeen(id, commits));
+        self.answer_turn(EffectResult::ToolSeen(id, commits));
     }
 
     /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
@@ -130,19 +130,19 @@ impl Session {
         if input == call.input {
             return None;
         }
-        let card = tool.card(&input, &self.core.workspace);
+        let card = tool.display(&input, &self.core.workspace);
         Some(Change::CallChanged { call: id.clone(), input, card, by })
     }
 
     /// A call has its outcome; hooks see it before the model, the client and the log do.
-    pub(super) fn outcome_event(&mut self, outcome: &ToolOutcome) -> Option<What> {
+    pub(super) fn outcome_event(&mut self, outcome: &ToolOutcome) -> Option<EventData> {
         let id = &outcome.call;
         let started = self.tools.call(id).started;
         let took = started.map_or(Duration::ZERO, |at| at.elapsed());
         let call = self.core.thread.call(id)?;
         let (input, _) = self.core.thread.input_of(id).unwrap_or((&call.input, &call.card));
         let input = input.as_object().cloned().unwrap_or_default();
-        Some(What::AfterToolCall {
+        Some(EventData::AfterToolCall {
             call: self.hook_call(call, input),
             result: result_of(call, outcome, took),
         })
@@ -156,8 +156,9 @@ impl Session {
         let input = call.input.as_object().cloned().unwrap_or_default();
         let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, String::new());
         let result = result_of(call, &outcome, Duration::ZERO);
-        let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
-        let scripts = self.hooks.scripts(&moment, true);
+        let hook_context =
+            self.hook_context(EventData::AfterToolCall { call: self.hook_call(call, input), result });
+        let scripts = self.hooks.scripts(&hook_context, true);
         let declared =
             self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
@@ -183,16 +184,16 @@ impl Session {
         for (by, text) in notes {
             outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
         }
-        self.answer_turn(TurnAnswer::Tool(id, Box::new(outcome)));
+        self.answer_turn(EffectResult::Tool(id, Box::new(outcome)));
     }
 
     /// A call as hooks know it: one that stands for a call of another tool is that one.
-    fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> Call {
+    fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> HookCall {
         let input = Value::Object(input);
         let other = self.core.services.toolbox.get(&call.name).and_then(|tool| tool.forwarded_call(&input));
         let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));
         let input = input.as_object().cloned().unwrap_or_default();
-        Call { id: call.id.0.clone(), tool, input, kind: call.card.kind }
+        HookCall { id: call.id.0.clone(), tool, input, kind: call.card.kind }
     }
 
     /// Commits what does not wait for the turn's own order.
@@ -208,7 +209,7 @@ impl Session {
 /// Puts a refusal into the trail of the last hook that asked for this.
 fn refuse_last(trail: &mut [HookRun], asked: &str, why: &str) {
     if let Some(run) = trail.iter_mut().rev().find(|run| run.asked.contains(asked)) {
-        run.verdict = Verdict::Refused;
+        run.verdict = HookRunResult::Refused;
         run.remarks.push(why.to_owned());
     }
 }
@@ -221,11 +222,11 @@ fn blocked_words(hook: &str, reason: &str) -> String {
 }
 
 /// No tool denies its own call: what is denied here was stopped by a hook.
-fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> CallResult {
+fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> HookCallResult {
     let text = outcome.model_text();
     let success = outcome.status == OutcomeStatus::Completed;
     let blocked = outcome.status == OutcomeStatus::Denied;
-    CallResult {
+    HookCallResult {
         success,
         error: (!success).then(|| text.clone()),
         metadata_type: Some(if blocked { "blocked".to_owned() } else { call.name.clone() }),
@@ -238,7 +239,7 @@ fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> CallResu
 
 /// What hooks left of an outcome. What the user sees is what the model reads: the tool's own display
 /// may hold what a hook took out.
-fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
+fn apply_result(outcome: &mut ToolOutcome, result: HookCallResult) {
     outcome.content.retain(|content| match content {
         OutcomeContent::Text { .. } => false,
         OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => true,
@@ -253,9 +254,9 @@ fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
     };
 }
 
-fn attachments(message: &Message) -> Vec<Attachment> {
+fn attachments(message: &Message) -> Vec<PromptAttachment> {
     let of = |kind, uri: Option<&String>, mime_type: Option<&String>| {
-        Some(Attachment { kind, uri: uri.cloned(), mime_type: mime_type.cloned() })
+        Some(PromptAttachment { kind, uri: uri.cloned(), mime_type: mime_type.cloned() })
     };
     let attached = message.content.iter().filter_map(|content| match content {
         Content::Image { mime_type, uri, .. } => of("image", uri.as_ref(), Some(mime_type)),

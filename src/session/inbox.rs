@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 
-use super::work::{Prompt, Responder};
+use super::work::{QueuedPrompt, Responder};
 use super::{ClientId, SessionCommand, Ticket};
 
 /// Where a session's commands come from, with a way to send itself some.
@@ -14,7 +14,7 @@ pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<Sess
 pub(super) struct Inbox {
     sender: mpsc::WeakSender<SessionCommand>,
     commands: mpsc::Receiver<SessionCommand>,
-    prompts: VecDeque<Prompt>,
+    prompts: VecDeque<QueuedPrompt>,
     is_held: bool,
 }
 
@@ -55,42 +55,42 @@ impl Inbox {
         self.prompts.len()
     }
 
-    pub fn first(&self) -> Option<&Prompt> {
+    pub fn first(&self) -> Option<&QueuedPrompt> {
         self.prompts.front()
     }
 
-    pub fn push(&mut self, prompt: Prompt) {
+    pub fn push(&mut self, prompt: QueuedPrompt) {
         self.prompts.push_back(prompt);
     }
 
-    pub fn take_first(&mut self) -> Option<Prompt> {
+    pub fn take_first(&mut self) -> Option<QueuedPrompt> {
         self.prompts.pop_front()
     }
 
     /// Puts the prompt back that was taken.
-    pub fn put_back(&mut self, prompt: Prompt) {
+    pub fn put_back(&mut self, prompt: QueuedPrompt) {
         self.prompts.push_front(prompt);
     }
 
-    pub fn take_all(&mut self) -> VecDeque<Prompt> {
+    pub fn take_all(&mut self) -> VecDeque<QueuedPrompt> {
         std::mem::take(&mut self.prompts)
     }
 
-    pub fn take_by_ticket(&mut self, ticket: Ticket) -> Option<Prompt> {
+    pub fn take_by_ticket(&mut self, ticket: Ticket) -> Option<QueuedPrompt> {
         let at = self.prompts.iter().position(|prompt| prompt.responder.ticket == ticket)?;
         self.prompts.remove(at)
     }
 
     /// Takes out the prompts of a client that leaves; returns those that wait for their answers.
     pub fn take_by_client(&mut self, client: ClientId) -> Vec<Responder> {
-        let (theirs, others): (VecDeque<Prompt>, _) =
+        let (theirs, others): (VecDeque<QueuedPrompt>, _) =
             self.take_all().into_iter().partition(|prompt| prompt.responder.client() == client);
         self.prompts = others;
         theirs.into_iter().map(|prompt| prompt.responder).collect()
     }
 
     /// Has prompts wait while files are put back, or looked at for it.
-    pub fn hold(&mut self, is_held: bool) {
+    pub fn set_paused(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 

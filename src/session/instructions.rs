@@ -12,15 +12,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use known::{instructed, told_paths, touched, untold};
+use known::{instructed, known_paths, touched, untold};
 
 use super::actor::Session;
 use super::core::Core;
-use super::prompt::{self, Instructions, Place};
-use super::work::{Done, LookedFor};
+use super::prompt::{self, InstructionFile, InstructionFolder};
+use super::work::{JobResult, ScanPurpose};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
-use epitome_recipe::agents::Agents;
+use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
 use epitome_tools::Workspace;
 
@@ -32,7 +32,7 @@ const TOLD_MAX: usize = 100;
 
 /// The files that may hold instructions, as they were when they were looked at last.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct InstructionWatch {
     places: Vec<Watched>,
     /// The view's revision and the model's window, in tokens, when everything that it has room for was known to
     /// the model.
@@ -41,30 +41,30 @@ pub struct Watch {
 
 #[derive(Debug)]
 struct Watched {
-    place: Place,
+    place: InstructionFolder,
     is_nested: bool,
     /// Of its candidates; `None` before the first look.
-    stamps: Option<[Option<Stamp>; 2]>,
-    file: Option<Instructions>,
+    stamps: Option<[Option<InstructionStamp>; 2]>,
+    file: Option<InstructionFile>,
 }
 
 /// What changes when a file does: its length, its time and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct InstructionStamp {
     length: u64,
     time: (i64, i64),
     inode: u64,
 }
 
-impl Watch {
+impl InstructionWatch {
     /// What the system text is made of.
-    pub fn files(&self) -> Vec<Instructions> {
+    pub fn files(&self) -> Vec<InstructionFile> {
         let of_frame = self.places.iter().filter(|watched| !watched.is_nested);
         of_frame.filter_map(|watched| watched.file.clone()).collect()
     }
 
     /// Takes in places that are not known yet; the nearest of the nested ones come last.
-    fn add(&mut self, places: Vec<Place>, is_nested: bool) {
+    fn add(&mut self, places: Vec<InstructionFolder>, is_nested: bool) {
         for place in places {
             let nested = self.places.iter().filter(|watched| watched.is_nested).count();
             let is_known = self.places.iter().any(|watched| watched.place.directory == place.directory);
@@ -113,8 +113,8 @@ impl Watch {
 
 /// A look at the files that hold for the working directory, for what was touched last, and at those that were told
 /// of: it asks the disk, which may be slow, and so it is taken away from the session's task.
-struct Look {
-    watch: Watch,
+struct InstructionScan {
+    watch: InstructionWatch,
     workspace: Arc<Workspace>,
     home: PathBuf,
     told: BTreeSet<PathBuf>,
@@ -125,15 +125,15 @@ struct Look {
 
 /// What a look found.
 #[derive(Default)]
-pub struct Looked {
-    watch: Watch,
+pub struct ScannedInstructions {
+    watch: InstructionWatch,
     problems: Vec<Problem>,
-    agents: Option<Agents>,
+    agents: Option<AgentCatalog>,
 }
 
-impl Look {
-    fn take(self) -> Looked {
-        let Look { mut watch, workspace, home, told, touched, agents } = self;
+impl InstructionScan {
+    fn take(self) -> ScannedInstructions {
+        let InstructionScan { mut watch, workspace, home, told, touched, agents } = self;
         let nested =
             |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
         if watch.places.is_empty() {
@@ -142,17 +142,17 @@ impl Look {
         }
         watch.add(nested(touched), true);
         let problems = watch.look();
-        let agents = agents.map(|paths| Agents::load(&workspace.cwd, &paths));
-        Looked { watch, problems, agents }
+        let agents = agents.map(|paths| AgentCatalog::load(&workspace.cwd, &paths));
+        ScannedInstructions { watch, problems, agents }
     }
 }
 
-impl Watch {
-    fn look_at(&mut self, core: &Core) -> Look {
+impl InstructionWatch {
+    fn look_at(&mut self, core: &Core) -> InstructionScan {
         let watch = std::mem::take(self);
         // Those that were told of are followed from the first look on.
-        let told = if watch.places.is_empty() { told_paths(&core.thread) } else { BTreeSet::new() };
-        Look {
+        let told = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
+        InstructionScan {
             watch,
             workspace: core.workspace.clone(),
             home: core.services.paths.home.clone(),
@@ -164,7 +164,7 @@ impl Watch {
 
     /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
     /// here. What a child sees is its parent's. The files must have been looked at.
-    pub(super) fn tell(&mut self, core: &mut Core) -> Result<(), String> {
+    pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), String> {
         let at = (core.thread.view().revision(), core.model.window());
         if core.lineage.is_child() || self.told_at == Some(at) {
             return Ok(());
@@ -187,7 +187,7 @@ impl Session {
     /// Goes on in the running turn once the files were looked at. Where nothing is to be said of them now, that is
     /// at once: a reply that its provider paused is what the model goes on from, and what a child sees is its
     /// parent's.
-    pub(super) fn look_first(&mut self, before: LookedFor) {
+    pub(super) fn scan_first(&mut self, before: ScanPurpose) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
             return self.continue_after_look(before);
@@ -196,20 +196,20 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
             let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
-            Done::Looked(Box::new(looked), before)
+            JobResult::Looked(Box::new(looked), before)
         });
     }
 
     /// Looks at them before there is a turn.
-    pub(super) async fn look_before(&mut self) {
+    pub(super) async fn scan_before_turn(&mut self) {
         let look = self.instructions.look_at(&self.core);
         let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
         self.looked(looked);
     }
 
     /// What a panic took is found again with the next look.
-    pub(super) fn looked(&mut self, looked: Option<Looked>) {
-        let Looked { watch, problems, agents } = looked.unwrap_or_default();
+    pub(super) fn looked(&mut self, looked: Option<ScannedInstructions>) {
+        let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
         self.core.show_problems(&problems);
         if let Some(agents) = agents {
@@ -220,19 +220,22 @@ impl Session {
 
 /// The directories between the workspace and what was touched, that itself too, without those that the system text
 /// speaks of. None that a link leads out of the workspace.
-fn nested(workspace: &Workspace, touched: &Path) -> Vec<Place> {
+fn nested(workspace: &Workspace, touched: &Path) -> Vec<InstructionFolder> {
     let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
     let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
     // First whether it is there at all: a path with thousands of parts that are not would take minutes otherwise.
     let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
-    let place = |directory: &Path| Place { directory: directory.to_path_buf(), within: Some(root.clone()) };
+    let place = |directory: &Path| InstructionFolder {
+        directory: directory.to_path_buf(),
+        within: Some(root.clone()),
+    };
     below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<InstructionStamp> {
     let metadata = path.metadata().ok()?;
-    Some(Stamp {
+    Some(InstructionStamp {
         length: metadata.len(),
         time: (metadata.mtime(), metadata.mtime_nsec()),
         inode: metadata.ino(),
@@ -247,8 +250,8 @@ mod tests {
     fn a_file_is_read_again_only_where_it_changed() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let path = directory.path().join("AGENTS.md");
-        let place = Place { directory: directory.path().to_path_buf(), within: None };
-        let mut watch = Watch::default();
+        let place = InstructionFolder { directory: directory.path().to_path_buf(), within: None };
+        let mut watch = InstructionWatch::default();
         watch.add(vec![place.clone(), place], false);
         assert_eq!(watch.places.len(), 1);
         watch.look();
@@ -271,8 +274,8 @@ mod tests {
 
     #[test]
     fn nested_places_are_bounded_and_the_nearest_comes_last() {
-        let place = |name: String| Place { directory: PathBuf::from(name), within: None };
-        let mut watch = Watch::default();
+        let place = |name: String| InstructionFolder { directory: PathBuf::from(name), within: None };
+        let mut watch = InstructionWatch::default();
         watch.add(vec![place("/w/a/b/c".to_owned()), place("/w/a".to_owned())], true);
         watch.add(vec![place("/a/very/long/way/to/w".to_owned())], false);
         let names: Vec<_> = watch.places.iter().map(|watched| watched.place.directory.clone()).collect();

@@ -1,7 +1,7 @@
 //! Sessions: the public face of the one writer.
 //!
 //! A session is one task that owns its conversation and at most one `Turn`. Whoever wants something of it
-//! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
+//! sends a `SessionCommand`; what it has to say comes out of an `EventSink`, in one order, and the answer
 //! to a command is an item of that same stream.
 //!
 //! `Session` (`actor`) is the `Core` with the components beside it. `Core` is what all of them work with: the
@@ -77,7 +77,6 @@ mod recipes;
 pub mod registry;
 mod reminders;
 mod replies;
-pub mod resting;
 mod rounds;
 mod sandbox;
 mod saved_permissions;
@@ -86,6 +85,7 @@ pub mod session_permissions;
 mod skills;
 mod subagents;
 mod summary;
+pub mod suspended;
 mod tasks;
 mod tool_host;
 mod trace;
@@ -99,16 +99,16 @@ use serde::{Deserialize, Serialize};
 
 pub use clients::provider_error;
 pub use commands::why;
-pub use epitome_config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpWay};
+pub use epitome_config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpTransport};
 use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
-    CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
-    ToolCall, ToolOutcome, Usage,
+    CallDisplay, CallId, Content, Entry, MessageId, Mode, ModelName, SessionId, StopReason, ThoughtLevel,
+    ToolCall, ToolDisplay, ToolOutcome, Usage,
 };
-pub use epitome_tools::buffers::{Answer as EditorAnswer, Offers, Wish};
-pub use epitome_tools::question::{Question, Reply, Shows, Wants};
+pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
+pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
 pub use mcp::LOGINS as MCP_LOGINS;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
@@ -141,23 +141,23 @@ impl AskId {
 }
 
 /// Where a session's news go: one for each attached client.
-pub trait Outlet: Send + Sync {
+pub trait EventSink: Send + Sync {
     /// Takes one item. It must not block: an outlet that cannot pass things on at once keeps them,
     /// may merge or forget `Text` and `CallProgress` (the entry that follows has all), and keeps its
     /// own bounds.
-    fn put(&self, session: &SessionId, out: Out);
+    fn put(&self, session: &SessionId, out: SessionEvent);
 
     /// The questions that its client can show beside permission cards; none, where it says nothing.
-    fn shows(&self) -> Shows {
-        Shows::default()
+    fn shows(&self) -> QuestionSupport {
+        QuestionSupport::default()
     }
 
     /// What its client, an editor, offers to do with the texts that it holds; nothing, where it says nothing.
-    fn offers(&self) -> Offers {
-        Offers::default()
+    fn offers(&self) -> EditorSupport {
+        EditorSupport::default()
     }
 
-    /// Whether its client shows agents as sessions of their own. Then it is told of each by `Out::Subagent` under
+    /// Whether its client shows agents as sessions of their own. Then it is told of each by `SessionEvent::Subagent` under
     /// the id of who started it, and behind that gets the agent's own stream under the agent's id.
     fn shows_agents(&self) -> bool {
         false
@@ -168,7 +168,7 @@ pub trait Outlet: Send + Sync {
 #[derive(Clone)]
 pub struct Attachment {
     pub client: ClientId,
-    pub outlet: Arc<dyn Outlet>,
+    pub outlet: Arc<dyn EventSink>,
 }
 
 /// What a client brings when it opens a session.
@@ -199,7 +199,7 @@ pub enum Replay {
     Repairs,
 }
 
-/// What can be asked of a session. Each `ticket` gets exactly one `Out::Answer`.
+/// What can be asked of a session. Each `ticket` gets exactly one `SessionEvent::Answer`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionCommand {
@@ -242,10 +242,10 @@ pub enum SessionCommand {
         option: String,
         value: String,
     },
-    /// The answer to `Out::Ask`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Ask`. A late or unknown one is ignored.
     Decide {
         ask: AskId,
-        decision: Decision,
+        decision: UserDecision,
     },
     /// There is nobody at this client who could be asked; others may have somebody. The question is settled once
     /// that holds of every client.
@@ -253,16 +253,16 @@ pub enum SessionCommand {
         ask: AskId,
         client: ClientId,
     },
-    /// The answer to `Out::Question`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Question`. A late or unknown one is ignored.
     Answer {
         ask: AskId,
-        reply: Reply,
+        reply: QuestionReply,
     },
-    /// The answer to `Out::Wish`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Wish`. A late or unknown one is ignored.
     #[serde(skip)]
     Fulfil {
         ask: AskId,
-        answer: EditorAnswer,
+        answer: EditorResponse,
     },
     /// Cancels the turn, then ends the session's task. The log stays.
     Close {
@@ -328,12 +328,12 @@ impl SessionCommand {
 /// What a user chose on a permission card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum UserDecision {
     AllowOnce,
-    /// Allow, and remember `PermissionAsk::always`.
+    /// Allow, and remember `PermissionRequest::always`.
     AllowAlways,
     Reject,
-    /// Reject, and remember `PermissionAsk::never`.
+    /// Reject, and remember `PermissionRequest::never`.
     RejectAlways,
     /// No answer, an unknown one, or a cancel: not approval.
     Dismissed,
@@ -345,7 +345,7 @@ pub enum Decision {
 /// One item of a session's stream to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
-pub enum Out {
+pub enum SessionEvent {
     /// An entry of the log. `replay` tells the past from the present; a user message of the present
     /// is not shown to the client that sent it (`own`).
     Entry {
@@ -392,18 +392,18 @@ pub enum Out {
     Options(Arc<SessionOptions>),
     /// A passing remark that is not kept: waiting for a provider, a problem in a file.
     Notice {
-        severity: Severity,
+        severity: NoticeSeverity,
         text: String,
     },
     /// A question to the user.
     Ask {
         ask: AskId,
-        permission: Arc<PermissionAsk>,
+        permission: Arc<PermissionRequest>,
     },
     /// A question to the user that is no permission. A client that can't show it shows nothing.
     Question {
         ask: AskId,
-        question: Arc<Question>,
+        question: Arc<UserQuestion>,
     },
     /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
     Subagent(Subagent),
@@ -414,7 +414,7 @@ pub enum Out {
     /// What a file tool wants of the one client whose prompt it works for.
     Wish {
         ask: AskId,
-        wish: Arc<Wish>,
+        wish: Arc<EditorRequest>,
     },
     /// The question is settled or void.
     Withdrawn {
@@ -422,7 +422,7 @@ pub enum Out {
     },
     Answer {
         ticket: Ticket,
-        answer: Result<Answer, SessionError>,
+        answer: Result<SessionAnswer, SessionError>,
     },
 }
 
@@ -451,7 +451,7 @@ pub enum TextKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum NoticeSeverity {
     Info,
     Warning,
     Error,
@@ -463,13 +463,13 @@ pub struct Subagent {
     /// Its id. No session can be opened by it.
     pub session: SessionId,
     /// What it is: there when it is told of for the first time, so that what was shown of that id before is void.
-    pub about: Option<Arc<SubagentAbout>>,
+    pub about: Option<Arc<SubagentInfo>>,
     pub state: SubagentState,
 }
 
 /// What an agent is, for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SubagentAbout {
+pub struct SubagentInfo {
     /// As its call is titled.
     pub title: String,
     /// What agents of its name are for; empty where that is not known.
@@ -514,12 +514,12 @@ pub struct UsageNow {
 
 /// A permission card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PermissionAsk {
+pub struct PermissionRequest {
     pub call: CallId,
     pub tool: String,
     pub input: serde_json::Value,
-    pub card: Card,
-    pub preview: Vec<Shown>,
+    pub card: CallDisplay,
+    pub preview: Vec<ToolDisplay>,
     /// What "always" would remember, in words; `None` where only once is offered.
     pub always: Option<String>,
     /// What "never" would remember, in words; `None` where it is not offered.
@@ -545,7 +545,7 @@ pub struct SessionOptions {
     /// `None` until a model is known.
     pub model: Option<ModelName>,
     /// Those of one provider together; the current one is always among them.
-    pub models: Vec<ModelChoice>,
+    pub models: Vec<ModelOption>,
     pub thought: ThoughtLevel,
     /// What levels come to with the model, where they are not what they say.
     pub remarks: Vec<(ThoughtLevel, String)>,
@@ -553,7 +553,7 @@ pub struct SessionOptions {
 
 /// A model that a client can choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelChoice {
+pub struct ModelOption {
     pub name: ModelName,
     /// What it costs and holds, in words; empty where nothing is known.
     pub about: String,
@@ -562,7 +562,7 @@ pub struct ModelChoice {
 /// What a command came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
-pub enum Answer {
+pub enum SessionAnswer {
     /// To `Attach` and to the creation of a session.
     Attached {
         session: SessionId,
@@ -618,6 +618,6 @@ pub enum SessionError {
 }
 
 /// Problems in files, as one notice.
-pub fn problem_notice(problem: &Problem) -> Out {
-    Out::Notice { severity: Severity::Warning, text: problem.to_string() }
+pub fn problem_notice(problem: &Problem) -> SessionEvent {
+    SessionEvent::Notice { severity: NoticeSeverity::Warning, text: problem.to_string() }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::work::Background;
+use super::work::BackgroundResult;
 use epitome_store::{Journal, StoreError, Syncer};
 use epitome_thread::{Change, Entry, MessageId, Seq, Thread};
 
@@ -11,7 +11,7 @@ use epitome_thread::{Change, Entry, MessageId, Seq, Thread};
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub(super) struct Log {
+pub(super) struct SessionLog {
     journal: Journal,
     sync_due: bool,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -19,10 +19,10 @@ pub(super) struct Log {
     next_message: u64,
 }
 
-impl Log {
-    pub fn new(journal: Journal, thread: &Thread) -> Log {
+impl SessionLog {
+    pub fn new(journal: Journal, thread: &Thread) -> SessionLog {
         let (begins_at, next_message) = (thread.next_seq(), thread.next_message().0);
-        Log { journal, sync_due: false, begins_at, next_message }
+        SessionLog { journal, sync_due: false, begins_at, next_message }
     }
 
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
@@ -45,12 +45,14 @@ impl Log {
     }
 
     /// What brings the newest entries to the disk in time, unless that is under way.
-    pub fn sync_soon(&mut self) -> Option<impl Future<Output = Background> + use<>> {
+    pub fn sync_soon(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
         let is_under_way = std::mem::replace(&mut self.sync_due, true);
         let syncer = self.syncer();
         (!is_under_way).then_some(async move {
             tokio::time::sleep(SYNC_WITHIN).await;
-            Background::Synced(tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())))
+            BackgroundResult::Synced(
+                tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())),
+            )
         })
     }
 

@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::core::Core;
-use super::hook_host::{HookHost, Untrusted};
-use super::reminders::{Topic, What};
-use super::work::Background;
+use super::hook_host::{HookHost, UntrustedItem};
+use super::reminders::{ReminderText, Topic};
+use super::work::BackgroundResult;
 use epitome_config::{McpServer, McpSource};
 use epitome_hooks::servers::{self, PinnedServer};
-use epitome_hooks::trust::Verdict;
+use epitome_hooks::trust::TrustVerdict;
 use epitome_mcp::{Hub, McpContext, McpEvent, PREFIX, REACH, ServerStatus};
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::Toolbox;
-use epitome_tools::question::Door;
+use epitome_tools::question::QuestionSender;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";
@@ -34,41 +34,41 @@ const LATE_LINES_MAX: usize = 60;
 const REMARKS_MAX: usize = 40;
 
 /// What a session has of its servers.
-pub(super) struct Mcp {
+pub(super) struct McpHost {
     /// The tools that are no server's.
     base: Toolbox,
     /// Where servers ask the user.
-    questions: Door,
+    questions: QuestionSender,
     /// `None` where there was never a server.
     hub: Option<Hub>,
     news: Option<mpsc::Receiver<McpEvent>>,
     /// Those that the client gave, for when the session has rested.
     given: Vec<McpServer>,
     begun: bool,
-    wait: Wait,
+    wait: ServerWait,
     /// What the user was told.
     told: HashSet<String>,
 }
 
 /// Whether prompts wait for servers that are being connected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
+enum ServerWait {
     /// No prompt has come to wait.
     Possible,
     Running,
     Over,
 }
 
-impl Mcp {
-    pub fn new(base: Toolbox, questions: Door) -> Mcp {
-        Mcp {
+impl McpHost {
+    pub fn new(base: Toolbox, questions: QuestionSender) -> McpHost {
+        McpHost {
             base,
             questions,
             hub: None,
             news: None,
             given: Vec::new(),
             begun: false,
-            wait: Wait::Possible,
+            wait: ServerWait::Possible,
             told: HashSet::new(),
         }
     }
@@ -81,21 +81,21 @@ impl Mcp {
         }
     }
 
-    pub fn given(self) -> Vec<McpServer> {
+    pub fn client_servers(self) -> Vec<McpServer> {
         self.given
     }
 
     /// What of a repository's servers nobody has allowed or refused.
-    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<Untrusted> {
+    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<UntrustedItem> {
         let servers = hooks.found().servers.iter();
         servers
             .filter_map(|(name, PinnedServer { item, record, what })| {
                 let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(name));
-                if is_known || hooks.trusts(item) != Some(Verdict::Unknown) {
+                if is_known || hooks.trusts(item) != Some(TrustVerdict::Unknown) {
                     return None;
                 }
                 let what = format!("{what} ({})", core.workspace.display(&item.path));
-                Some(Untrusted { item: item.clone(), record: Some(record.clone()), what })
+                Some(UntrustedItem { item: item.clone(), record: Some(record.clone()), what })
             })
             .collect()
     }
@@ -110,7 +110,7 @@ fn is_mcp(spec: &ToolSpec) -> bool {
     spec.name.starts_with(PREFIX) || spec.name == REACH
 }
 
-impl Mcp {
+impl McpHost {
     // ── Starting ───────────────────────────────────────────────────────────────────────────────
 
     /// Begins to connect to what the client gave and the user configured. Nothing waits for it. A later
@@ -130,7 +130,7 @@ impl Mcp {
                     "This session is already open with the MCP servers of the client that opened it. Not started: {}.",
                     others.join(", ")
                 );
-                core.say(Severity::Warning, text);
+                core.notify(NoticeSeverity::Warning, text);
             }
             return;
         }
@@ -152,7 +152,7 @@ impl Mcp {
         }
         let allowed = |server: &McpServer| {
             let item = &hooks.found().servers.get(&server.name)?.item;
-            let is_trusted = hooks.trusts(item) == Some(Verdict::Trusted);
+            let is_trusted = hooks.trusts(item) == Some(TrustVerdict::Trusted);
             let (file, digest) = (item.path.clone(), item.digest.clone());
             let is_of_repository = matches!(server.from, McpSource::Repository { .. });
             (is_of_repository && is_trusted)
@@ -200,15 +200,15 @@ impl Mcp {
     pub(super) fn waits(&mut self, core: &mut Core) -> bool {
         let connecting = self.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
         match self.wait {
-            Wait::Over => false,
+            ServerWait::Over => false,
             _ if !connecting => false,
-            Wait::Running => true,
-            Wait::Possible => {
-                self.wait = Wait::Running;
+            ServerWait::Running => true,
+            ServerWait::Possible => {
+                self.wait = ServerWait::Running;
                 let wait = core.settings.mcp.wait;
                 core.background.spawn(async move {
                     tokio::time::sleep(wait).await;
-                    Background::ServersAwaited
+                    BackgroundResult::ServersAwaited
                 });
                 true
             }
@@ -216,7 +216,7 @@ impl Mcp {
     }
 
     pub(super) fn waited(&mut self, core: &Core, is_awaited: bool) {
-        self.wait = Wait::Over;
+        self.wait = ServerWait::Over;
         let connecting = self.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // Nobody waits where the prompt was cancelled meanwhile.
         if !connecting.is_empty() && is_awaited {
@@ -225,18 +225,18 @@ impl Mcp {
                  there.",
                 connecting.join(", ")
             );
-            core.say(Severity::Warning, text);
+            core.notify(NoticeSeverity::Warning, text);
         }
     }
 
-    pub(super) fn hear(&mut self, core: &mut Core, news: McpEvent) {
+    pub(super) fn handle_event(&mut self, core: &mut Core, news: McpEvent) {
         match news {
             McpEvent::Changed { server } => {
                 self.refresh_tools(core);
                 let statuses = self.statuses();
                 let remarks = statuses.into_iter().filter(|status| status.spec.name == server);
                 for remark in remarks.flat_map(|status| status.remarks) {
-                    self.remark(core, Severity::Info, format!("The MCP server {server}: {remark}."));
+                    self.remark(core, NoticeSeverity::Info, format!("The MCP server {server}: {remark}."));
                 }
             }
             McpEvent::Gone { server, why } => {
@@ -245,16 +245,16 @@ impl Mcp {
                     "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
                      shows how the servers stand."
                 );
-                self.remark(core, Severity::Warning, text);
+                self.remark(core, NoticeSeverity::Warning, text);
             }
-            McpEvent::Remark(text) => self.remark(core, Severity::Info, text),
+            McpEvent::Remark(text) => self.remark(core, NoticeSeverity::Info, text),
         }
     }
 
     /// Tells the user something once.
-    fn remark(&mut self, core: &Core, severity: Severity, text: String) {
+    fn remark(&mut self, core: &Core, severity: NoticeSeverity, text: String) {
         if self.told.len() < REMARKS_MAX && self.told.insert(text.clone()) {
-            core.say(severity, text);
+            core.notify(severity, text);
         }
     }
 
@@ -301,7 +301,7 @@ impl Mcp {
         if !framed.iter().any(|spec| spec.name == REACH) {
             let text = "MCP servers were added since this conversation began. Their tools join it at the next \
                         compaction; /compact makes one now.";
-            self.remark(core, Severity::Info, text.to_owned());
+            self.remark(core, NoticeSeverity::Info, text.to_owned());
             return None;
         }
         let more = lines.len().saturating_sub(LATE_LINES_MAX);
@@ -311,6 +311,9 @@ impl Mcp {
             "These tools of MCP servers are not in your list of tools. Reach them with the tool {REACH}:\n{}{more}",
             shown.join("\n")
         );
-        Some(Topic { by: BY, what: What::Lines { head: String::new(), lines: vec![(text.clone(), text)] } })
+        Some(Topic {
+            by: BY,
+            what: ReminderText::Lines { head: String::new(), lines: vec![(text.clone(), text)] },
+        })
     }
 }

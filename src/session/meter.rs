@@ -46,14 +46,14 @@ pub struct Kinds {
 
 impl Kinds {
     /// The frame and the view of a thread: what its next request takes, by the ruler alone.
-    pub fn of(ruler: &Ruler, thread: &Thread) -> Kinds {
-        let frame = thread.frame().map(|(system, tools)| Kinds::of_frame(ruler, system, tools));
-        let entries = thread.view().entries().iter().map(|entry| Kinds::of_entry(ruler, entry));
+    pub fn measure(ruler: &Ruler, thread: &Thread) -> Kinds {
+        let frame = thread.frame().map(|(system, tools)| Kinds::measure_frame(ruler, system, tools));
+        let entries = thread.view().entries().iter().map(|entry| Kinds::measure_entry(ruler, entry));
         frame.into_iter().chain(entries).sum()
     }
 
     /// The system text with the instructions in it, and the tools.
-    pub fn of_frame(ruler: &Ruler, system: &str, tools: &[ToolSpec]) -> Kinds {
+    pub fn measure_frame(ruler: &Ruler, system: &str, tools: &[ToolSpec]) -> Kinds {
         let frame = ruler.frame(system, tools);
         let text = ruler.frame(system, &[]).min(frame);
         let instructions = instructions_in(system).map_or(0, |text| ruler.text(text)).min(text);
@@ -61,7 +61,7 @@ impl Kinds {
     }
 
     /// An entry as a view shows it; their sum is what the ruler counts for the entry.
-    pub fn of_entry(ruler: &Ruler, entry: &Entry) -> Kinds {
+    pub fn measure_entry(ruler: &Ruler, entry: &Entry) -> Kinds {
         let mut kinds = Kinds::default();
         let all = ruler.entry(entry);
         let plain = without_files(entry).map_or(all, |entry| ruler.entry(&entry).min(all));

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::registry::Services;
+use super::registry::SessionServices;
 use super::replies::sentence;
-use super::{ModelChoice, SessionError, SessionOptions, Severity};
+use super::{ModelOption, NoticeSeverity, SessionError, SessionOptions};
 use epitome_config::Settings;
-use epitome_provider::Request;
+use epitome_provider::ModelRequest;
 use epitome_provider::abilities::Thinking;
-use epitome_provider::catalog::{Catalog, Offer, Scope};
-use epitome_provider::endpoint::{self, Endpoint, Environment, LocalServer};
+use epitome_provider::catalog::{CatalogScope, ModelCatalog, OfferedModel};
+use epitome_provider::endpoint::{self, Endpoint, EnvironmentPairs, LocalServer};
 use epitome_provider::http::Http;
-use epitome_provider::learned::{Learned, Source};
+use epitome_provider::learned::{FactSource, Learned};
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_provider::wire::Purpose;
@@ -26,8 +26,8 @@ use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_thread::{ModelName, ThoughtLevel, Thread};
 use epitome_tokens::{self as tokens, Rulers};
 use epitome_tools::Workspace;
-pub(super) use locating::{Located, Searched};
-pub use windows::Asked;
+pub(super) use locating::{LocalSearch, Located};
+pub use windows::ModelListQuery;
 
 /// Models that a client is offered. Some routers have hundreds, and a list is sent whole each time.
 const OFFERED_MAX: usize = 200;
@@ -39,7 +39,7 @@ pub(super) struct ModelLink {
     http: Http,
     endpoint: Option<Endpoint>,
     /// Who says how large the endpoint's window is.
-    window_from: Source,
+    window_from: FactSource,
     /// The endpoint's server was asked for the window of the loaded model.
     asked_loaded: bool,
     /// Its provider was asked for its list of models since the model is in use.
@@ -63,40 +63,40 @@ pub(super) struct ModelLink {
 pub(super) struct Choices<'a> {
     pub thread: &'a Thread,
     pub settings: &'a Settings,
-    pub environment: &'a Environment,
+    pub environment: &'a EnvironmentPairs,
 }
 
 impl<'a> Choices<'a> {
-    pub fn of(thread: &'a Thread, settings: &'a Settings, workspace: &'a Workspace) -> Choices<'a> {
+    pub fn new(thread: &'a Thread, settings: &'a Settings, workspace: &'a Workspace) -> Choices<'a> {
         Choices { thread, settings, environment: &workspace.environment }
     }
 }
 
 /// What is to be done after something became known of the model, in this order.
-pub(super) enum Effect {
-    Notice(Severity, String),
+pub(super) enum ModelEffect {
+    Notice(NoticeSeverity, String),
     /// The window is another one.
     WindowChanged,
     /// More will be known when this is done.
-    Ask(BoxFuture<'static, Asked>),
+    Ask(BoxFuture<'static, ModelListQuery>),
     /// A local server is looked for.
     Search(BoxFuture<'static, Option<LocalServer>>),
 }
 
 impl ModelLink {
-    pub fn new(services: &Services, settings: &Settings, thread: &Thread) -> ModelLink {
+    pub fn new(services: &SessionServices, settings: &Settings, thread: &Thread) -> ModelLink {
         ModelLink {
             learned: services.learned.clone(),
             rulers: services.rulers.clone(),
             http: services.http.clone(),
             endpoint: None,
-            window_from: Source::Guess,
+            window_from: FactSource::Guess,
             asked_loaded: false,
             list_asked: false,
             is_child: false,
             local: None,
             searching: false,
-            cost: Spent::of(settings, thread).cost,
+            cost: Spent::total(settings, thread).cost,
             counter: tokens::Counter::default(),
             counts_exactly: services.rulers.ready().is_some(),
             encoding: Encoding::default(),
@@ -131,7 +131,7 @@ impl ModelLink {
 
     /// Whether nobody has told how large the window is.
     pub fn guesses_window(&self) -> bool {
-        self.window_from == Source::Guess
+        self.window_from == FactSource::Guess
     }
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
@@ -146,7 +146,12 @@ impl ModelLink {
     }
 
     /// The next request, of which only what is new is written.
-    pub fn encode(&mut self, endpoint: &Endpoint, request: &Request<'_>, purpose: Purpose<'_>) -> Encoded {
+    pub fn encode(
+        &mut self,
+        endpoint: &Endpoint,
+        request: &ModelRequest<'_>,
+        purpose: Purpose<'_>,
+    ) -> Encoded {
         self.encoding.encode(endpoint, request, purpose)
     }
 
@@ -164,15 +169,15 @@ impl ModelLink {
     /// Modes and options as they are now.
     pub fn options(&self, choices: Choices<'_>) -> Arc<SessionOptions> {
         let model = self.model_name(choices);
-        let offers = self.catalog(choices).offers(Scope::Usable, OFFERED_MAX);
-        let mut models: Vec<ModelChoice> = offers
+        let offers = self.catalog(choices).offers(CatalogScope::Usable, OFFERED_MAX);
+        let mut models: Vec<ModelOption> = offers
             .iter()
-            .map(|offer| ModelChoice { name: offer.name.clone(), about: about(offer) })
+            .map(|offer| ModelOption { name: offer.name.clone(), about: about(offer) })
             .collect();
         if let Some(name) = &model
             && !models.iter().any(|choice| choice.name == *name)
         {
-            models.insert(0, ModelChoice { name: name.clone(), about: String::new() });
+            models.insert(0, ModelOption { name: name.clone(), about: String::new() });
         }
         let remarks = self.thinking(model.as_ref(), choices).map_or(Vec::new(), remarks);
         let (mode, thought) = (choices.thread.mode(), choices.thread.thought());
@@ -181,7 +186,7 @@ impl ModelLink {
 
     /// The model of this name; an error where nothing is known of it.
     pub fn chosen(&self, value: &str, choices: Choices<'_>) -> Result<ModelName, SessionError> {
-        let model = ModelName::written(value);
+        let model = ModelName::parse(value);
         if self.options(choices).models.iter().any(|choice| choice.name == model) {
             return Ok(model);
         }
@@ -206,9 +211,9 @@ impl ModelLink {
         choices.thread.model().cloned().or_else(|| self.catalog(choices).chosen_model())
     }
 
-    fn catalog<'a>(&'a self, choices: Choices<'a>) -> Catalog<'a> {
+    fn catalog<'a>(&'a self, choices: Choices<'a>) -> ModelCatalog<'a> {
         let Choices { settings, environment, .. } = choices;
-        Catalog { settings, environment, learned: &self.learned, local: self.local.as_ref() }
+        ModelCatalog { settings, environment, learned: &self.learned, local: self.local.as_ref() }
     }
 }
 
@@ -218,11 +223,11 @@ fn remarks(thinking: Thinking) -> Vec<(ThoughtLevel, String)> {
 }
 
 /// What a model costs and holds, in one line.
-fn about(offer: &Offer) -> String {
+fn about(offer: &OfferedModel) -> String {
     let price =
         offer.price.map(|price| format!("${} in, ${} out per million tokens", price.input, price.output));
     let (window, source) = offer.window;
-    let window = (source != Source::Guess).then(|| format!("{} tokens", rounded(window)));
+    let window = (source != FactSource::Guess).then(|| format!("{} tokens", rounded(window)));
     price.into_iter().chain(window).collect::<Vec<_>>().join(" · ")
 }
 

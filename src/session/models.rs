@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::core::Core;
-use super::model_link::{Choices, Effect, Located, Searched};
+use super::model_link::{Choices, LocalSearch, Located, ModelEffect};
 use super::provider_error;
-use super::work::Background;
-use super::{Answer, Out, SessionError, SessionOptions};
+use super::work::BackgroundResult;
+use super::{SessionAnswer, SessionError, SessionEvent, SessionOptions};
 use epitome_provider::endpoint::LocalServer;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Mode, ModelName, ThoughtLevel};
@@ -37,7 +37,7 @@ impl Core {
 
     /// Modes and options as they are now.
     pub(super) fn options(&self) -> Arc<SessionOptions> {
-        self.model.options(Choices::of(&self.thread, &self.settings, &self.workspace))
+        self.model.options(Choices::new(&self.thread, &self.settings, &self.workspace))
     }
 
     /// What tokens of the chosen model are counted with.
@@ -70,23 +70,23 @@ impl Core {
     /// Finds where the model is called. It may be asked for without a prompt that waits, so that the window's size is
     /// known.
     pub(super) fn locate(&mut self) -> Located {
-        let choices = Choices::of(&self.thread, &self.settings, &self.workspace);
+        let choices = Choices::new(&self.thread, &self.settings, &self.workspace);
         let (located, effects) = self.model.locate(choices);
         self.model_learned(effects);
         located
     }
 
     /// Does what follows where more became known of the model.
-    pub(super) fn model_learned(&mut self, effects: impl IntoIterator<Item = Effect>) {
+    pub(super) fn model_learned(&mut self, effects: impl IntoIterator<Item = ModelEffect>) {
         for effect in effects {
             match effect {
-                Effect::Notice(severity, text) => self.say(severity, text),
-                Effect::WindowChanged => self.announce_usage(),
-                Effect::Ask(ask) => {
-                    self.background.spawn(async move { Background::ModelsAsked(Box::new(ask.await)) });
+                ModelEffect::Notice(severity, text) => self.notify(severity, text),
+                ModelEffect::WindowChanged => self.announce_usage(),
+                ModelEffect::Ask(ask) => {
+                    self.background.spawn(async move { BackgroundResult::ModelsAsked(Box::new(ask.await)) });
                 }
-                Effect::Search(search) => {
-                    self.background.spawn(async move { Background::LocalServer(search.await) });
+                ModelEffect::Search(search) => {
+                    self.background.spawn(async move { BackgroundResult::LocalServer(search.await) });
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Core {
 
 impl Session {
     /// Sets one option; an unknown one or an unknown value changes nothing.
-    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<Answer, SessionError> {
+    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
         let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
         let change = match option {
             "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
@@ -103,7 +103,7 @@ impl Session {
                 level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
             },
             "model" => {
-                let choices = Choices::of(&self.core.thread, &self.core.settings, &self.core.workspace);
+                let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
                 let model = self.core.model.chosen(value, choices)?;
                 self.core.model.forget_endpoint();
                 Change::ModelChosen { model }
@@ -116,27 +116,27 @@ impl Session {
         }
         self.core.locate();
         let options = self.core.options();
-        self.core.announce(&Out::Options(options.clone()));
-        Ok(Answer::Options(options))
+        self.core.announce(&SessionEvent::Options(options.clone()));
+        Ok(SessionAnswer::Options(options))
     }
 
     pub(super) fn local_server_found(&mut self, server: Option<LocalServer>) {
-        let choices = Choices::of(&self.core.thread, &self.core.settings, &self.core.workspace);
+        let choices = Choices::new(&self.core.thread, &self.core.settings, &self.core.workspace);
         let searched = self.core.model.searched(server, choices);
         let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
         let error = match searched {
-            Searched::Found { effects, renamed } => {
+            LocalSearch::Found { effects, renamed } => {
                 self.core.model_learned(effects);
                 if renamed {
-                    self.core.announce(&Out::Options(self.core.options()));
+                    self.core.announce(&SessionEvent::Options(self.core.options()));
                 }
                 self.core.announce_usage();
                 return postponed.map_or((), |ask| self.perform(ask));
             }
-            Searched::Missing(error) => error,
+            LocalSearch::Missing(error) => error,
         };
         match postponed {
-            Some(ask) => self.tell_no_model(&ask, &error),
+            Some(ask) => self.fail_without_model(&ask, &error),
             // With a turn running, what waits does not wait for the server.
             None if self.work.is_some() => {}
             None => {

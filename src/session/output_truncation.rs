@@ -6,7 +6,7 @@ use super::tool_host::ToolHost;
 use epitome_provider::models;
 use epitome_recall as recall;
 use epitome_secrets::Masker;
-use epitome_thread::{Change, OutcomeContent, Seq, Shown, Thread, ToolOutcome};
+use epitome_thread::{Change, OutcomeContent, Seq, Thread, ToolDisplay, ToolOutcome};
 use epitome_tokens::Ruler;
 use epitome_tools::{task, truncate};
 
@@ -34,7 +34,7 @@ const TOKEN_BYTES: u64 = 3;
 
 /// What the next outcome finds. In tokens, but for `keep_bytes`.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct OutcomeBudget {
     window: u64,
     /// What was free when the calls were made, and what the outcomes since have taken of it.
     free: u64,
@@ -45,7 +45,7 @@ struct Room {
     keep_bytes: usize,
 }
 
-impl Room {
+impl OutcomeBudget {
     /// What one outcome may take.
     fn share(&self) -> u64 {
         let of_free = (self.free / FREE_PART).saturating_sub(self.taken) / self.open.max(1);
@@ -63,7 +63,7 @@ pub struct StoredOutputs {
 
 impl StoredOutputs {
     /// Bytes of all of them.
-    pub(super) fn of(&mut self, thread: &Thread) -> usize {
+    pub(super) fn total_bytes(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
             if let Change::ToolFinished { outcome } = &entry.change {
                 self.bytes += outcome.whole.as_ref().map_or(0, String::len);
@@ -76,7 +76,7 @@ impl StoredOutputs {
 
 /// Whose outcome it is: what was read from the log is not kept there once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum OutcomeSource {
     Tool,
     Recall,
     /// Its text is a report, and its whole what the agent did.
@@ -98,16 +98,16 @@ impl ToolHost {
             outcome.decided = self.call(&outcome.call).decided.take();
             // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
             if let Some(masker) = self.masker(core) {
-                mask_said(outcome, &masker);
+                mask_hook_texts(outcome, &masker);
             }
         }
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
                 let name = core.thread.call(&outcome.call).map(|call| call.name.as_str());
                 let source = match name {
-                    Some(recall::NAME) => Source::Recall,
-                    Some(task::NAME) => Source::Agent,
-                    Some(_) | None => Source::Tool,
+                    Some(recall::NAME) => OutcomeSource::Recall,
+                    Some(task::NAME) => OutcomeSource::Agent,
+                    Some(_) | None => OutcomeSource::Tool,
                 };
                 let room = self.room_for_outcome(core);
                 let outcome = cut(&core.ruler(), outcome, source, core.thread.next_seq(), &room);
@@ -117,7 +117,7 @@ impl ToolHost {
         }
     }
 
-    fn room_for_outcome(&mut self, core: &mut Core) -> Room {
+    fn room_for_outcome(&mut self, core: &mut Core) -> OutcomeBudget {
         let used = core.tokens_in_context();
         let (window, max_output) = match core.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
@@ -127,17 +127,17 @@ impl ToolHost {
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
         let open = core.thread.open_calls().len() as u64;
         let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.stored_bytes(&core.thread));
-        Room { window, free, taken, open, keep_bytes }
+        OutcomeBudget { window, free, taken, open, keep_bytes }
     }
 }
 
 /// Puts masks in the place of keys, wherever an outcome has text.
 pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
-    mask_said(outcome, masker);
+    mask_hook_texts(outcome, masker);
     for shown in &mut outcome.shown {
         match shown {
-            Shown::Text { text } => drop(masker.mask_in(text)),
-            Shown::Diff { old, new, .. } => {
+            ToolDisplay::Text { text } => drop(masker.mask_in(text)),
+            ToolDisplay::Diff { old, new, .. } => {
                 masker.mask_in(new);
                 old.as_mut().map(|old| masker.mask_in(old));
             }
@@ -147,7 +147,7 @@ pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
 }
 
 /// The same for what a hook can put in: what the model reads, and what is told beside it.
-fn mask_said(outcome: &mut ToolOutcome, masker: &Masker) {
+fn mask_hook_texts(outcome: &mut ToolOutcome, masker: &Masker) {
     for content in &mut outcome.content {
         match content {
             OutcomeContent::Text { text } => drop(masker.mask_in(text)),
@@ -172,23 +172,31 @@ fn text_bytes(outcome: &ToolOutcome) -> usize {
 }
 
 /// The outcome as its entry will hold it. One that fits stays as it is.
-fn cut(ruler: &Ruler, mut outcome: ToolOutcome, source: Source, entry: Seq, room: &Room) -> ToolOutcome {
-    let work = outcome.whole.take_if(|_| source == Source::Agent);
+fn cut(
+    ruler: &Ruler,
+    mut outcome: ToolOutcome,
+    source: OutcomeSource,
+    entry: Seq,
+    room: &OutcomeBudget,
+) -> ToolOutcome {
+    let work = outcome.whole.take_if(|_| source == OutcomeSource::Agent);
     let was_part = outcome.whole.is_some();
     let text = all_text(&outcome);
     outcome.whole = None;
     let keep = text.len().min(room.keep_bytes).min(truncate::WHOLE_BYTES_MAX);
     let is_kept = match source {
-        Source::Tool => keep == text.len() || keep > SHOWN_BYTES_MAX,
-        Source::Agent => work.as_ref().is_some_and(|work| work.len() <= room.keep_bytes),
-        Source::Recall => false,
+        OutcomeSource::Tool => keep == text.len() || keep > SHOWN_BYTES_MAX,
+        OutcomeSource::Agent => work.as_ref().is_some_and(|work| work.len() <= room.keep_bytes),
+        OutcomeSource::Recall => false,
     };
     let rest = match source {
-        Source::Recall => "recall less at once, with `limit`".to_owned(),
-        Source::Tool | Source::Agent if is_kept => format!("recall with entry \"{entry}\" reads all of it"),
-        Source::Tool | Source::Agent => "it is kept nowhere; ask for less at once".to_owned(),
+        OutcomeSource::Recall => "recall less at once, with `limit`".to_owned(),
+        OutcomeSource::Tool | OutcomeSource::Agent if is_kept => {
+            format!("recall with entry \"{entry}\" reads all of it")
+        }
+        OutcomeSource::Tool | OutcomeSource::Agent => "it is kept nowhere; ask for less at once".to_owned(),
     };
-    if source == Source::Agent {
+    if source == OutcomeSource::Agent {
         // The report stands at the end of the work.
         if let Some(shown) = fitting(ruler, &text, room.share(), &rest) {
             outcome = with_text(outcome, shown);
@@ -260,26 +268,26 @@ mod tests {
     use super::*;
     use epitome_thread::{CallId, Entry, FORMAT_VERSION, OutcomeStatus, SessionId};
 
-    const LARGE: Room =
-        Room { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
+    const LARGE: OutcomeBudget =
+        OutcomeBudget { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
 
     fn outcome(text: String) -> ToolOutcome {
         ToolOutcome::text(CallId("c".to_owned()), OutcomeStatus::Completed, text)
     }
 
-    fn arrives(outcome: ToolOutcome, room: &Room) -> ToolOutcome {
-        cut(&Ruler::of(None), outcome, Source::Tool, Seq(7), room)
+    fn arrives(outcome: ToolOutcome, room: &OutcomeBudget) -> ToolOutcome {
+        cut(&Ruler::for_model(None), outcome, OutcomeSource::Tool, Seq(7), room)
     }
 
     #[test]
     fn an_outcome_has_its_part_of_the_window_and_of_what_is_free() {
         for (story, room, share) in [
             ("alone in an empty window", LARGE, 25_000),
-            ("one of four", Room { open: 4, ..LARGE }, 22_500),
-            ("the last of four", Room { open: 1, taken: 67_500, ..LARGE }, 22_500),
-            ("those before took all", Room { taken: 100_000, ..LARGE }, 0),
-            ("a small window", Room { window: 8_000, free: 6_000, ..LARGE }, 1_000),
-            ("nearly full", Room { free: 1_000, ..LARGE }, 500),
+            ("one of four", OutcomeBudget { open: 4, ..LARGE }, 22_500),
+            ("the last of four", OutcomeBudget { open: 1, taken: 67_500, ..LARGE }, 22_500),
+            ("those before took all", OutcomeBudget { taken: 100_000, ..LARGE }, 0),
+            ("a small window", OutcomeBudget { window: 8_000, free: 6_000, ..LARGE }, 1_000),
+            ("nearly full", OutcomeBudget { free: 1_000, ..LARGE }, 500),
         ] {
             assert_eq!(room.share(), share, "{story}");
         }
@@ -292,7 +300,7 @@ mod tests {
         for small in [outcome("all is well\n".repeat(1_000)), outcome(String::new()), image] {
             assert_eq!(arrives(small.clone(), &LARGE), small);
         }
-        let full = Room { free: 0, ..LARGE };
+        let full = OutcomeBudget { free: 0, ..LARGE };
         let short = outcome("x".repeat(SHOWN_BYTES_MIN));
         assert_eq!(arrives(short.clone(), &full), short);
     }
@@ -303,8 +311,8 @@ mod tests {
         let text = lines.concat();
         for (room, bytes) in [
             (LARGE, SHOWN_BYTES_MAX + 200),
-            (Room { window: 16_000, ..LARGE }, 12_000),
-            (Room { free: 0, ..LARGE }, 1_300),
+            (OutcomeBudget { window: 16_000, ..LARGE }, 12_000),
+            (OutcomeBudget { free: 0, ..LARGE }, 1_300),
         ] {
             let cut = arrives(outcome(text.clone()), &room);
             let shown = cut.model_text();
@@ -312,7 +320,7 @@ mod tests {
             assert!(shown.starts_with("line 0 of") && shown.ends_with("line 19999 of the build\n"));
             assert!(shown.contains("recall with entry \"e7\" reads all of it"), "{shown}");
             assert_eq!(cut.whole.as_deref(), Some(text.as_str()));
-            let tokens = Ruler::of(None).text(&shown);
+            let tokens = Ruler::for_model(None).text(&shown);
             assert!(tokens <= room.share().max(SHOWN_BYTES_MIN as u64), "{tokens} tokens");
         }
     }
@@ -337,12 +345,13 @@ mod tests {
         let whole = arrives(outcome(text.clone()), &LARGE).whole.expect("it is kept");
         assert!(whole.len() < truncate::WHOLE_BYTES_MAX + 200 && whole.contains(truncate::KEPT_NOWHERE));
 
-        let full = Room { keep_bytes: 100, ..LARGE };
+        let full = OutcomeBudget { keep_bytes: 100, ..LARGE };
         let cut = arrives(outcome(text.clone()), &full);
         assert_eq!(cut.whole, None);
         assert!(cut.model_text().contains("kept nowhere"));
 
-        let recalled = super::cut(&Ruler::of(None), outcome(text), Source::Recall, Seq(7), &LARGE);
+        let recalled =
+            super::cut(&Ruler::for_model(None), outcome(text), OutcomeSource::Recall, Seq(7), &LARGE);
         assert_eq!(recalled.whole, None, "it is in the log already");
         assert!(recalled.model_text().contains("`limit`"));
     }
@@ -357,8 +366,8 @@ mod tests {
         for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
             let outcome = ToolOutcome { whole: whole.map(str::to_owned), ..outcome("shown".to_owned()) };
             thread.apply(entry(seq, Change::ToolFinished { outcome }));
-            assert_eq!(wholes.of(&thread), bytes);
-            assert_eq!(wholes.of(&thread), bytes, "nothing is summed twice");
+            assert_eq!(wholes.total_bytes(&thread), bytes);
+            assert_eq!(wholes.total_bytes(&thread), bytes, "nothing is summed twice");
         }
     }
 }

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use super::saved_permissions;
 use super::session_permissions::SessionPermissions;
-use super::{AskId, Decision, Out, PermissionAsk};
+use super::{AskId, PermissionRequest, SessionEvent, UserDecision};
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
 use epitome_hooks::output::PermissionDecision;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
-use epitome_thread::{Answered, CallId, Change, Decided, Decider, Mode, Rule, Shown, ToolCall};
+use epitome_thread::{
+    CallId, Change, Decider, Mode, PermissionChoice, RecordedDecision, Rule, ToolCall, ToolDisplay,
+};
 use epitome_tools::command_line;
-use epitome_tools::permission::Verdict;
+use epitome_tools::permission::PermissionVerdict;
 use epitome_tools::permission::ruled;
 use epitome_tools::{Access, Toolbox, Workspace};
 use epitome_turn::Permit;
@@ -38,12 +40,12 @@ pub(super) struct Permissions {
     /// What the user allowed for the rest of the session, here or at a child of it.
     session: SessionPermissions,
     /// What the user saved for the workspace.
-    saved: saved_permissions::Reader,
-    open: Option<OpenCard>,
+    saved: saved_permissions::SavedPermissionsReader,
+    open: Option<OpenPermission>,
 }
 
 /// A question for permission that was not answered yet.
-struct OpenCard {
+struct OpenPermission {
     ask: AskId,
     call: CallId,
     /// What the user is asked about; a link that is exchanged meanwhile would change it.
@@ -53,11 +55,11 @@ struct OpenCard {
     /// The rule of a file by which it is asked, in words.
     because: Option<String>,
     /// The card, once it is shown.
-    shown: Option<Arc<PermissionAsk>>,
+    shown: Option<Arc<PermissionRequest>>,
 }
 
 /// What a ruling depends on besides the permissions.
-pub(super) struct Circumstances<'a> {
+pub(super) struct RulingContext<'a> {
     pub toolbox: &'a Toolbox,
     pub mode: Mode,
     /// Whether commands run in a complete sandbox; matters only in the mode `Auto`.
@@ -79,24 +81,24 @@ pub(super) struct Circumstances<'a> {
 /// What can be said of a call before anybody is asked.
 pub(super) enum Ruling {
     /// With who decided, unless the call is harmless or can't run at all.
-    Settled(Permit, Option<Decided>),
+    Settled(Permit, Option<RecordedDecision>),
     /// The call runs, and touches only this.
-    Allowed(Access, Option<Decided>),
-    AskPerson(Question),
+    Allowed(Access, Option<RecordedDecision>),
+    AskPerson(PermissionQuestion),
 }
 
 /// What the user is to be asked about a call.
-pub(super) struct Question {
+pub(super) struct PermissionQuestion {
     pub access: Access,
     always: Option<(Rule, String)>,
     because: Option<String>,
 }
 
 /// How the user answered a card.
-pub(super) struct Answer {
+pub(super) struct PermissionAnswer {
     pub call: CallId,
     pub permit: Permit,
-    pub decided: Decided,
+    pub decided: RecordedDecision,
     /// What holds for the rest of the session from now on.
     pub rule: Option<Rule>,
 }
@@ -105,8 +107,8 @@ impl Permissions {
     /// With the rules that the session's log holds.
     pub fn new(rules: &[Rule]) -> Permissions {
         Permissions {
-            session: SessionPermissions::of(rules),
-            saved: saved_permissions::Reader::default(),
+            session: SessionPermissions::new(rules),
+            saved: saved_permissions::SavedPermissionsReader::default(),
             open: None,
         }
     }
@@ -140,7 +142,7 @@ impl Permissions {
     }
 
     /// Decides what can be decided without a user.
-    pub fn rule(&self, call: Option<&ToolCall>, given: &Circumstances<'_>) -> Ruling {
+    pub fn rule(&self, call: Option<&ToolCall>, given: &RulingContext<'_>) -> Ruling {
         let impossible = |text: String| Ruling::Settled(Permit::Impossible(text), None);
         let by_recipe = |why: String| Ruling::Settled(Permit::Denied(why), refused_by(Decider::Recipe));
         let Some(call) = call else {
@@ -182,7 +184,7 @@ impl Permissions {
         {
             return by_recipe(why);
         }
-        let judged = ruled::judge(&ruled::Asked {
+        let judged = ruled::judge(&ruled::PermissionQuery {
             tool: &call.name,
             access: &access,
             mode: given.mode,
@@ -194,28 +196,32 @@ impl Permissions {
         });
         let ask = |access, always, because| match given.is_alone {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
-            false => Ruling::AskPerson(Question { access, always, because }),
+            false => Ruling::AskPerson(PermissionQuestion { access, always, because }),
         };
         // A hook's word stands for the user's; what the mode forbids stays forbidden, and what a rule of a file
         // asks for is asked.
         match (judged.verdict, given.by_hook) {
-            (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => ask(access, None, judged.because),
-            (Verdict::Ask { .. }, Some((PermissionDecision::Allow, hook, _))) if judged.because.is_none() => {
-                let by = Decider::Hook { hook: hook.clone() };
-                Ruling::Allowed(access, Some(Decided { allowed: true, by }))
+            (PermissionVerdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => {
+                ask(access, None, judged.because)
             }
-            (Verdict::Allow { .. }, _) => Ruling::Allowed(access, judged.decided),
-            (Verdict::Deny { why }, _) => Ruling::Settled(Permit::Denied(why), judged.decided),
-            (Verdict::Ask { always }, _) => ask(access, always, judged.because),
+            (PermissionVerdict::Ask { .. }, Some((PermissionDecision::Allow, hook, _)))
+                if judged.because.is_none() =>
+            {
+                let by = Decider::Hook { hook: hook.clone() };
+                Ruling::Allowed(access, Some(RecordedDecision { allowed: true, by }))
+            }
+            (PermissionVerdict::Allow { .. }, _) => Ruling::Allowed(access, judged.decided),
+            (PermissionVerdict::Deny { why }, _) => Ruling::Settled(Permit::Denied(why), judged.decided),
+            (PermissionVerdict::Ask { always }, _) => ask(access, always, judged.because),
         }
     }
 
     // ── The card ───────────────────────────────────────────────────────────────────────────────
 
     /// Opens a card for a call, which is shown once its preview is there.
-    pub fn open(&mut self, call: CallId, question: Question) {
-        let Question { access, always, because } = question;
-        self.open = Some(OpenCard { ask: AskId::fresh(), call, access, always, because, shown: None });
+    pub fn open(&mut self, call: CallId, question: PermissionQuestion) {
+        let PermissionQuestion { access, always, because } = question;
+        self.open = Some(OpenPermission { ask: AskId::fresh(), call, access, always, because, shown: None });
     }
 
     /// The question that is open.
@@ -238,19 +244,19 @@ impl Permissions {
     pub fn show(
         &mut self,
         call: &ToolCall,
-        mut preview: Vec<Shown>,
+        mut preview: Vec<ToolDisplay>,
         by_hook: Option<&HookDecision>,
-    ) -> Option<Out> {
+    ) -> Option<SessionEvent> {
         let open = self.open.as_mut().filter(|open| open.call == call.id)?;
         if let Some((PermissionDecision::Ask, by, Some(why))) = by_hook
             && !why.trim().is_empty()
         {
-            preview.insert(0, Shown::Text { text: format!("The hook {by} asks: {}", why.trim()) });
+            preview.insert(0, ToolDisplay::Text { text: format!("The hook {by} asks: {}", why.trim()) });
         }
         if let Some(because) = &open.because {
-            preview.insert(0, Shown::Text { text: because.clone() });
+            preview.insert(0, ToolDisplay::Text { text: because.clone() });
         }
-        open.shown = Some(Arc::new(PermissionAsk {
+        open.shown = Some(Arc::new(PermissionRequest {
             call: call.id.clone(),
             tool: call.name.clone(),
             input: call.input.clone(),
@@ -264,53 +270,54 @@ impl Permissions {
     }
 
     /// The card that clients are shown.
-    pub fn shown(&self) -> Option<Out> {
+    pub fn shown(&self) -> Option<SessionEvent> {
         let open = self.open.as_ref()?;
-        Some(Out::Ask { ask: open.ask, permission: open.shown.clone()? })
+        Some(SessionEvent::Ask { ask: open.ask, permission: open.shown.clone()? })
     }
 
     /// Takes the card back.
-    pub fn withdraw(&mut self) -> Option<Out> {
-        self.open.take().map(|open| Out::Withdrawn { ask: open.ask })
+    pub fn withdraw(&mut self) -> Option<SessionEvent> {
+        self.open.take().map(|open| SessionEvent::Withdrawn { ask: open.ask })
     }
 
     /// Forgets the card of a call that can't run; returns whether it was open.
-    pub fn drop_card(&mut self, call: &CallId) -> bool {
+    pub fn drop_permission(&mut self, call: &CallId) -> bool {
         self.open.take_if(|open| open.call == *call).is_some()
     }
 
     /// Takes an answer in; a late or unknown one is `None`. `is_same`: whether the call would still touch what the user
     /// was asked about.
-    pub fn answer(&mut self, ask: AskId, decision: &Decision, is_same: bool) -> Option<Answer> {
-        let OpenCard { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;
+    pub fn answer(&mut self, ask: AskId, decision: &UserDecision, is_same: bool) -> Option<PermissionAnswer> {
+        let OpenPermission { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;
         let person = |answer| Decider::Person { answer };
         let mut rule = None;
         let (permit, by) = match decision {
-            Decision::AllowOnce | Decision::AllowAlways if !is_same => {
+            UserDecision::AllowOnce | UserDecision::AllowAlways if !is_same => {
                 let why = "What this call would touch changed while the person was asked.".to_owned();
-                (Permit::Denied(why), person(Answered::TooLate))
+                (Permit::Denied(why), person(PermissionChoice::TooLate))
             }
-            Decision::AllowOnce => (Permit::Allowed, person(Answered::Once)),
-            Decision::AllowAlways => {
+            UserDecision::AllowOnce => (Permit::Allowed, person(PermissionChoice::Once)),
+            UserDecision::AllowAlways => {
                 rule = always.map(|(rule, _)| rule);
-                let answer = if rule.is_some() { Answered::Always } else { Answered::Once };
+                let answer = if rule.is_some() { PermissionChoice::Always } else { PermissionChoice::Once };
                 (Permit::Allowed, person(answer))
             }
-            Decision::Reject | Decision::RejectAlways => {
+            UserDecision::Reject | UserDecision::RejectAlways => {
                 let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
                            want.";
-                (Permit::Denied(why.to_owned()), person(Answered::No))
+                (Permit::Denied(why.to_owned()), person(PermissionChoice::No))
             }
-            Decision::Dismissed => {
-                (Permit::Denied("The user did not allow this call.".to_owned()), person(Answered::Dismissed))
-            }
-            Decision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
+            UserDecision::Dismissed => (
+                Permit::Denied("The user did not allow this call.".to_owned()),
+                person(PermissionChoice::Dismissed),
+            ),
+            UserDecision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
         };
-        let decided = Decided { allowed: permit == Permit::Allowed, by };
-        Some(Answer { call, permit, decided, rule })
+        let decided = RecordedDecision { allowed: permit == Permit::Allowed, by };
+        Some(PermissionAnswer { call, permit, decided, rule })
     }
 }
 
-fn refused_by(by: Decider) -> Option<Decided> {
-    Some(Decided { allowed: false, by })
+fn refused_by(by: Decider) -> Option<RecordedDecision> {
+    Some(RecordedDecision { allowed: false, by })
 }

@@ -19,7 +19,7 @@ const INSTRUCTION_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// An instruction file as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instructions {
+pub struct InstructionFile {
     pub path: PathBuf,
     pub text: String,
 }
@@ -27,26 +27,26 @@ pub struct Instructions {
 /// A directory that may hold instructions. What a repository brings must lie within it; the user's own
 /// files may be links to wherever they keep them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InstructionFolder {
     pub directory: PathBuf,
     pub within: Option<PathBuf>,
 }
 
-impl Place {
+impl InstructionFolder {
     /// The files that may hold them, in the order in which they are looked for.
     pub fn candidates(&self) -> [PathBuf; 2] {
         INSTRUCTION_NAMES.map(|name| self.directory.join(name))
     }
 
     /// Its instructions, where there are any.
-    pub fn read(&self) -> (Option<Instructions>, Vec<Problem>) {
+    pub fn read(&self) -> (Option<InstructionFile>, Vec<Problem>) {
         let mut problems = Vec::new();
         for path in self.candidates() {
             match read(&path, self.within.as_deref()) {
                 Ok(Some(bytes)) => {
                     let (text, problem) = readable(&path, &bytes);
                     problems.extend(problem);
-                    return (Some(Instructions { path, text }), problems);
+                    return (Some(InstructionFile { path, text }), problems);
                 }
                 Ok(None) => {}
                 Err(why) => problems.push(Problem {
@@ -63,7 +63,7 @@ impl Place {
 
 /// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
 /// the user's own, then from the repository's root down to `cwd`.
-pub fn places(cwd: &Path, home: &Path) -> Vec<Place> {
+pub fn places(cwd: &Path, home: &Path) -> Vec<InstructionFolder> {
     let mut directories: Vec<&Path> = Vec::new();
     for directory in cwd.ancestors() {
         directories.push(directory);
@@ -77,9 +77,11 @@ pub fn places(cwd: &Path, home: &Path) -> Vec<Place> {
     }
     let root = directories.last().copied().unwrap_or(cwd);
     let below = directories.iter().rev().filter(|directory| **directory != home);
-    let own = Place { directory: home.to_path_buf(), within: None };
-    let of_project =
-        below.map(|directory| Place { directory: directory.to_path_buf(), within: Some(root.to_path_buf()) });
+    let own = InstructionFolder { directory: home.to_path_buf(), within: None };
+    let of_project = below.map(|directory| InstructionFolder {
+        directory: directory.to_path_buf(),
+        within: Some(root.to_path_buf()),
+    });
     std::iter::once(own).chain(of_project).collect()
 }
 
@@ -144,7 +146,7 @@ pub fn left_out_head(path: &Path) -> String {
 }
 
 /// The line that stands for a file there was no room for.
-pub fn left_out(file: &Instructions) -> String {
+pub fn left_out(file: &InstructionFile) -> String {
     format!(
         "{}{} bytes of instructions). Before work that they may be about, read that file with your tools, by parts.",
         left_out_head(&file.path),
@@ -194,8 +196,9 @@ each other together, in one reply.
 mod tests {
     use super::*;
 
-    fn instructions(cwd: &Path, home: &Path) -> (Vec<Instructions>, Vec<Problem>) {
-        let (found, problems): (Vec<_>, Vec<_>) = places(cwd, home).iter().map(Place::read).unzip();
+    fn instructions(cwd: &Path, home: &Path) -> (Vec<InstructionFile>, Vec<Problem>) {
+        let (found, problems): (Vec<_>, Vec<_>) =
+            places(cwd, home).iter().map(InstructionFolder::read).unzip();
         (found.into_iter().flatten().collect(), problems.into_iter().flatten().collect())
     }
 

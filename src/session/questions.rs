@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::client_list::Clients;
-use super::{AskId, Out};
-use epitome_tools::question::{Asked, Door, Question, Reply};
+use super::client_list::ClientList;
+use super::{AskId, SessionEvent};
+use epitome_tools::question::{QuestionMessage, QuestionReply, QuestionSender, UserQuestion};
 
 /// Questions that are open at a time; more are put aside at once.
 const OPEN_MAX: usize = 8;
@@ -18,31 +18,31 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// The questions of a session, and where they come from.
 pub(super) struct Questions {
-    sender: Door,
-    asked: mpsc::Receiver<Asked>,
-    open: Vec<OpenQuestion>,
+    sender: QuestionSender,
+    asked: mpsc::Receiver<QuestionMessage>,
+    open: Vec<PendingQuestion>,
 }
 
 /// A question that waits for the user.
-struct OpenQuestion {
+struct PendingQuestion {
     ask: AskId,
-    question: Arc<Question>,
-    answer: oneshot::Sender<Reply>,
+    question: Arc<UserQuestion>,
+    answer: oneshot::Sender<QuestionReply>,
 }
 
 impl Questions {
     pub fn new() -> Questions {
-        let (sender, asked) = Door::new();
+        let (sender, asked) = QuestionSender::new();
         Questions { sender, asked, open: Vec::new() }
     }
 
     /// For tools and servers that ask.
-    pub fn sender(&self) -> Door {
+    pub fn sender(&self) -> QuestionSender {
         self.sender.clone()
     }
 
     /// The next question that is asked.
-    pub async fn next(&mut self) -> Option<Asked> {
+    pub async fn next(&mut self) -> Option<QuestionMessage> {
         self.asked.recv().await
     }
 
@@ -51,22 +51,26 @@ impl Questions {
     }
 
     /// The open questions, for a client that comes later.
-    pub fn shown(&self) -> impl Iterator<Item = Out> {
-        self.open.iter().map(|open| Out::Question { ask: open.ask, question: open.question.clone() })
+    pub fn shown(&self) -> impl Iterator<Item = SessionEvent> {
+        self.open.iter().map(|open| SessionEvent::Question { ask: open.ask, question: open.question.clone() })
     }
 
     /// Shows a question to the clients. Returns what waits for its answer, and then names the question to close.
-    pub fn open(&mut self, asked: Asked, clients: &Clients) -> Option<impl Future<Output = AskId> + use<>> {
+    pub fn open(
+        &mut self,
+        asked: QuestionMessage,
+        clients: &ClientList,
+    ) -> Option<impl Future<Output = AskId> + use<>> {
         let (question, mut reply) = match asked {
-            Asked::Question { question, reply } => (question, reply),
-            Asked::Done { id } => {
-                clients.announce(&Out::QuestionDone { id });
+            QuestionMessage::Question { question, reply } => (question, reply),
+            QuestionMessage::Done { id } => {
+                clients.announce(&SessionEvent::QuestionDone { id });
                 return None;
             }
         };
         let refusal = match clients.shows().can(&question.wants) {
-            false => Some(Reply::Unable),
-            true if self.open.len() >= OPEN_MAX || clients.are_closing() => Some(Reply::Cancelled),
+            false => Some(QuestionReply::Unable),
+            true if self.open.len() >= OPEN_MAX || clients.are_closing() => Some(QuestionReply::Cancelled),
             true => None,
         };
         if let Some(refusal) = refusal {
@@ -76,16 +80,16 @@ impl Questions {
         }
         let (ask, question) = (AskId::fresh(), Arc::new(question));
         let (answer, answered) = oneshot::channel();
-        self.open.push(OpenQuestion { ask, question: question.clone(), answer });
-        clients.announce(&Out::Question { ask, question });
+        self.open.push(PendingQuestion { ask, question: question.clone(), answer });
+        clients.announce(&SessionEvent::Question { ask, question });
         Some(async move {
             tokio::select! {
                 came = answered => {
-                    let _ = reply.send(came.unwrap_or(Reply::Cancelled));
+                    let _ = reply.send(came.unwrap_or(QuestionReply::Cancelled));
                 }
                 () = reply.closed() => {}
                 () = tokio::time::sleep(OPEN_TIME_MAX) => {
-                    let _ = reply.send(Reply::TimedOut);
+                    let _ = reply.send(QuestionReply::TimedOut);
                 }
             }
             ask
@@ -93,29 +97,29 @@ impl Questions {
     }
 
     /// The first answer counts; a late or unknown one is ignored.
-    pub fn close(&mut self, ask: AskId, reply: Reply, clients: &Clients) {
+    pub fn close(&mut self, ask: AskId, reply: QuestionReply, clients: &ClientList) {
         let Some(at) = self.open.iter().position(|open| open.ask == ask) else { return };
         let open = self.open.remove(at);
-        clients.announce(&Out::Withdrawn { ask });
+        clients.announce(&SessionEvent::Withdrawn { ask });
         // Who asked may have gone meanwhile.
         let _ = open.answer.send(reply);
     }
 
     /// Follows who is there: tells those who ask what can be shown now, and puts the questions aside that nobody who is
     /// left can show, since their answer would be waited for in vain.
-    pub fn follow(&mut self, clients: &Clients) {
+    pub fn follow(&mut self, clients: &ClientList) {
         let shows = clients.shows();
         self.sender.set_shows(shows);
         let unshown = self.open.iter().filter(|open| !shows.can(&open.question.wants));
         for ask in unshown.map(|open| open.ask).collect::<Vec<_>>() {
-            self.close(ask, Reply::Unable, clients);
+            self.close(ask, QuestionReply::Unable, clients);
         }
     }
 
     /// Takes all questions back: the turn was cancelled.
-    pub fn close_all(&mut self, clients: &Clients) {
+    pub fn close_all(&mut self, clients: &ClientList) {
         while let Some(open) = self.open.first() {
-            self.close(open.ask, Reply::Cancelled, clients);
+            self.close(open.ask, QuestionReply::Cancelled, clients);
         }
     }
 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::Ticket;
 use super::recipes::Rendering;
-use epitome_recipe::catalog::Catalog;
+use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::watch::Registration;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Recipes {
-    catalog: Arc<Catalog>,
+pub(super) struct SessionRecipes {
+    catalog: Arc<RecipeCatalog>,
     /// Whether the recipes were read once; they are, off the session's task, when it begins.
     is_read: bool,
     watch: Option<Arc<Registration>>,
     rendering: Option<Rendering>,
 }
 
-impl Recipes {
-    pub fn catalog(&self) -> &Catalog {
+impl SessionRecipes {
+    pub fn catalog(&self) -> &RecipeCatalog {
         &self.catalog
     }
 
@@ -36,7 +36,7 @@ impl Recipes {
     }
 
     /// Takes in what was read; returns whether it is the first time.
-    pub fn read(&mut self, catalog: Catalog, watch: Option<Arc<Registration>>) -> bool {
+    pub fn read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) -> bool {
         (self.catalog, self.watch) = (Arc::new(catalog), watch);
         !std::mem::replace(&mut self.is_read, true)
     }

@@ -8,24 +8,24 @@ use tokio::task::AbortHandle;
 use super::actor::Session;
 use super::commands::{
     self,
-    compact::{self, Asked},
+    compact::{self, CompactSubcommand},
 };
 use super::compacting::{self, CompactionOrder};
 use super::core::Core;
 use super::hook_host::MayRun;
-use super::recipe_catalog::Recipes;
+use super::recipe_catalog::SessionRecipes;
 use super::replies::sentence;
-use super::work::{Background, Prompt, RecipeRun, Work};
-use super::{CommandInfo, SessionCommand, SessionError, Severity, Ticket, cpu_worker};
-use epitome_compaction::{self as compaction, Budget, Preview, Wish};
+use super::work::{BackgroundResult, QueuedPrompt, RecipeRun, RunningTurn};
+use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, Ticket, cpu_worker};
+use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
 use epitome_provider::endpoint::{self, Endpoint};
 use epitome_provider::models;
-use epitome_recipe::catalog::Catalog;
-use epitome_recipe::command::{self, Arguments};
-use epitome_recipe::parse::{ModelChoice, Recipe};
-use epitome_recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
+use epitome_recipe::catalog::RecipeCatalog;
+use epitome_recipe::command::{self, RecipeArguments};
+use epitome_recipe::parse::{Recipe, RecipeModel};
+use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{Toolbox, Workspace};
@@ -33,7 +33,7 @@ use epitome_turn::Turn;
 
 /// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
 pub struct Rendering {
-    pub prompt: Prompt,
+    pub prompt: QueuedPrompt,
     pub job: AbortHandle,
 }
 
@@ -55,7 +55,7 @@ impl Rendering {
 }
 
 /// What rendering came to.
-pub(super) enum Text {
+pub(super) enum RenderedText {
     Done(String),
     Needs(Vec<ShellCall>),
     /// A sentence for the user.
@@ -64,16 +64,21 @@ pub(super) enum Text {
 
 impl Core {
     /// Renders a recipe with what its shell calls printed so far.
-    pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
+    pub(super) fn render(
+        &self,
+        recipe: &Recipe,
+        arguments: &RecipeArguments,
+        outputs: &ShellOutputs,
+    ) -> RenderedText {
         match render::render(recipe, arguments, &self.surroundings(), outputs) {
             Ok(Rendered::Done(prompt)) => {
                 for warning in prompt.warnings {
-                    self.say(Severity::Warning, warning);
+                    self.notify(NoticeSeverity::Warning, warning);
                 }
-                Text::Done(prompt.text)
+                RenderedText::Done(prompt.text)
             }
-            Ok(Rendered::Needs(calls)) => Text::Needs(calls),
-            Err(problem) => Text::Failed(problem.to_string()),
+            Ok(Rendered::Needs(calls)) => RenderedText::Needs(calls),
+            Err(problem) => RenderedText::Failed(problem.to_string()),
         }
     }
 
@@ -82,7 +87,7 @@ impl Core {
     pub(super) fn prompt_of(
         &self,
         recipe: &Arc<Recipe>,
-        arguments: Arguments,
+        arguments: RecipeArguments,
         may_run: bool,
     ) -> impl Future<Output = Result<String, String>> + Send + use<> {
         let (toolbox, workspace) = (self.services.toolbox.clone(), self.workspace.clone());
@@ -101,8 +106,8 @@ impl Core {
         }
     }
 
-    fn surroundings(&self) -> Surroundings {
-        Surroundings {
+    fn surroundings(&self) -> RenderContext {
+        RenderContext {
             conversation_id: self.id().0.clone(),
             cwd: self.thread.cwd().display().to_string(),
             date: jiff::Zoned::now().date().to_string(),
@@ -113,9 +118,9 @@ impl Core {
     /// The model that a recipe asks for, where it is another than the session's.
     fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
         let name = match &recipe.model {
-            ModelChoice::Main => return Ok(None),
-            ModelChoice::Named(name) => name.clone(),
-            ModelChoice::Small => match models::small(&self.settings, self.model.endpoint()) {
+            RecipeModel::Main => return Ok(None),
+            RecipeModel::Named(name) => name.clone(),
+            RecipeModel::Small => match models::small(&self.settings, self.model.endpoint()) {
                 Some(name) => name.0,
                 None => return Err("no small model is configured (models.small)".to_owned()),
             },
@@ -136,22 +141,22 @@ impl Core {
     }
 }
 
-impl Recipes {
+impl SessionRecipes {
     /// Reads the recipes again, off this task, and watches their places from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
         let (services, overrides) = (core.services.clone(), core.settings.overrides());
         let watch = self.watch();
         core.background.spawn_blocking(move || {
-            let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
+            let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
                 if let Some(sender) = sessions.upgrade() {
                     drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
             });
-            let catalog = Catalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
-            Background::Recipes(catalog, watch)
+            let catalog = RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
+            BackgroundResult::Recipes(catalog, watch)
         });
     }
 
@@ -165,30 +170,30 @@ impl Recipes {
 
     /// The instruction of `/compact`, for a compaction that nobody typed.
     pub(super) fn summary_instruction(&self, core: &Core) -> String {
-        let built_in = Catalog::built_in();
+        let built_in = RecipeCatalog::built_in();
         let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
         let recipe = recipe.expect("the compact recipe is built in");
         let text =
             command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
         match text {
-            Some(Text::Done(text)) => text,
-            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
+            Some(RenderedText::Done(text)) => text,
+            Some(RenderedText::Needs(_) | RenderedText::Failed(_)) | None => recipe.body.clone(),
         }
     }
 }
 
 impl Session {
     /// Whether a prompt is a compaction that no model writes, or one that is only shown.
-    pub(super) fn needs_no_model(&self, prompt: &Prompt) -> bool {
+    pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
-        let is_dry = || matches!(compact::parse(typed.rest), Ok(Asked::Dry { .. }));
+        let is_dry = || matches!(compact::parse(typed.rest), Ok(CompactSubcommand::Dry { .. }));
         self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.core.settings.compaction.model == Summariser::Nobody || is_dry())
     }
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.
-    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
+    pub(super) fn begin_command(&mut self, prompt: QueuedPrompt, outputs: ShellOutputs) {
         let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
             let parsed = command::parse(typed)?;
             Some((
@@ -209,12 +214,12 @@ impl Session {
         let mut above = None;
         if recipe.is_compaction() {
             match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.core.thread)) {
-                Ok(Asked::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
-                Ok(Asked::Above { entry, focus }) => {
+                Ok(CompactSubcommand::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
+                Ok(CompactSubcommand::Above { entry, focus }) => {
                     above = Some(entry);
                     arguments.free = focus.unwrap_or_default();
                 }
-                Ok(Asked::Dry { above, focus }) => {
+                Ok(CompactSubcommand::Dry { above, focus }) => {
                     return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
                 }
                 Err(why) => {
@@ -223,8 +228,8 @@ impl Session {
             }
         }
         let text = match self.core.render(&recipe, &arguments, &outputs) {
-            Text::Done(text) => text,
-            Text::Needs(calls) => {
+            RenderedText::Done(text) => text,
+            RenderedText::Needs(calls) => {
                 let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
                     MayRun::Yes => true,
                     MayRun::No => false,
@@ -237,7 +242,9 @@ impl Session {
                 };
                 return self.run_shell_calls(prompt, may_run, calls, outputs);
             }
-            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
+            RenderedText::Failed(message) => {
+                return prompt.responder.answer(Err(SessionError::Invalid(message)));
+            }
         };
         let (handlers, problems) = handlers::declared(
             &recipe.id,
@@ -249,11 +256,11 @@ impl Session {
         self.core.show_problems(&problems);
         self.hooks.invoked();
         if recipe.is_compaction() {
-            commands::tell_what_is_left_out(&self.core, &prompt);
+            commands::report_unsent_attachments(&self.core, &prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
             let turn = Turn::compact(commanded, self.core.settings.max_rounds);
-            let mut work = Work::new(turn, prompt.responder);
+            let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.run.handlers = handlers;
             self.compactor.order(CompactionOrder {
@@ -277,7 +284,7 @@ impl Session {
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         let endpoint = self.core.endpoint_of(&recipe).unwrap_or_else(|why| {
             let text = format!("/{} runs on the session's model: {why}", recipe.id);
-            self.core.say(Severity::Warning, text);
+            self.core.notify(NoticeSeverity::Warning, text);
             None
         });
         let rounds = recipe
@@ -298,14 +305,14 @@ impl Session {
     /// Tells what the compaction of this recipe would do. Its text is not rendered: no command runs for it.
     fn preview_compaction(
         &mut self,
-        prompt: Prompt,
+        prompt: QueuedPrompt,
         typed: String,
         recipe: &Recipe,
-        arguments: &Arguments,
+        arguments: &RecipeArguments,
         above: Option<Seq>,
         focus: Option<String>,
     ) {
-        commands::tell_what_is_left_out(&self.core, &prompt);
+        commands::report_unsent_attachments(&self.core, &prompt);
         let (functions, path) = (&self.core.services.functions, recipe.source.path());
         let (handlers, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
         let (swap, _) = compacting::without_swap(handlers);
@@ -314,9 +321,9 @@ impl Session {
         let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
         let named = command::typed(recipe, arguments);
         let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
-        let wish = Wish {
+        let wish = CompactionRequest {
             trigger: Trigger::Manual,
-            keep: above.map_or(keep, compaction::Keep::From),
+            keep: above.map_or(keep, compaction::KeptTail::From),
             focus,
             summary: true,
         };
@@ -329,7 +336,7 @@ impl Session {
         let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
         let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
             let previewed = Previewed { typed, command, revision, budget: told, preview };
-            Background::Previewed(ticket, Box::new(previewed))
+            BackgroundResult::Previewed(ticket, Box::new(previewed))
         });
         self.recipes.render(Rendering { prompt, job });
     }
@@ -350,7 +357,7 @@ impl Session {
     /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
     pub(super) fn run_shell_calls(
         &mut self,
-        prompt: Prompt,
+        prompt: QueuedPrompt,
         may_run: bool,
         calls: Vec<ShellCall>,
         mut outputs: ShellOutputs,
@@ -360,7 +367,7 @@ impl Session {
         let ticket = prompt.responder.ticket;
         let job = self.core.background.spawn(async move {
             outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
-            Background::Shell(ticket, outputs)
+            BackgroundResult::Shell(ticket, outputs)
         });
         self.recipes.render(Rendering { prompt, job });
     }

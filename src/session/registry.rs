@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use lives::{Entered, Origin};
+use lives::{TaskOrigin, TaskStart};
 
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
-use super::core::Process;
-use super::counts::{Counts, Reading};
-use super::resting::Resting;
+use super::core::HostProcess;
+use super::counts::{Counts, CountsSnapshot};
+use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
-use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
+use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket};
 use epitome_checkpoint::Checkpoints;
-use epitome_config::{Settings, Threshold, Trust};
+use epitome_config::{CompactionThreshold, HookTrust, Settings};
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
 use epitome_platform::reaper::Reaper;
@@ -42,7 +42,7 @@ const COMMANDS_MAX: usize = 256;
 
 /// What every session of a process shares.
 #[derive(Clone)]
-pub struct Services {
+pub struct SessionServices {
     pub paths: Paths,
     pub store: Store,
     pub http: Http,
@@ -57,7 +57,7 @@ pub struct Services {
     /// Callbacks and handlers that the embedding program brings.
     pub functions: Functions,
     /// How long nothing happens before a session rests.
-    pub rest_after: Duration,
+    pub suspend_after: Duration,
     /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
     pub checkpoints: Option<Checkpoints>,
 }
@@ -71,10 +71,10 @@ pub struct Overrides {
     pub mode: Option<Mode>,
     /// Whether hooks run.
     pub hooks: Option<bool>,
-    pub trust: Option<Trust>,
+    pub trust: Option<HookTrust>,
     /// Whether a compaction happens by itself.
     pub auto_compact: Option<bool>,
-    pub threshold: Option<Threshold>,
+    pub threshold: Option<CompactionThreshold>,
     /// Further folders with recipes; those that are not absolute are below a session's directory.
     pub recipe_dirs: Vec<PathBuf>,
 }
@@ -94,27 +94,27 @@ impl Overrides {
 /// A cheap handle on every session of the process.
 #[derive(Clone)]
 pub struct Sessions {
-    inner: Arc<Inner>,
+    inner: Arc<SessionsInner>,
 }
 
 /// The way from a session to the others. It keeps none of them alive.
 #[derive(Clone, Default)]
-pub(super) struct Others(Weak<Inner>);
+pub(super) struct OtherSessions(Weak<SessionsInner>);
 
-impl Others {
+impl OtherSessions {
     /// `None` where the process ends, and for who has no others.
     pub(super) fn upgrade(&self) -> Option<Sessions> {
         self.0.upgrade().map(|inner| Sessions { inner })
     }
 }
 
-struct Inner {
-    services: Services,
+struct SessionsInner {
+    services: SessionServices,
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
-    live: Mutex<HashMap<SessionId, Live>>,
+    live: Mutex<HashMap<SessionId, LiveTask>>,
     /// Sessions that wait for somebody to want something. Locked under `live`.
-    resting: Mutex<HashMap<SessionId, Box<Resting>>>,
+    resting: Mutex<HashMap<SessionId, Box<SuspendedSession>>>,
     /// Who looks on at sessions that do not live now.
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
@@ -141,7 +141,7 @@ pub struct LiveSession {
 }
 
 /// A session's task, from outside.
-struct Live {
+struct LiveTask {
     activity: Arc<Activity>,
     commands: mpsc::Sender<SessionCommand>,
     /// Closes when the task has ended and its journal is free.
@@ -149,8 +149,8 @@ struct Live {
 }
 
 impl Sessions {
-    pub fn new(services: Services, runtime: Handle) -> Sessions {
-        let inner = Inner {
+    pub fn new(services: SessionServices, runtime: Handle) -> Sessions {
+        let inner = SessionsInner {
             services,
             runtime,
             live: Mutex::default(),
@@ -163,14 +163,14 @@ impl Sessions {
     }
 
     /// What every session of the process shares.
-    pub fn services(&self) -> &Services {
+    pub fn services(&self) -> &SessionServices {
         &self.inner.services
     }
 
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
-        let Entered { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id);
+        let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id.clone(), alive, async move {
             let opened =
@@ -200,11 +200,15 @@ impl Sessions {
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
         let mut live = self.live();
-        self.wake(&mut live, &session);
+        self.resume(&mut live, &session);
         let sent = match live.get(&session) {
             Some(found) => found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }),
             None => {
-                return self.open(&mut live, session, Origin::Client(Attaching { ticket, opening, replay }));
+                return self.open(
+                    &mut live,
+                    session,
+                    TaskOrigin::Client(Attaching { ticket, opening, replay }),
+                );
             }
         };
         match sent {
@@ -215,7 +219,7 @@ impl Sessions {
             }
             // It is just ending: it is opened again from its log.
             Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
-                self.open(&mut live, session, Origin::Client(Attaching { ticket, opening, replay }));
+                self.open(&mut live, session, TaskOrigin::Client(Attaching { ticket, opening, replay }));
             }
             Err(mpsc::error::TrySendError::Closed(_)) => unreachable!("the command that was sent comes back"),
         }
@@ -237,7 +241,7 @@ impl Sessions {
             {
                 return Ok(());
             }
-            _ => self.wake(&mut live, session),
+            _ => self.resume(&mut live, session),
         }
         let found = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
         match found.commands.try_send(command) {
@@ -263,26 +267,28 @@ impl Sessions {
     /// `from` on come as a replay, then all that happens. An observer keeps no session alive and is not asked
     /// anything, though it may send `Cancel` and `Decide`. Reads the disk where the session does not live.
     pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
-        if self.tell_of_watcher(&self.live(), session, from, &attachment)? {
+        if self.notify_of_watcher(&self.live(), session, from, &attachment)? {
             return Ok(());
         }
         let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
         for entry in entries.iter().filter(|entry| entry.seq >= from) {
-            attachment.outlet.put(session, Out::Entry { entry: entry.clone(), replay: true, own: false });
+            attachment
+                .outlet
+                .put(session, SessionEvent::Entry { entry: entry.clone(), replay: true, own: false });
         }
         let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
         // It may have been opened while its log was read. Nobody opens it under this lock.
         let live = self.live();
-        if !self.tell_of_watcher(&live, session, from, &attachment)? {
+        if !self.notify_of_watcher(&live, session, from, &attachment)? {
             self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
         }
         Ok(())
     }
 
     /// Tells a session that lives of an observer; `false` where it does not live.
-    fn tell_of_watcher(
+    fn notify_of_watcher(
         &self,
-        live: &HashMap<SessionId, Live>,
+        live: &HashMap<SessionId, LiveTask>,
         session: &SessionId,
         from: Seq,
         attachment: &Attachment,
@@ -311,14 +317,14 @@ impl Sessions {
     }
 
     /// What they have done since the process started.
-    pub fn counts(&self) -> Reading {
+    pub fn counts(&self) -> CountsSnapshot {
         self.inner.counts.read()
     }
 
     /// The sessions that live in this process.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();
-        let seen = |(session, live): (&SessionId, &Live)| {
+        let seen = |(session, live): (&SessionId, &LiveTask)| {
             let ActivityNow { running, clients, watchers, prompts, unsynced } = live.activity.get();
             LiveSession {
                 session: session.clone(),
@@ -349,8 +355,8 @@ impl Sessions {
         awake.chain(asleep).collect()
     }
 
-    fn process(&self) -> Process {
-        Process::new(Others(Arc::downgrade(&self.inner)), self.inner.counts.clone())
+    fn process(&self) -> HostProcess {
+        HostProcess::new(OtherSessions(Arc::downgrade(&self.inner)), self.inner.counts.clone())
     }
 
     /// A client's connection is gone.
@@ -374,7 +380,7 @@ impl Sessions {
         self.inner.services.learned.save().await;
     }
 
-    fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<Resting>>> {
+    fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<SuspendedSession>>> {
         self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -383,7 +389,7 @@ impl Sessions {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, LiveTask>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -26,10 +26,10 @@ they have agreed to a plan, carry it out.";
 pub(super) struct Topic {
     /// Who says it, in the log. No hook has this name: a hook's is that of a file.
     pub by: &'static str,
-    pub what: What,
+    pub what: ReminderText,
 }
 
-pub(super) enum What {
+pub(super) enum ReminderText {
     /// A state, of which the newest word counts.
     State {
         /// What holds now; `None` where that is as it always was.
@@ -51,7 +51,7 @@ impl Topic {
         let by = self.by;
         let said = || view.entries().iter().rev().filter_map(|entry| text_by(by, &entry.change));
         let lines = match self.what {
-            What::State { now, over: (before, over), summary_head } => {
+            ReminderText::State { now, over: (before, over), summary_head } => {
                 let newest =
                     view.entries().iter().rev().find_map(|entry| match (&entry.change, summary_head) {
                         (Change::Compacted { summary, .. }, Some(head)) => {
@@ -65,14 +65,14 @@ impl Topic {
                     None => (has(before) && !has(over)).then(|| over.to_owned()),
                 };
             }
-            What::Lines { head, lines } => {
+            ReminderText::Lines { head, lines } => {
                 let is_new = |marker: &String| !said().any(|text| text.contains(marker));
                 let new: Vec<String> =
                     lines.into_iter().filter(|(marker, _)| is_new(marker)).map(|(_, line)| line).collect();
                 let head = Some(head).filter(|head| !head.is_empty() && !new.is_empty());
                 head.into_iter().chain(new).collect()
             }
-            What::Untold(lines) => lines,
+            ReminderText::Untold(lines) => lines,
         };
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
@@ -88,7 +88,7 @@ pub(super) fn text_by(speaker: &str, change: &Change) -> Option<String> {
 
 /// The goal of the work.
 pub(super) fn goal(thread: &Thread) -> Topic {
-    let what = What::State {
+    let what = ReminderText::State {
         now: thread.goal().map(goal_words),
         over: ("", GOAL_ENDED),
         summary_head: Some(GOAL_HEAD),
@@ -102,7 +102,10 @@ pub(super) fn plan_mode(mode: Mode) -> Topic {
         Mode::ReadOnly => Some(PLAN_MODE_ON.to_owned()),
         Mode::Ask | Mode::AcceptEdits | Mode::Auto | Mode::Full => None,
     };
-    Topic { by: "/mode", what: What::State { now, over: (PLAN_MODE_ON, PLAN_MODE_OFF), summary_head: None } }
+    Topic {
+        by: "/mode",
+        what: ReminderText::State { now, over: (PLAN_MODE_ON, PLAN_MODE_OFF), summary_head: None },
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +185,7 @@ mod tests {
         let line = |name: &str| (format!("{name}:"), format!("{name}: does it"));
         let list = |names: &[&str]| Topic {
             by: "skills",
-            what: What::Lines {
+            what: ReminderText::Lines {
                 head: "New:".to_owned(),
                 lines: names.iter().map(|name| line(name)).collect(),
             },

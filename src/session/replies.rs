@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::core::Core;
-use super::effects::{self, ModelCall, ModelStep, Snapshot};
+use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
 use super::model_link::Located;
 use super::reminders::{self, Topic};
-use super::work::{Fault, LookedFor};
-use super::{Out, Severity, TextKind, UsageNow};
-use epitome_provider::collect::{Piece, PieceKind, Reply};
+use super::work::{ScanPurpose, TurnFault};
+use super::{NoticeSeverity, SessionEvent, TextKind, UsageNow};
+use epitome_provider::collect::{ModelReply, PieceKind, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use epitome_thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
-use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
+use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId};
+use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
@@ -27,8 +27,8 @@ const EMPTY_REPLY: &str = "an empty reply";
 const GO_ON: &str = "Go on.";
 
 impl Core {
-    pub(super) fn snapshot(&self, max_output: u32) -> Snapshot {
-        Snapshot {
+    pub(super) fn snapshot(&self, max_output: u32) -> RequestSnapshot {
+        RequestSnapshot {
             frame: self.thread.frame_entry().expect("the frame is there before the first model call").clone(),
             view: self.thread.view().clone(),
             thought: self.thread.thought(),
@@ -54,20 +54,26 @@ impl Core {
     }
 
     /// What had been shown of a reply that will not be finished; `None` where that is nothing.
-    pub(super) fn partial(&self, call: ModelCall, cut: Cut) -> Option<Change> {
+    pub(super) fn partial(&self, call: ModelCall, cut: ReplyCut) -> Option<Change> {
         let reply = call.collector.cut();
         let worth = !reply.content.is_empty();
         worth.then(|| self.replied(reply, call.message, call.model, Some(cut)))
     }
 
-    pub(super) fn replied(&self, reply: Reply, id: MessageId, model: ModelName, cut: Option<Cut>) -> Change {
+    pub(super) fn replied(
+        &self,
+        reply: ModelReply,
+        id: MessageId,
+        model: ModelName,
+        cut: Option<ReplyCut>,
+    ) -> Change {
         let mut content = reply.content;
         effects::name_calls(&mut content, |id| self.thread.knows_call(id), id);
         for content in &mut content {
             if let Content::Call(call) = content
                 && let Some(tool) = self.services.toolbox.get(&call.name)
             {
-                call.card = tool.card(&call.input, &self.workspace);
+                call.card = tool.display(&call.input, &self.workspace);
             } else if let Content::Call(call) = content {
                 call.card.title = call.name.clone();
             }
@@ -77,7 +83,7 @@ impl Core {
 
     pub(super) fn announce_usage(&mut self) {
         if let Some(usage) = self.usage_now() {
-            self.announce(&Out::Usage(usage));
+            self.announce(&SessionEvent::Usage(usage));
         }
     }
 
@@ -100,11 +106,11 @@ impl Session {
     /// Calls the model, once the files of instructions were looked at.
     pub(super) fn call_with_instructions(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.run.endpoint.clone());
-        let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
-        let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
+        let Some(endpoint) = own.or_else(|| self.endpoint_for(&Effect::CallModel)) else { return };
+        let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.append_user_line());
         let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call());
         if ready.is_ok() && may_compact && self.compactor.is_due_before(&mut self.core, &endpoint) {
-            return self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
+            return self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
         }
         let started = ready.and_then(|()| {
             let message = self.core.fresh_message();
@@ -120,13 +126,13 @@ impl Session {
                     work.model = Some(call);
                 }
             }
-            Err(message) => self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(message))),
+            Err(message) => self.answer_turn(EffectResult::Model(ModelResult::Failed(message))),
         }
     }
 
     /// Puts a short user line behind a view that ends with the agent's own words, as hooks may leave it:
     /// newer models refuse to go on from those. A reply that the provider paused is what it goes on from.
-    fn give_word_to_agent(&mut self) -> Result<(), String> {
+    fn append_user_line(&mut self) -> Result<(), String> {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if is_paused || !self.core.thread.view().ends_with_agent() {
             return Ok(());
@@ -140,7 +146,7 @@ impl Session {
     /// The model to call as things are now: the user may have chosen another one during the turn.
     /// `None` where its server is still looked for, after which the ask is performed again, and where
     /// there is none, which the turn was told.
-    pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
+    pub(super) fn endpoint_for(&mut self, ask: &Effect) -> Option<Endpoint> {
         match self.core.locate() {
             Located::Ready => self.core.model.endpoint().cloned(),
             Located::Searching => {
@@ -150,25 +156,30 @@ impl Session {
                 None
             }
             Located::Nowhere(error) => {
-                self.tell_no_model(ask, &error);
+                self.fail_without_model(ask, &error);
                 None
             }
         }
     }
 
     /// Tells the turn that what it asked for can't be done without a model.
-    pub(super) fn tell_no_model(&mut self, ask: &Ask, error: &ProviderError) {
+    pub(super) fn fail_without_model(&mut self, ask: &Effect, error: &ProviderError) {
         if let Some(work) = &mut self.work {
-            work.fault = Fault::of(error);
+            work.fault = TurnFault::classify(error);
         }
         let reason = sentence(error);
         match ask {
-            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::AbandonCompaction(_) => {
-                self.end_compaction(CompactAnswer::Failed(reason));
+            Effect::PlanCompaction(_)
+            | Effect::Summarise
+            | Effect::Compose
+            | Effect::AbandonCompaction(_) => {
+                self.end_compaction(CompactionResult::Failed(reason));
             }
-            Ask::CallModel | Ask::RunHooks(_) | Ask::Permission(_) | Ask::RunTool(_) | Ask::Ease { .. } => {
-                self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(reason)))
-            }
+            Effect::CallModel
+            | Effect::RunHooks(_)
+            | Effect::Permission(_)
+            | Effect::RunTool(_)
+            | Effect::Ease { .. } => self.answer_turn(EffectResult::Model(ModelResult::Failed(reason))),
         }
     }
 
@@ -190,7 +201,7 @@ impl Session {
         // A reply that its provider paused is what it goes on from: nothing may stand behind it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
-            self.instructions.tell(&mut self.core)?;
+            self.instructions.remind(&mut self.core)?;
         }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
         // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
@@ -214,17 +225,17 @@ impl Session {
         }
         for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
             if let Ok(command) = self.tools.background().find(&standing.id) {
-                command.end_is_told();
+                command.mark_end_reported();
             }
         }
         Ok(())
     }
 
-    pub(super) fn model_step(&mut self, step: ModelStep) {
+    pub(super) fn model_step(&mut self, step: ModelCallEvent) {
         let Some(work) = &mut self.work else { return };
         let Some(call) = &mut work.model else { return };
         match step {
-            ModelStep::Events(events) => {
+            ModelCallEvent::Events(events) => {
                 let message = call.message;
                 let mut pieces = Vec::new();
                 for event in events {
@@ -235,13 +246,13 @@ impl Session {
                     self.core.announce(&out);
                 }
             }
-            ModelStep::Finished => {
+            ModelCallEvent::Finished => {
                 let reply = call.take_reply();
                 if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
                     call.retry_after(retry::BACKOFF_FIRST);
                     let spent = reply.usage.map(|usage| (call.model.clone(), usage));
                     let text = "The model sent an empty reply. Asking again.".to_owned();
-                    self.core.say(Severity::Warning, text);
+                    self.core.notify(NoticeSeverity::Warning, text);
                     if let Some((model, usage)) = spent {
                         self.spend(model, usage, EMPTY_REPLY.to_owned());
                     }
@@ -250,15 +261,15 @@ impl Session {
                 let call = work.model.take().expect("a finished call was running");
                 self.reply_finished(reply, call.message, call.model);
             }
-            ModelStep::StillWaiting(left) => {
+            ModelCallEvent::StillWaiting(left) => {
                 let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
-                self.core.say(Severity::Info, text);
+                self.core.notify(NoticeSeverity::Info, text);
             }
-            ModelStep::Full => {
+            ModelCallEvent::Full => {
                 work.model = None;
-                self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
+                self.answer_turn(EffectResult::Model(ModelResult::MustCompact));
             }
-            ModelStep::Failed(error) => {
+            ModelCallEvent::Failed(error) => {
                 let delay = if call.seen {
                     None
                 } else {
@@ -268,13 +279,13 @@ impl Session {
                     Some(delay) => {
                         call.retry_after(delay);
                         let text = waiting(&error, delay, call.attempts + 1);
-                        self.core.say(Severity::Warning, text);
+                        self.core.notify(NoticeSeverity::Warning, text);
                     }
                     None => {
                         let call = work.model.take().expect("a failed call was running");
                         let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
                         if is_refused && self.core.drop_thinking(&error) {
-                            return self.look_first(LookedFor::Call);
+                            return self.scan_first(ScanPurpose::Call);
                         }
                         self.call_failed(call, &error);
                     }
@@ -283,7 +294,7 @@ impl Session {
         }
     }
 
-    pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
+    pub(super) fn reply_finished(&mut self, reply: ModelReply, message: MessageId, model: ModelName) {
         let effects = self.core.model.learn_from_reply(&model);
         self.core.model_learned(effects);
         let (stop, reason) = match &reply.stop {
@@ -303,45 +314,45 @@ impl Session {
             };
             let text = format!("{text} Say \"go on\", or try another model.");
             let replied = Box::new(Change::Noted { message, text });
-            self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
+            self.answer_turn(EffectResult::Model(ModelResult::Reply { replied, stop }));
             return;
         }
         let cut = cut_of(stop, &reason);
         let replied = Box::new(self.core.replied(reply, message, model, cut));
-        self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
+        self.answer_turn(EffectResult::Model(ModelResult::Reply { replied, stop }));
     }
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
         tracing::warn!(session = %self.core.id(), class = ?error.class, %error, "a model call failed");
         let seen = call.seen;
-        let reason = given_up(error, seen, call.attempts + 1);
+        let reason = give_up_message(error, seen, call.attempts + 1);
         if let Some(work) = &mut self.work {
-            work.fault = Fault::of(error);
+            work.fault = TurnFault::classify(error);
         }
         let in_turn = self.work.is_some();
         let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread, in_turn);
         self.core.model_learned(effects);
-        let answer = match self.core.partial(call, Cut::Broken { reason: reason.clone() }) {
+        let answer = match self.core.partial(call, ReplyCut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 // An overflow that the provider tells in the middle of its stream is one all the same.
                 let is_full = matches!(error.class, ErrorClass::TooLong { .. });
                 let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
-                ModelAnswer::Reply { replied: Box::new(replied), stop }
+                ModelResult::Reply { replied: Box::new(replied), stop }
             }
             Some(_) | None => match error.class {
-                ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
+                ErrorClass::TooLong { .. } => ModelResult::TooLong(reason),
                 ErrorClass::Retry { .. }
                 | ErrorClass::Auth
                 | ErrorClass::BadReasoning
                 | ErrorClass::Refused
-                | ErrorClass::Broken => ModelAnswer::Failed(reason),
+                | ErrorClass::Broken => ModelResult::Failed(reason),
             },
         };
-        self.answer_turn(TurnAnswer::Model(answer));
+        self.answer_turn(EffectResult::Model(answer));
     }
 
     /// What was streamed of the running reply, for a client that joins in the middle of it.
-    pub(super) fn live_text(&self) -> Vec<Out> {
+    pub(super) fn live_text(&self) -> Vec<SessionEvent> {
         let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
         let message = call.message;
         call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
@@ -349,7 +360,7 @@ impl Session {
 }
 
 /// Whether a reply without content says nothing, not even why.
-fn is_no_answer(reply: &Reply) -> bool {
+fn is_no_answer(reply: &ModelReply) -> bool {
     match &reply.stop {
         None | Some(ReplyStop::Finished | ReplyStop::Other { .. }) => true,
         Some(
@@ -363,16 +374,16 @@ fn is_no_answer(reply: &Reply) -> bool {
 }
 
 /// A piece of a streaming reply, as clients get it.
-fn live(message: MessageId, piece: Piece) -> Option<Out> {
+fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
     match piece {
-        Piece::Text { part, kind: PieceKind::Reply, text } => {
-            Some(Out::Text { message, part, kind: TextKind::Reply, text })
+        ReplyPiece::Text { part, kind: PieceKind::Reply, text } => {
+            Some(SessionEvent::Text { message, part, kind: TextKind::Reply, text })
         }
-        Piece::Text { part, kind: PieceKind::Thinking, text } => {
-            Some(Out::Text { message, part, kind: TextKind::Thinking, text })
+        ReplyPiece::Text { part, kind: PieceKind::Thinking, text } => {
+            Some(SessionEvent::Text { message, part, kind: TextKind::Thinking, text })
         }
         // A call is shown with its arguments, which come with the whole reply.
-        Piece::CallOpened { .. } => None,
+        ReplyPiece::CallOpened { .. } => None,
     }
 }
 
@@ -396,7 +407,7 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
 }
 
 /// What is said of a call that is not tried again; `seen` where something of the reply was shown.
-fn given_up(error: &ProviderError, seen: bool, attempts: u32) -> String {
+fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
     let told = with_full_stop(&error.message);
     match (&error.hint, &error.class) {
         (Some(_), _) => sentence(error),

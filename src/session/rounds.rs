@@ -1,19 +1,19 @@
 //! The end of a round and the agent's stop: what hooks want done to the history.
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::actor::Session;
 use super::compacting::CompactionOrder;
 use super::core::Core;
 use super::cross_session_edit::replacement;
 use super::hooks::refuse;
-use super::work::Pending;
+use super::work::PendingResolution;
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::guards::{self, Guards};
-use epitome_hooks::moment::What;
-use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
-use epitome_turn::{Answer as TurnAnswer, HooksAnswer, Why};
+use epitome_hooks::hook_context::EventData;
+use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
+use epitome_thread::{Change, Content, Message, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
+use epitome_turn::{CompactionReason, EffectResult, HooksResult};
 
 impl Core {
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
@@ -47,13 +47,13 @@ impl Core {
 impl Session {
     /// A reply and the outcomes of its calls are in, and no hook sees it.
     pub(super) fn round_unseen(&mut self) {
-        let due = self.compaction_is_due().then_some(Why::Threshold);
+        let due = self.compaction_is_due().then_some(CompactionReason::Threshold);
         let compact = self.wanted_compaction().or(due);
-        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
+        self.answer_turn(EffectResult::Hooks(HooksResult { compact, ..HooksResult::default() }));
     }
 
     /// The agent would stop work on the prompt; hooks may give it more to do.
-    pub(super) fn stop_event(&self, reason: StopReason) -> What {
+    pub(super) fn stop_event(&self, reason: StopReason) -> EventData {
         let continuations = self.hooks.turn_state().continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
@@ -63,27 +63,27 @@ impl Session {
             StopReason::Cancelled => "cancelled",
             StopReason::Failed | StopReason::Interrupted => "error",
         };
-        What::AgentStop { round: self.round(), stop_reason, continuations }
+        EventData::AgentStop { round: self.round(), stop_reason, continuations }
     }
 
     /// A resident hook asked for a compaction since the last safe point.
-    fn wanted_compaction(&mut self) -> Option<Why> {
+    fn wanted_compaction(&mut self) -> Option<CompactionReason> {
         let hook = self.hooks.turn().wanted_compaction.take()?;
         if self.is_compacted_since_reply() {
             let text = format!("{hook}: not compacted, because it was since the last model call.");
-            self.core.say(Severity::Info, text);
+            self.core.notify(NoticeSeverity::Info, text);
             return None;
         }
-        Some(Why::Hook)
+        Some(CompactionReason::Hook)
     }
 
-    pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
+    pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksResult {
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
         };
         let note = Change::Noted { message: self.core.fresh_message(), text };
-        HooksAnswer { commits: vec![note], halt: true, ..HooksAnswer::default() }
+        HooksResult { commits: vec![note], halt: true, ..HooksResult::default() }
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
@@ -112,61 +112,62 @@ impl Session {
             let mut answer = self.halted(&hook, &reason);
             let trail = self.record(event, &mut resolution);
             answer.commits.splice(0..0, trail);
-            return self.answer_turn(TurnAnswer::Hooks(answer));
+            return self.answer_turn(EffectResult::Hooks(answer));
         }
-        let mut pending = Pending { event, last, resolution, answer: HooksAnswer::default() };
+        let mut pending = PendingResolution { event, last, resolution, answer: HooksResult::default() };
         let made_for = self.core.thread.view().revision();
         self.edit(&mut pending, made_for);
         let by = pending.resolution.action_by.clone();
         match std::mem::take(&mut pending.resolution.action) {
-            Action::None => pending.answer.compact = self.wanted_compaction(),
-            Action::Mutate { messages, preserve_recent, target: Some(target) }
+            HistoryAction::None => pending.answer.compact = self.wanted_compaction(),
+            HistoryAction::Mutate { messages, preserve_recent, target: Some(target) }
                 if target != self.core.id().0 && !self.core.lineage.is_child() =>
             {
                 return self.mutate_elsewhere(pending, messages, preserve_recent, target);
             }
-            Action::Mutate { messages, preserve_recent, target } => {
+            HistoryAction::Mutate { messages, preserve_recent, target } => {
                 self.mutate(&mut pending, &by, messages, preserve_recent, target);
             }
-            Action::Swap { summary, keep } => {
+            HistoryAction::Swap { summary, keep } => {
                 return self.swap_text(pending, &summary, keep);
             }
             // The threshold is checked again: a compaction just before may have gained little.
-            Action::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
-            Action::Compact { keep, threshold } => {
-                pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
+            HistoryAction::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
+            HistoryAction::Compact { keep, threshold } => {
+                pending.answer.compact =
+                    Some(if threshold { CompactionReason::Threshold } else { CompactionReason::Hook });
                 let keep = Some(keep);
                 let by_recipe = !threshold;
                 self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
-            Action::Callback(callback) => return self.call_back(pending, callback),
+            HistoryAction::Callback(callback) => return self.call_back(pending, callback),
         }
         self.settle_round(pending);
     }
 
     /// Has the round's end wait for a job. One at a time does: each is its action.
-    pub(super) fn wait_with(&mut self, pending: Pending) {
+    pub(super) fn wait_with(&mut self, pending: PendingResolution) {
         self.hooks.turn().pending = Some(pending);
     }
 
-    pub(super) fn take_pending(&mut self) -> Option<Pending> {
+    pub(super) fn take_pending(&mut self) -> Option<PendingResolution> {
         self.hooks.turn().pending.take()
     }
 
     /// Settles it without its action.
-    pub(super) fn refuse_action(&mut self, mut pending: Pending, why: String) {
+    pub(super) fn refuse_action(&mut self, mut pending: PendingResolution, why: String) {
         let by = pending.resolution.action_by.clone();
         refuse(&mut pending.resolution, &by, why);
         self.settle_round(pending);
     }
 
     /// The rest of it: follow-ups, the trail, the turn's answer.
-    pub(super) fn settle_round(&mut self, pending: Pending) {
-        let Pending { event, last, mut resolution, mut answer } = pending;
-        let goes_on = last && guards::goes_on(&resolution);
+    pub(super) fn settle_round(&mut self, pending: PendingResolution) {
+        let PendingResolution { event, last, mut resolution, mut answer } = pending;
+        let continues = last && guards::continues(&resolution);
         let said = guards::follow_up_text(&resolution);
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
-        if goes_on {
+        if continues {
             answer.go_on = true;
             let turn = self.hooks.turn();
             turn.continuations += 1;
@@ -182,20 +183,20 @@ impl Session {
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
-        self.answer_turn(TurnAnswer::Hooks(answer));
+        self.answer_turn(EffectResult::Hooks(answer));
     }
 
     // ── Edits and mutations ────────────────────────────────────────────────────────────────────
 
     /// Each hook's edits are one change, all of them or none. `made_for` is the revision that the payload
     /// told.
-    pub(super) fn edit(&mut self, pending: &mut Pending, made_for: Seq) {
+    pub(super) fn edit(&mut self, pending: &mut PendingResolution, made_for: Seq) {
         if pending.resolution.edits.is_empty() {
             return;
         }
         let mut edited = self.core.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
-            let edits: Vec<Edit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
+            let edits: Vec<ViewEdit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
             // Another hook's edits of this same moment don't make these stale.
             let revision = match revision {
                 Some(revision) if revision != made_for => revision,
@@ -205,7 +206,7 @@ impl Session {
             match edits::check(&edited, revision, first, &edits) {
                 Ok(edits) => {
                     self.core.log.skip_messages(edits.len());
-                    let pins = edits.iter().any(|edit| matches!(edit, Edit::Pin { .. }));
+                    let pins = edits.iter().any(|edit| matches!(edit, ViewEdit::Pin { .. }));
                     let change = Change::Edited { by: by.clone(), edits };
                     let mut trial = edited.clone();
                     apply_to(&mut trial, change.clone());
@@ -227,14 +228,14 @@ impl Session {
         }
     }
 
-    fn wanted_edit(&mut self, edit: RequestedEdit) -> Edit {
+    fn wanted_edit(&mut self, edit: RequestedEdit) -> ViewEdit {
         match edit {
-            RequestedEdit::Pin(at) => Edit::Pin { at },
-            RequestedEdit::Unpin(at) => Edit::Unpin { at },
-            RequestedEdit::Mask(at, note) => Edit::Mask { at, note },
-            RequestedEdit::Drop(at) => Edit::Drop { at },
-            RequestedEdit::Replace(at, text) => Edit::Replace { at, content: text_content(text) },
-            RequestedEdit::Append(Utterance { role, text }) => Edit::Append {
+            RequestedEdit::Pin(at) => ViewEdit::Pin { at },
+            RequestedEdit::Unpin(at) => ViewEdit::Unpin { at },
+            RequestedEdit::Mask(at, note) => ViewEdit::Mask { at, note },
+            RequestedEdit::Drop(at) => ViewEdit::Drop { at },
+            RequestedEdit::Replace(at, text) => ViewEdit::Replace { at, content: text_content(text) },
+            RequestedEdit::Append(Utterance { role, text }) => ViewEdit::Append {
                 role,
                 message: Message { id: self.core.fresh_message(), content: text_content(text) },
             },
@@ -243,7 +244,7 @@ impl Session {
 
     fn mutate(
         &mut self,
-        pending: &mut Pending,
+        pending: &mut PendingResolution,
         by: &str,
         messages: Vec<Utterance>,
         preserve_recent: usize,

@@ -3,22 +3,22 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::core::Core;
 use epitome_thread::Mode;
 use epitome_tools::Access;
-use epitome_tools::permission::ruled::Hidden;
-use epitome_tools::sandbox::{Rules, TEMPORARY};
+use epitome_tools::permission::ruled::HiddenFiles;
+use epitome_tools::sandbox::{SandboxRules, TEMPORARY};
 
 impl Core {
     /// What the session's commands are held to.
-    pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
+    pub(super) fn sandbox_rules(&self) -> Arc<SandboxRules> {
         let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
         let sockets = paths.socket_directory();
         let own =
             [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), sockets, paths.config_file()];
-        let deny_read = Hidden::denied(&self.settings.permissions);
-        Arc::new(Rules {
+        let deny_read = HiddenFiles::denied(&self.settings.permissions);
+        Arc::new(SandboxRules {
             enabled: settings.enabled,
             in_full_mode: settings.in_full_mode,
             network: settings.network,
@@ -32,7 +32,7 @@ impl Core {
     }
 
     /// Explains once in the life of a session what the sandbox does not enforce here.
-    pub(super) fn tell_sandbox_gap(&mut self, access: &Access) {
+    pub(super) fn report_sandbox_gap(&mut self, access: &Access) {
         let (mode, rules) = (self.thread.mode(), self.sandbox_rules());
         let gap = match mode {
             // It asks about commands because of the gap, also where the sandbox is switched off.
@@ -50,7 +50,7 @@ impl Core {
         if let Some(gap) = gap
             && self.clients.is_first_of_sandbox()
         {
-            self.say(Severity::Warning, gap);
+            self.notify(NoticeSeverity::Warning, gap);
         }
     }
 

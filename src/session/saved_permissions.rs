@@ -28,13 +28,13 @@ const TICK: Duration = Duration::from_millis(20);
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SavedPermissions {
     version: u32,
-    workspaces: Vec<Workspace>,
+    workspaces: Vec<SavedWorkspace>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Workspace {
+struct SavedWorkspace {
     path: PathBuf,
     rules: Vec<Rule>,
 }
@@ -45,14 +45,14 @@ pub fn file(paths: &Paths) -> PathBuf {
 
 /// What one session read last of what is kept for its workspace.
 #[derive(Default)]
-pub struct Reader {
-    read: Option<(Stamp, Arc<[Rule]>)>,
+pub struct SavedPermissionsReader {
+    read: Option<(PermissionsStamp, Arc<[Rule]>)>,
 }
 
 /// What changes when the file does: its inode, its length, and when it was changed, in seconds and nanoseconds.
-type Stamp = (u64, u64, i64, i64);
+type PermissionsStamp = (u64, u64, i64, i64);
 
-impl Reader {
+impl SavedPermissionsReader {
     /// What is kept for a workspace, always the same one. An error is a sentence: then nothing is. Blocks on the disk.
     pub fn read(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, String> {
         let stamp = settled_stamp(&file(paths));
@@ -68,7 +68,7 @@ impl Reader {
 }
 
 /// The stamp of a file that would have another one if it changed from now on.
-fn settled_stamp(file: &Path) -> Option<Stamp> {
+fn settled_stamp(file: &Path) -> Option<PermissionsStamp> {
     let found = file.metadata().ok()?;
     let changed = Duration::new(u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
     let age = SystemTime::now().duration_since(UNIX_EPOCH + changed).ok()?;
@@ -99,7 +99,7 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     let mut kept = load(&file)?;
     let path = named(cwd);
     let at = kept.workspaces.iter().position(|workspace| workspace.path == path).unwrap_or_else(|| {
-        kept.workspaces.push(Workspace { path, rules: Vec::new() });
+        kept.workspaces.push(SavedWorkspace { path, rules: Vec::new() });
         kept.workspaces.len() - 1
     });
     with(&mut kept.workspaces[at].rules);
@@ -115,14 +115,14 @@ fn named(cwd: &Path) -> PathBuf {
     cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf())
 }
 
-fn load(file: &Path) -> Result<Kept, String> {
+fn load(file: &Path) -> Result<SavedPermissions, String> {
     let unreadable = |error: &dyn std::fmt::Display| {
         format!("your saved permissions can't be read from {}: {error}", file.display())
     };
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Kept { version: VERSION, workspaces: Vec::new() });
+            return Ok(SavedPermissions { version: VERSION, workspaces: Vec::new() });
         }
         Err(error) => return Err(unreadable(&error)),
         Ok(open) => {
@@ -132,7 +132,7 @@ fn load(file: &Path) -> Result<Kept, String> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(unreadable(&"it is too large"));
     }
-    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    let kept: SavedPermissions = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
     match kept.version {
         VERSION => Ok(kept),
         other => Err(unreadable(&format!("it has the unknown version {other}"))),
@@ -160,7 +160,7 @@ mod tests {
     fn what_is_taken_back_holds_in_no_window() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let paths = Paths::below(home.path());
-        let (here, mut window) = (Path::new("/w"), Reader::default());
+        let (here, mut window) = (Path::new("/w"), SavedPermissionsReader::default());
         assert_eq!(window.read(&paths, here).as_deref(), Ok(&[][..]));
         for line in ["cargo test", "make"] {
             let rule = Rule::Command { line: line.into() };
@@ -185,7 +185,8 @@ mod tests {
         while settled_stamp(&file(&paths)).is_none() {
             std::thread::yield_now();
         }
-        let mut window = Reader { read: settled_stamp(&file(&paths)).map(|stamp| (stamp, [].into())) };
+        let mut window =
+            SavedPermissionsReader { read: settled_stamp(&file(&paths)).map(|stamp| (stamp, [].into())) };
         assert_eq!(window.read(&paths, Path::new("/w")).as_deref(), Ok(&[][..]));
     }
 

@@ -7,21 +7,21 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Severity;
+use super::NoticeSeverity;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
 use super::core::Core;
 use super::cpu_worker;
-use super::work::Background;
-use epitome_compaction::Decision;
-use epitome_hooks::hook::Messages;
+use super::work::BackgroundResult;
+use epitome_compaction::CompactionDecision;
+use epitome_hooks::hook::PayloadMessages;
 use epitome_hooks::messages;
 use epitome_hooks::output::Utterance;
-use epitome_hooks::resident::Services;
+use epitome_hooks::resident::HookServices;
 use epitome_provider::models;
-use epitome_thread::{Change, HookRun, Role, Verdict, View};
-use epitome_turn::Why;
+use epitome_thread::{Change, HookRun, HookRunResult, Role, View};
+use epitome_turn::CompactionReason;
 
 /// Calls that may wait for the session; a hook that sends more waits.
 const SERVICE_CALLS_MAX: usize = 64;
@@ -33,14 +33,14 @@ const PAID_CALLS_MAX: u32 = 8;
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
 /// Who waits for the answer to a call; a hook that gave up meanwhile wants none.
-pub type Reply = oneshot::Sender<Result<Value, String>>;
+pub type ServiceReply = oneshot::Sender<Result<Value, String>>;
 
 /// A call of a resident hook, with who waits for its answer.
 pub struct ServiceCall {
     hook: String,
     method: String,
     params: Value,
-    answer: Reply,
+    answer: ServiceReply,
 }
 
 /// The way from resident hooks to their session.
@@ -65,7 +65,7 @@ impl ServiceCalls {
 
 pub(super) struct ServiceSender(mpsc::Sender<ServiceCall>);
 
-impl Services for ServiceSender {
+impl HookServices for ServiceSender {
     fn call<'a>(
         &'a self,
         hook: &'a str,
@@ -88,7 +88,7 @@ impl Core {
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
-            "log" => self.whole_log(),
+            "log" => self.full_log_view(),
             other => return Err(format!("\"from\" can be view or log, not {other:?}")),
         };
         let ids: Option<Vec<&str>> = params
@@ -105,12 +105,13 @@ impl Core {
                 && kind.is_none_or(|kind| message["kind"].as_str() == Some(kind))
                 && (from..=to).contains(&number)
         };
-        let found: Vec<Value> = messages::messages(&view, Messages::Full).into_iter().filter(fits).collect();
+        let found: Vec<Value> =
+            messages::messages(&view, PayloadMessages::Full).into_iter().filter(fits).collect();
         Ok(json!({ "messages": found, "revision": self.thread.view().revision().0 }))
     }
 
     /// The log without the layers that compactions and hooks put over it.
-    fn whole_log(&self) -> View {
+    fn full_log_view(&self) -> View {
         let layers =
             self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
         View::fold(self.thread.entries(), &layers.collect())
@@ -118,7 +119,7 @@ impl Core {
 
     fn service_notice(&self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
         let text = params.get("text").and_then(Value::as_str).ok_or("notice needs \"text\"")?;
-        self.say(Severity::Info, format!("{hook}: {text}"));
+        self.notify(NoticeSeverity::Info, format!("{hook}: {text}"));
         Ok(Value::Null)
     }
 }
@@ -152,7 +153,7 @@ impl Session {
         self.serve_now(&hook, &method, served, answer);
     }
 
-    fn serve_now(&mut self, hook: &str, method: &str, served: Result<Value, String>, answer: Reply) {
+    fn serve_now(&mut self, hook: &str, method: &str, served: Result<Value, String>, answer: ServiceReply) {
         self.serve_noted(hook, method, served.as_ref().map(drop).map_err(Clone::clone));
         let _ = answer.send(served);
     }
@@ -163,7 +164,7 @@ impl Session {
             event: "service".to_owned(),
             end: "answered".to_owned(),
             asked: method.to_owned(),
-            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
+            verdict: if served.is_ok() { HookRunResult::Done } else { HookRunResult::Refused },
             remarks: served.err().into_iter().collect(),
             ..HookRun::default()
         };
@@ -182,20 +183,20 @@ impl Session {
     }
 
     /// Answers with what a compaction would do, and with the instruction that a model would have for it.
-    fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: Reply) {
+    fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: ServiceReply) {
         let (deciding, ruler, view) = (
-            self.compactor.deciding(&mut self.core, None, Why::Hook),
+            self.compactor.deciding(&mut self.core, None, CompactionReason::Hook),
             self.core.ruler(),
             self.core.thread.view().clone(),
         );
         let planning = move || {
             let (_, decision) = deciding();
             let replaced = match &decision {
-                Decision::Summarise(plan) => view.replaced_by(plan.through),
-                Decision::Nothing(_) | Decision::Prune(_) => View::default(),
+                CompactionDecision::Summarise(plan) => view.replaced_by(plan.through),
+                CompactionDecision::Nothing(_) | CompactionDecision::Prune(_) => View::default(),
             };
             let mut plan = json!({
-                "possible": !matches!(decision, Decision::Nothing(_)),
+                "possible": !matches!(decision, CompactionDecision::Nothing(_)),
                 "entries": replaced.entries().len(),
                 "tokens": ruler.view(&replaced),
             });
@@ -204,15 +205,17 @@ impl Session {
             }
             plan
         };
-        self.core.run_on_cpu_in_background(planning, move |plan| Background::ServicePlan(hook, plan, answer));
+        self.core.run_on_cpu_in_background(planning, move |plan| {
+            BackgroundResult::ServicePlan(hook, plan, answer)
+        });
     }
 
-    pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: Reply) {
+    pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: ServiceReply) {
         self.serve_now(hook, "compact", plan.ok_or_else(|| cpu_worker::FAULT.to_owned()), answer);
     }
 
     /// Counts a call that costs money.
-    fn may_pay(&mut self) -> Result<(), String> {
+    fn count_paid_call(&mut self) -> Result<(), String> {
         if self.work.is_none() {
             return Err("no turn runs, so nothing is paid for".to_owned());
         }
@@ -224,9 +227,9 @@ impl Session {
         }
     }
 
-    fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
+    fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
-        let run = self.may_pay().and_then(|()| {
+        let run = self.count_paid_call().and_then(|()| {
             if self.core.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
@@ -252,8 +255,8 @@ impl Session {
         });
     }
 
-    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
-        if let Err(why) = self.may_pay() {
+    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: ServiceReply) {
+        if let Err(why) = self.count_paid_call() {
             return self.serve_now(&hook, "model.complete", Err(why), answer);
         }
         self.serve_noted(&hook, "model.complete", Ok(()));
@@ -289,14 +292,17 @@ impl Session {
 }
 
 /// Answers with what the work comes to; a hook that gives up ends the work.
-async fn served(mut answer: Reply, work: impl Future<Output = Result<Value, String>>) -> Background {
+async fn served(
+    mut answer: ServiceReply,
+    work: impl Future<Output = Result<Value, String>>,
+) -> BackgroundResult {
     tokio::select! {
         came_to = work => {
             let _ = answer.send(came_to);
         }
         () = answer.closed() => {}
     }
-    Background::Served
+    BackgroundResult::Served
 }
 
 /// The number in `e7` or `e7.1`, or a bare one.

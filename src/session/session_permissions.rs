@@ -13,7 +13,7 @@ pub struct SessionPermissions(Arc<RwLock<Arc<[Rule]>>>);
 
 impl SessionPermissions {
     /// A list of its own, with these rules.
-    pub fn of(rules: &[Rule]) -> SessionPermissions {
+    pub fn new(rules: &[Rule]) -> SessionPermissions {
         SessionPermissions(Arc::new(RwLock::new(rules.into())))
     }
 
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn what_one_puts_in_or_takes_out_holds_for_all() {
         let rule = |line: &str| Rule::Command { line: line.into() };
-        let parent = SessionPermissions::of(&[rule("make")]);
+        let parent = SessionPermissions::new(&[rule("make")]);
         let child = parent.clone();
         child.allow(&rule("cargo test"));
         child.allow(&rule("make"));

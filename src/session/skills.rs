@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::core::Core;
-use super::recipe_catalog::Recipes;
-use super::reminders::{Topic, What, text_by};
+use super::recipe_catalog::SessionRecipes;
+use super::reminders::{ReminderText, Topic, text_by};
 use epitome_recipe::parse::Recipe;
 use epitome_tools::skill_tool::{self, Skill, SkillTool};
 
@@ -19,7 +19,7 @@ const FILE: &str = "SKILL.md";
 /// Messages about skills that a thread may have: folders that change all the time must not fill it.
 const TOLD_MAX: usize = 20;
 
-impl Recipes {
+impl SessionRecipes {
     /// Puts the skills of a catalog that was read into the toolbox. What a child has is its parent's.
     pub(super) fn offer_skills(&self, core: &mut Core) {
         let skills = self.skills();
@@ -55,7 +55,7 @@ impl Recipes {
         };
         let head = format!("There are skills that you were not told of; {how}:");
         let lines = late.filter(|(head, _)| !listed.contains(head)).collect();
-        Some(Topic { by: BY, what: What::Lines { head, lines } })
+        Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
     /// The skills that the model may use by itself, with their files.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::child::{self, ChildNews, NewsReceiver, NewsSender};
-use super::client_list::Clients;
-use super::tasks::Running;
-use super::{AskId, ClientId, Decision, Out, PermissionAsk, SessionCommand, Ticket};
-use epitome_recipe::agents::Agents;
+use super::client_list::ClientList;
+use super::tasks::RunningAgent;
+use super::{AskId, ClientId, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
+use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, ToolOutcome, Usage};
 use shown::ShownAgent;
 pub(super) use shown::{agent_id, call_with_place, lost_agent};
@@ -29,20 +29,20 @@ pub(super) struct Subagents {
     /// What children of this session have to say; each gets a sender.
     news: (NewsSender, NewsReceiver),
     calls: Vec<ChildCall>,
-    at_work: Vec<Child>,
+    at_work: Vec<RunningChild>,
     /// Agents at work, at any depth, for clients that show them; each behind who started it.
     shown: Vec<ShownAgent>,
     /// The agents offered to the model, once their files were read.
-    definitions: Arc<Agents>,
+    definitions: Arc<AgentCatalog>,
     /// As many as may work at a time.
     slots: Arc<Semaphore>,
     /// Agents that the running turn has started, and those of them that are at work, by their calls.
     started: u32,
-    running: HashMap<CallId, Running>,
+    running: HashMap<CallId, RunningAgent>,
 }
 
 /// A child at work.
-struct Child {
+struct RunningChild {
     session: SessionId,
     commands: mpsc::WeakSender<SessionCommand>,
     /// Whether it takes the modes that are chosen meanwhile.
@@ -53,23 +53,23 @@ struct Child {
 struct ChildCall {
     child: SessionId,
     call: CallId,
-    open: Option<ChildCard>,
+    open: Option<ChildPermission>,
 }
 
 /// An open card of a child.
-struct ChildCard {
+struct ChildPermission {
     /// The id that this session's clients know.
     ask: AskId,
     /// The id that the child knows.
     theirs: AskId,
-    permission: Arc<PermissionAsk>,
+    permission: Arc<PermissionRequest>,
     answers: mpsc::WeakSender<SessionCommand>,
 }
 
-impl ChildCard {
+impl ChildPermission {
     /// Passes a decision on. A child that is gone needs none, and its channel has room for one answer to
     /// each card.
-    fn answer(&self, decision: Decision) {
+    fn answer(&self, decision: UserDecision) {
         if let Some(answers) = self.answers.upgrade() {
             drop(answers.try_send(SessionCommand::Decide { ask: self.theirs, decision }));
         }
@@ -77,7 +77,7 @@ impl ChildCard {
 }
 
 /// What a child's news want of the session's log.
-pub(super) enum ForLog {
+pub(super) enum LogRecord {
     /// The user said "always" to a child. It holds already.
     Allowed(Rule),
     /// A model call was paid for; with whose it was.
@@ -100,11 +100,11 @@ impl Subagents {
         }
     }
 
-    pub fn definitions(&self) -> &Agents {
+    pub fn definitions(&self) -> &AgentCatalog {
         &self.definitions
     }
 
-    pub fn define(&mut self, agents: Agents) {
+    pub fn define(&mut self, agents: AgentCatalog) {
         self.definitions = Arc::new(agents);
     }
 
@@ -113,7 +113,7 @@ impl Subagents {
     }
 
     /// Counts an agent of the turn; returns which one it is, from 1.
-    pub fn start(&mut self, call: &CallId, agent: Option<Running>) -> u32 {
+    pub fn start(&mut self, call: &CallId, agent: Option<RunningAgent>) -> u32 {
         self.running.extend(agent.map(|agent| (call.clone(), agent)));
         self.started += 1;
         self.started
@@ -124,7 +124,7 @@ impl Subagents {
         self.running.remove(call);
     }
 
-    pub fn take_running(&mut self) -> HashMap<CallId, Running> {
+    pub fn take_running(&mut self) -> HashMap<CallId, RunningAgent> {
         std::mem::take(&mut self.running)
     }
 
@@ -151,19 +151,19 @@ impl Subagents {
     }
 
     /// Takes news of a child in. Returns what belongs into the log.
-    pub fn hear(&mut self, news: ChildNews, clients: &Clients) -> Option<ForLog> {
+    pub fn handle_event(&mut self, news: ChildNews, clients: &ClientList) -> Option<LogRecord> {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
                 let ask = AskId::fresh();
-                let open = ChildCard { ask, theirs, permission: permission.clone(), answers };
+                let open = ChildPermission { ask, theirs, permission: permission.clone(), answers };
                 if clients.is_empty() {
-                    open.answer(Decision::Absent);
+                    open.answer(UserDecision::Absent);
                     return None;
                 }
                 let call = permission.call.clone();
                 self.calls.push(ChildCall { child: child.clone(), call, open: Some(open) });
                 self.show_waiting(&child, clients);
-                clients.announce(&Out::Ask { ask, permission });
+                clients.announce(&SessionEvent::Ask { ask, permission });
             }
             ChildNews::Settled { child, ask } => {
                 let settled = self
@@ -172,18 +172,18 @@ impl Subagents {
                     .filter(|call| call.child == child)
                     .find_map(|call| call.open.take_if(|open| open.theirs == ask));
                 if let Some(open) = settled {
-                    clients.announce(&Out::Withdrawn { ask: open.ask });
+                    clients.announce(&SessionEvent::Withdrawn { ask: open.ask });
                     self.show_waiting(&child, clients);
                 }
             }
             ChildNews::Finished { child, outcome } => {
                 self.calls.retain(|call| call.child != child || call.call != outcome.call);
-                clients.announce(&Out::CallFinished { outcome });
+                clients.announce(&SessionEvent::CallFinished { outcome });
             }
-            ChildNews::Allowed { rule } => return Some(ForLog::Allowed(rule)),
-            ChildNews::Spent { model, usage, by } => return Some(ForLog::Spent(model, usage, by)),
+            ChildNews::Allowed { rule } => return Some(LogRecord::Allowed(rule)),
+            ChildNews::Spent { model, usage, by } => return Some(LogRecord::Spent(model, usage, by)),
             ChildNews::Began { child, commands, follows_mode, about } => {
-                self.at_work.push(Child { session: child.clone(), commands, follows_mode });
+                self.at_work.push(RunningChild { session: child.clone(), commands, follows_mode });
                 if let Some(about) = about {
                     self.show_begun(child, about, clients);
                 }
@@ -232,42 +232,43 @@ impl Subagents {
         !self.calls.is_empty()
     }
 
-    fn cards(&self) -> impl Iterator<Item = &ChildCard> {
+    fn child_permissions(&self) -> impl Iterator<Item = &ChildPermission> {
         self.calls.iter().filter_map(|call| call.open.as_ref())
     }
 
     /// The open cards, for a client that comes later.
-    pub fn open_cards(&self) -> impl Iterator<Item = Out> {
-        self.cards().map(|open| Out::Ask { ask: open.ask, permission: open.permission.clone() })
+    pub fn permission_events(&self) -> impl Iterator<Item = SessionEvent> {
+        self.child_permissions()
+            .map(|open| SessionEvent::Ask { ask: open.ask, permission: open.permission.clone() })
     }
 
     /// The open cards, by the ids that this session's clients know.
     pub fn open_asks(&self) -> impl Iterator<Item = AskId> {
-        self.cards().map(|open| open.ask)
+        self.child_permissions().map(|open| open.ask)
     }
 
     /// Passes a decision on to the child that asked; `false` if none did. The card is withdrawn when the
     /// child has taken it.
-    pub fn decided(&self, ask: AskId, decision: &Decision) -> bool {
-        let Some(open) = self.cards().find(|open| open.ask == ask) else { return false };
+    pub fn decided(&self, ask: AskId, decision: &UserDecision) -> bool {
+        let Some(open) = self.child_permissions().find(|open| open.ask == ask) else { return false };
         open.answer(decision.clone());
         true
     }
 
     /// Withdraws all permission requests, because the session ends.
-    pub fn end_all_calls(&mut self, clients: &Clients) {
+    pub fn end_all_calls(&mut self, clients: &ClientList) {
         self.end_calls(|_| true, clients);
     }
 
     /// Withdraws the permission requests of ended children, and ends their calls for the clients that saw them.
-    fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &Clients) {
+    fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &ClientList) {
         for ChildCall { call, open, .. } in self.calls.extract_if(.., |call| is_gone(call)) {
             if let Some(open) = open {
-                clients.announce(&Out::Withdrawn { ask: open.ask });
+                clients.announce(&SessionEvent::Withdrawn { ask: open.ask });
             }
             let text = "The agent that made this call was stopped.";
             let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
-            clients.announce(&Out::CallFinished { outcome });
+            clients.announce(&SessionEvent::CallFinished { outcome });
         }
     }
 }

@@ -19,15 +19,15 @@ pub(super) use asking::answer;
 use asking::{ask, broken, too_slow};
 
 use super::complete::find_endpoint;
-use super::effects::{self, Snapshot};
-use super::registry::Services;
-use epitome_compaction::{self as compaction, Written};
+use super::effects::{self, RequestSnapshot};
+use super::registry::SessionServices;
+use epitome_compaction::{self as compaction, SummaryResult};
 use epitome_config::{Settings, Summariser};
 use epitome_provider::compact::{NativeCompaction, compact};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::Purpose;
-use epitome_provider::{ErrorClass, ProviderError, Request, models, retry};
+use epitome_provider::{ErrorClass, ModelRequest, ProviderError, models, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
 /// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
@@ -54,7 +54,7 @@ const SUMMARY_TOKENS: u64 = 2_000;
 
 /// A written summary, and what it cost.
 #[derive(Debug)]
-pub struct Summary {
+pub struct WrittenSummary {
     /// What can be read of it; a provider's own compaction may be for its model alone.
     pub text: Option<String>,
     /// The provider's own form of it, for the model that made it.
@@ -63,10 +63,10 @@ pub struct Summary {
     pub usage: Usage,
 }
 
-impl Summary {
-    pub fn written(self) -> Written {
-        let Summary { text, native, model, usage } = self;
-        Written { text, native, by: Some((model, usage)), fallback: None }
+impl WrittenSummary {
+    pub fn written(self) -> SummaryResult {
+        let WrittenSummary { text, native, model, usage } = self;
+        SummaryResult { text, native, by: Some((model, usage)), fallback: None }
     }
 }
 
@@ -74,7 +74,7 @@ impl Summary {
 #[derive(Debug)]
 pub struct Attempt {
     /// An error is that of the last way, when all of them failed.
-    pub summary: Result<Summary, ProviderError>,
+    pub summary: Result<WrittenSummary, ProviderError>,
     /// The windows that providers told as they refused a request, in tokens, also where a shorter one was taken then.
     pub limits: Vec<(ModelName, u64)>,
 }
@@ -95,14 +95,14 @@ struct Tried {
 }
 
 /// What is to be written, by whom and in what time.
-pub struct SummaryOrder {
+pub struct SummaryJob {
     pub http: Http,
     /// The session's own model.
     pub main: Endpoint,
     /// The model that writes it, where that is another one; where it can't, the session's own does.
     pub writer: Option<Endpoint>,
     /// What the summary takes the place of.
-    pub snapshot: Snapshot,
+    pub snapshot: RequestSnapshot,
     pub instruction: String,
     /// The instruction says something that the user or a recipe of theirs wants, beside what any summary needs.
     pub focus: bool,
@@ -115,7 +115,7 @@ pub struct SummaryOrder {
 
 /// Which model the settings want, for a conversation of so many tokens: `compaction.model`, or the cheaper one.
 pub async fn writer(
-    services: &Services,
+    services: &SessionServices,
     settings: &Settings,
     environment: &[(std::ffi::OsString, std::ffi::OsString)],
     main: &Endpoint,
@@ -166,7 +166,7 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
 }
 
 /// Has a model write the summary.
-pub async fn write(order: &SummaryOrder) -> Attempt {
+pub async fn write(order: &SummaryJob) -> Attempt {
     let mut tried = Tried::default();
     let summary = by_some_way(order, &mut tried).await.map(|mut summary| {
         summary.usage.add(&tried.spent);
@@ -175,15 +175,15 @@ pub async fn write(order: &SummaryOrder) -> Attempt {
     Attempt { summary, limits: tried.limits }
 }
 
-async fn by_some_way(order: &SummaryOrder, tried: &mut Tried) -> Result<Summary, ProviderError> {
+async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSummary, ProviderError> {
     let deadline = Instant::now() + order.time.1;
     let mut last = None;
     for way in ways(order) {
         let work = async {
             match way {
-                Way::Native => native(order).await,
-                Way::Prefix => behind_prefix(order).await,
-                Way::Flat(endpoint) => flat(order, endpoint, tried).await,
+                SummaryMethod::Native => native(order).await,
+                SummaryMethod::Prefix => summarise_with_prefix(order).await,
+                SummaryMethod::Flat(endpoint) => flat(order, endpoint, tried).await,
             }
         };
         match timeout_at(deadline, work).await {
@@ -191,7 +191,7 @@ async fn by_some_way(order: &SummaryOrder, tried: &mut Tried) -> Result<Summary,
             Ok(Err(error)) => {
                 tracing::info!(%error, ?way, "no summary this way");
                 // The flat way has told each of its own.
-                if let Way::Native | Way::Prefix = way {
+                if let SummaryMethod::Native | SummaryMethod::Prefix = way {
                     tried.learn(&order.main, &error);
                 }
                 last = Some(error);
@@ -211,35 +211,35 @@ impl Tried {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Way<'a> {
+enum SummaryMethod<'a> {
     Native,
     Prefix,
     Flat(&'a Endpoint),
 }
 
-fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
+fn ways(order: &SummaryJob) -> Vec<SummaryMethod<'_>> {
     let said = instruction(&order.instruction);
     let reserve = u64::from(output_behind_prefix(order));
     let taken = order.snapshot.tokens() + order.snapshot.ruler.message(&said) + reserve;
     let fits = taken <= order.main.window;
     let mut ways = Vec::new();
     if order.main.native_compaction && fits {
-        ways.push(Way::Native);
+        ways.push(SummaryMethod::Native);
     }
     if let Some(other) = &order.writer {
-        ways.push(Way::Flat(other));
+        ways.push(SummaryMethod::Flat(other));
     }
     if fits {
-        ways.push(Way::Prefix);
+        ways.push(SummaryMethod::Prefix);
     }
-    ways.push(Way::Flat(&order.main));
+    ways.push(SummaryMethod::Flat(&order.main));
     ways
 }
 
 /// By the provider itself.
-async fn native(order: &SummaryOrder) -> Result<Summary, ProviderError> {
+async fn native(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
     let max_output = output_behind_prefix(order);
-    let request = Request { max_output, ..order.snapshot.request(None) };
+    let request = ModelRequest { max_output, ..order.snapshot.request(None) };
     // Words of its own cost the provider's cache, and take the place of its own prompt.
     let purpose = Purpose::Compact { instruction: order.focus.then_some(order.instruction.as_str()) };
     let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
@@ -247,24 +247,24 @@ async fn native(order: &SummaryOrder) -> Result<Summary, ProviderError> {
         .await
         .unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
     let NativeCompaction { parts, text, usage } = made;
-    Ok(Summary { text, native: parts, model: order.main.name.clone(), usage })
+    Ok(WrittenSummary { text, native: parts, model: order.main.name.clone(), usage })
 }
 
 /// By the same conversation with one instruction more.
-async fn behind_prefix(order: &SummaryOrder) -> Result<Summary, ProviderError> {
+async fn summarise_with_prefix(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
     let said = instruction(&order.instruction);
     let max_output = output_behind_prefix(order);
-    let request = Request { max_output, ..order.snapshot.request(Some(&said)) };
+    let request = ModelRequest { max_output, ..order.snapshot.request(Some(&said)) };
     let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, Purpose::Reply);
     ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true).await
 }
 
 /// From flat text, which is made smaller until it fits.
 async fn flat(
-    order: &SummaryOrder,
+    order: &SummaryJob,
     endpoint: &Endpoint,
     tried: &mut Tried,
-) -> Result<Summary, ProviderError> {
+) -> Result<WrittenSummary, ProviderError> {
     let mut window = endpoint.window;
     let mut last = None;
     for _ in 0..FLAT_ATTEMPTS_MAX {
@@ -282,22 +282,22 @@ async fn flat(
 
 /// One call, or one for each part of a long conversation: each brings the summary of the parts before up to date.
 async fn in_parts(
-    order: &SummaryOrder,
+    order: &SummaryJob,
     endpoint: &Endpoint,
     bytes: usize,
     spent: &mut Usage,
-) -> Result<Summary, ProviderError> {
+) -> Result<WrittenSummary, ProviderError> {
     let mut parts = compaction::pieces(&order.snapshot.view, order.message_chars, bytes);
     if parts.len() > PARTS_MAX {
         parts = vec![compaction::flat(&order.snapshot.view, bytes)];
     }
     let last = parts.len().saturating_sub(1);
-    let mut so_far: Option<Summary> = None;
+    let mut so_far: Option<WrittenSummary> = None;
     for (at, part) in parts.iter().enumerate() {
         let before = so_far.as_ref().and_then(|summary| summary.text.as_deref());
         let text = part_text(part, at, parts.len(), before, &order.instruction);
         let said = instruction(&text);
-        let request = Request {
+        let request = ModelRequest {
             system: "You write summaries of conversations between people and coding agents.",
             tools: &[],
             items: vec![ViewItem::User(&said)],
@@ -338,7 +338,7 @@ fn instruction(text: &str) -> Message {
 }
 
 /// What a summary may take of this model's window.
-fn max_output(order: &SummaryOrder, endpoint: &Endpoint) -> u32 {
+fn max_output(order: &SummaryJob, endpoint: &Endpoint) -> u32 {
     let share = u32::try_from(endpoint.window / OUTPUT_PART).unwrap_or(u32::MAX).max(1);
     order.snapshot.max_output.min(endpoint.max_output).min(share)
 }
@@ -346,7 +346,7 @@ fn max_output(order: &SummaryOrder, endpoint: &Endpoint) -> u32 {
 /// The tokens that a summary's reply may have behind the cached prefix. Where thinking is steered by a budget,
 /// that must be the budget of the replies before, or Anthropic reads none of the messages from its cache; and
 /// a budget is at most half of what the reply may have.
-fn output_behind_prefix(order: &SummaryOrder) -> u32 {
+fn output_behind_prefix(order: &SummaryJob) -> u32 {
     let endpoint = &order.main;
     let budget = endpoint.abilities.thinking.budget(order.snapshot.thought, endpoint.max_output);
     let least = budget.map_or(0, |budget| budget.saturating_mul(2));
@@ -354,7 +354,7 @@ fn output_behind_prefix(order: &SummaryOrder) -> u32 {
 }
 
 /// Bytes of a conversation for which there is room beside the instruction and the summary.
-fn bytes_for(order: &SummaryOrder, window: u64) -> usize {
+fn bytes_for(order: &SummaryJob, window: u64) -> usize {
     let instruction = u64::try_from(order.instruction.len()).unwrap_or(u64::MAX);
     let half = u64::try_from(effects::half_of(window)).unwrap_or(u64::MAX);
     usize::try_from(half.saturating_sub(instruction).max(half / 4)).unwrap_or(usize::MAX)

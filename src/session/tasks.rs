@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
-use super::SubagentAbout;
+use super::SubagentInfo;
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildOrder, Diary, Lineage, NewsSender};
+use super::child::{self, ChildLog, ChildModel, ChildOrder, Lineage, NewsSender};
 use super::core::Core;
-use super::registry::{Services, new_id};
+use super::registry::{SessionServices, new_id};
 use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
 use epitome_config::Settings;
@@ -24,23 +24,23 @@ use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
 use epitome_recall as recall;
-use epitome_recipe::agents::{Agent, Agents, GENERAL};
-use epitome_recipe::parse::{ModelChoice, Source};
+use epitome_recipe::agents::{AgentCatalog, AgentDefinition, GENERAL};
+use epitome_recipe::parse::{RecipeModel, RecipeSource};
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
-use epitome_turn::Answer as TurnAnswer;
+use epitome_turn::EffectResult;
 
 /// An agent at work, by the call that started it.
-pub(super) struct Running {
+pub(super) struct RunningAgent {
     order: TaskOrder,
-    diary: Arc<Diary>,
+    child_log: Arc<ChildLog>,
 }
 
 /// What agents are started with: the session as it was when the call began.
 #[derive(Clone)]
 struct AgentStarter {
-    services: Services,
+    services: SessionServices,
     settings: Arc<Settings>,
     /// All but what the agent and its task say.
     template: ChildOrder,
@@ -52,7 +52,7 @@ struct AgentStarter {
     slots: Arc<Semaphore>,
     /// Which of the turn's agents it is, from 1.
     number: u32,
-    diary: Arc<Diary>,
+    child_log: Arc<ChildLog>,
     /// The agent's id, and how its call is titled.
     session: SessionId,
     title: String,
@@ -68,14 +68,14 @@ impl Core {
 
 impl Session {
     /// Who starts the agent of this call.
-    pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::Agents> {
+    pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::AgentRunner> {
         let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
         let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
             self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
-        let diary = Arc::new(Diary::default());
-        let agent = order.map(|order| Running { order, diary: diary.clone() });
+        let child_log = Arc::new(ChildLog::default());
+        let agent = order.map(|order| RunningAgent { order, child_log: child_log.clone() });
         let number = self.subagents.start(id, agent);
         // Every call that runs stands in a reply.
         let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
@@ -95,7 +95,7 @@ impl Session {
             tools: tools.filter(is_allowed).collect(),
             slots: self.subagents.slots(),
             number,
-            diary,
+            child_log,
             session,
             title,
             news: self.subagents.sender(),
@@ -107,16 +107,16 @@ impl Session {
         self.subagents.show_all_ended(&self.core.clients);
         let running = self.subagents.take_running();
         let Some(work) = &mut self.work else { return };
-        for (call, Running { order, diary }) in running {
+        for (call, RunningAgent { order, child_log }) in running {
             if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
             let text = "The agent was stopped with the turn; what it did until then stands.";
             let outcome = ToolOutcome {
-                whole: Some(report::transcript(&order, &diary.entries())),
+                whole: Some(report::transcript(&order, &child_log.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
             };
-            work.turn.tell(TurnAnswer::Tool(call, Box::new(outcome)), &self.core.thread);
+            work.turn.handle(EffectResult::Tool(call, Box::new(outcome)), &self.core.thread);
         }
     }
 }
@@ -138,7 +138,7 @@ impl Subagents {
     }
 
     /// Takes in what was found of agents, and tells what is wrong with it.
-    pub(super) fn found(&mut self, core: &mut Core, found: Agents) {
+    pub(super) fn found(&mut self, core: &mut Core, found: AgentCatalog) {
         let names: Vec<String> = core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         let without_any = found.agents.iter().filter(|agent| {
             agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
@@ -157,7 +157,7 @@ impl Subagents {
 }
 
 /// Whether an agent has this tool, by any of the names that it has for hooks and agents of Claude Code.
-fn has(agent: &Agent, tool: &str) -> bool {
+fn has(agent: &AgentDefinition, tool: &str) -> bool {
     let is_it = |name: &String| {
         let theirs = claude_tools::tool_name(tool);
         name == tool || name == theirs || claude_tools::aliases(theirs).contains(&name.as_str())
@@ -168,7 +168,7 @@ fn has(agent: &Agent, tool: &str) -> bool {
     agent.tools.as_ref().is_none_or(is_given) && !agent.without.iter().any(is_it)
 }
 
-impl task::Agents for AgentStarter {
+impl task::AgentRunner for AgentStarter {
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
         let starter = self.clone();
         Box::pin(async move { starter.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
@@ -191,7 +191,7 @@ impl AgentStarter {
             ));
         }
         let (cwd, paths) = (self.template.workspace.cwd.clone(), self.services.paths.clone());
-        let found = tokio::task::spawn_blocking(move || Agents::load(&cwd, &paths)).await;
+        let found = tokio::task::spawn_blocking(move || AgentCatalog::load(&cwd, &paths)).await;
         let found =
             found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
         let name = order.agent.as_deref().unwrap_or(GENERAL);
@@ -209,37 +209,42 @@ impl AgentStarter {
         let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
-        let report = report::Report { agent: &agent.name, order: &order, settings: &self.settings, remark };
-        Ok(report.result(ran, &self.diary.entries(), began.elapsed()))
+        let report =
+            report::AgentReport { agent: &agent.name, order: &order, settings: &self.settings, remark };
+        Ok(report.result(ran, &self.child_log.entries(), began.elapsed()))
     }
 
     /// The model that an agent works with; with it what a user should know of the choice.
-    fn model(&self, agent: &Agent, asked: Option<&str>) -> Result<(ChildModel, Option<String>), String> {
+    fn model(
+        &self,
+        agent: &AgentDefinition,
+        asked: Option<&str>,
+    ) -> Result<(ChildModel, Option<String>), String> {
         let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
         let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
         match (asked, &agent.model) {
-            (Some("main"), _) | (None, ModelChoice::Main) => Ok((main(), None)),
-            (Some("small"), _) | (None, ModelChoice::Small) => Ok((small(), None)),
+            (Some("main"), _) | (None, RecipeModel::Main) => Ok((main(), None)),
+            (Some("small"), _) | (None, RecipeModel::Small) => Ok((small(), None)),
             (Some(name), _) => {
-                let name = ModelName::written(name);
+                let name = ModelName::parse(name);
                 if self.offered.contains(&name) {
                     return Ok((ChildModel::Named(name), None));
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
             }
             // Who reads the user's files is not for a repository to choose.
-            (None, ModelChoice::Named(name)) if matches!(agent.source, Source::Repository(_)) => {
+            (None, RecipeModel::Named(name)) if matches!(agent.source, RecipeSource::Repository(_)) => {
                 let remark =
                     format!("The repository's file asks for the model {name}; the session's own was used.");
                 Ok((main(), Some(remark)))
             }
-            (None, ModelChoice::Named(name)) => Ok((ChildModel::Named(ModelName::written(name)), None)),
+            (None, RecipeModel::Named(name)) => Ok((ChildModel::Named(ModelName::parse(name)), None)),
         }
     }
 
     fn child(
         &self,
-        agent: &Agent,
+        agent: &AgentDefinition,
         order: &TaskOrder,
         model: ChildModel,
         context: &ToolContext,
@@ -259,9 +264,9 @@ impl AgentStarter {
             mode: if agent.plans { Mode::ReadOnly } else { self.template.mode },
             allowed_tools: Some(tools.cloned().collect()),
             max_rounds: Some(rounds),
-            agent: Some(child::Agent {
+            agent: Some(child::ChildAgent {
                 session: self.session.clone(),
-                about: Arc::new(SubagentAbout {
+                about: Arc::new(SubagentInfo {
                     title: self.title.clone(),
                     description: agent.description.clone(),
                     cwd: self.template.workspace.cwd.clone(),
@@ -269,7 +274,7 @@ impl AgentStarter {
                 tokens_max: bounds.max_tokens,
                 follows_mode: !agent.plans,
                 progress: context.progress.clone(),
-                diary: self.diary.clone(),
+                child_log: self.child_log.clone(),
             }),
             ..self.template.clone()
         }
@@ -277,7 +282,7 @@ impl AgentStarter {
 }
 
 /// What an agent is told of its part.
-fn role(agent: &Agent) -> String {
+fn role(agent: &AgentDefinition) -> String {
     format!(
         "# Your part\n\nYou are the agent {:?}: another agent handed you the work that the conversation begins with. \
          The person does not read along, and you can't ask back. Your last message is your report, and all that is \
@@ -286,7 +291,7 @@ fn role(agent: &Agent) -> String {
     )
 }
 
-fn unknown(name: &str, found: &Agents) -> String {
+fn unknown(name: &str, found: &AgentCatalog) -> String {
     let names: Vec<&str> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
     let of_file = |problem: &&Problem| problem.path.file_stem().is_some_and(|stem| stem == name);
     let why = found.problems.iter().find(of_file).map(|problem| format!(" ({problem})")).unwrap_or_default();

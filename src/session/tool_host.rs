@@ -12,9 +12,9 @@ use super::core::Core;
 use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
 use epitome_secrets::Masker;
-use epitome_thread::{CallId, Decided, Thread};
-use epitome_tools::background::Background;
-use epitome_tools::read_state::{Entrance, Files};
+use epitome_thread::{CallId, RecordedDecision, Thread};
+use epitome_tools::background::BackgroundCommands;
+use epitome_tools::read_state::{QueuedAccess, ReadState};
 use epitome_tools::{Access, Workspace};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -22,19 +22,19 @@ use epitome_tools::{Access, Workspace};
 const OUTPUT_MAX: usize = 64;
 
 /// New output of a running call.
-type Output = (CallId, String);
+type CallOutput = (CallId, String);
 
 /// The names and values that a client's editor has.
-type Environment = Vec<(OsString, OsString)>;
+type EnvironmentVariables = Vec<(OsString, OsString)>;
 
 /// See the module.
 pub(super) struct ToolHost {
-    files: Arc<Files>,
+    files: Arc<ReadState>,
     /// The model's commands in the background; with the session they end.
-    background: Arc<Background>,
-    output: (mpsc::Sender<Output>, mpsc::Receiver<Output>),
+    background: Arc<BackgroundCommands>,
+    output: (mpsc::Sender<CallOutput>, mpsc::Receiver<CallOutput>),
     /// With the environment that it was made for.
-    masker: Option<(Arc<Environment>, Arc<Masker>)>,
+    masker: Option<(Arc<EnvironmentVariables>, Arc<Masker>)>,
     /// What the log holds of outcomes that were too long for the view.
     stored: StoredOutputs,
     calls: HashMap<CallId, CallNotes>,
@@ -48,7 +48,7 @@ pub(super) struct CallNotes {
     /// What the decision about it was about; the call may touch nothing else.
     pub access: Option<Arc<Access>>,
     /// Who let it run or refused it, until it stands in its outcome.
-    pub decided: Option<Decided>,
+    pub decided: Option<RecordedDecision>,
     /// What hooks had to say to the model before it ran: by whom. It stands behind the outcome.
     pub notes: Vec<(String, String)>,
     /// When it began to run.
@@ -69,16 +69,16 @@ impl ToolHost {
 
     /// Goes on with the commands that were there before the session rested. They have ended, and what they printed
     /// last may not have been read.
-    pub fn wake(&mut self, background: Arc<Background>) {
+    pub fn resume(&mut self, background: Arc<BackgroundCommands>) {
         self.background = background;
     }
 
-    pub fn background(&self) -> &Arc<Background> {
+    pub fn background(&self) -> &Arc<BackgroundCommands> {
         &self.background
     }
 
     /// What the model knows of files by now.
-    pub fn files(&self, thread: &Thread, workspace: &Workspace) -> Arc<Files> {
+    pub fn files(&self, thread: &Thread, workspace: &Workspace) -> Arc<ReadState> {
         self.files.follow(thread, workspace);
         self.files.clone()
     }
@@ -97,7 +97,7 @@ impl ToolHost {
     }
 
     /// Where a call waits for its turn to touch files.
-    pub fn enter(&self, access: &Access) -> Entrance {
+    pub fn enter(&self, access: &Access) -> QueuedAccess {
         self.files.enter(access)
     }
 
@@ -135,17 +135,17 @@ impl ToolHost {
     }
 
     /// The next piece of live output.
-    pub async fn next_output(&mut self) -> Option<Output> {
+    pub async fn next_output(&mut self) -> Option<CallOutput> {
         self.output.1.recv().await
     }
 
     /// What running calls had printed so far; no more than may wait.
-    pub fn output_by_now(&mut self) -> Vec<Output> {
+    pub fn output_by_now(&mut self) -> Vec<CallOutput> {
         std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
     }
 
     /// Bytes of the outcomes that the log holds as a whole.
     pub fn stored_bytes(&mut self, thread: &Thread) -> usize {
-        self.stored.of(thread)
+        self.stored.total_bytes(thread)
     }
 }

@@ -82,11 +82,11 @@ impl Trace {
 struct TurnTrace {
     turn: TimedSpan,
     rounds: u32,
-    round: Option<Round>,
+    round: Option<RoundTrace>,
 }
 
 #[derive(Debug)]
-struct Round {
+struct RoundTrace {
     timed: TimedSpan,
     /// Where the log ended when it began.
     from: Seq,
@@ -103,7 +103,7 @@ impl TurnTrace {
             parent: self.turn.span(), "round", n = self.rounds, calls = Empty, input = Empty, output = Empty,
             cache_read = Empty, cache_write = Empty, outcome = Empty
         );
-        self.round = Some(Round { timed: TimedSpan::new(span), from });
+        self.round = Some(RoundTrace { timed: TimedSpan::new(span), from });
     }
 
     fn end_round(&mut self, thread: &Thread, outcome: &str) {

@@ -9,35 +9,40 @@ use tokio::task::JoinSet;
 
 use super::callbacks::Called;
 use super::clients::outer_texts;
-use super::commands::OnDisk;
+use super::commands::DiskResult;
 use super::editor_buffers::Waited;
 use super::effects::ModelCall;
-use super::instructions::Looked;
-use super::model_link::Asked;
+use super::instructions::ScannedInstructions;
+use super::model_link::ModelListQuery;
 use super::recipes::Previewed;
-use super::services::Reply;
+use super::services::ServiceReply;
 use super::summary::Attempt;
-use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
+use super::{
+    AskId, Attachment, ClientId, Opening, PermissionRequest, Replay, SessionAnswer, SessionError,
+    SessionEvent, Ticket,
+};
 use epitome_checkpoint::{CheckpointError, RewindReport};
-use epitome_compaction::{Decision, Plan};
-use epitome_hooks::discover::Found;
+use epitome_compaction::{CompactionDecision, CompactionPlan};
+use epitome_hooks::discover::FoundHooks;
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::Table;
-use epitome_hooks::output::{Callback, Resolution};
+use epitome_hooks::handlers::HandlerTable;
+use epitome_hooks::output::{CallbackRequest, Resolution};
 use epitome_hooks::servers::ServerRecord;
-use epitome_hooks::trust::{Item, Trust};
+use epitome_hooks::trust::{TrustStore, TrustSubject};
 use epitome_provider::endpoint::{Endpoint, LocalServer};
 use epitome_provider::{ErrorClass, ProviderError};
-use epitome_recipe::catalog::Catalog;
+use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::ShellOutputs;
 use epitome_recipe::watch::Registration;
 use epitome_store::StoreError;
-use epitome_thread::{CallId, Change, Content, PlanStep, Seq, SessionId, Shown, ToolOutcome, Verdict};
-use epitome_turn::{Ask, HookAsk, HooksAnswer, Turn, Why};
+use epitome_thread::{
+    CallId, Change, Content, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome,
+};
+use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
 
 /// A client that leaves once the turn has ended.
-pub enum Closer {
+pub enum LeavingClient {
     /// It asked to, and is answered.
     Client(ClientId, Responder),
     /// Its connection is gone.
@@ -52,20 +57,20 @@ pub struct Attaching {
 }
 
 /// A prompt that has not begun.
-pub struct Prompt {
+pub struct QueuedPrompt {
     pub responder: Responder,
     pub client: ClientId,
     pub content: Vec<Content>,
 }
 
-impl Prompt {
+impl QueuedPrompt {
     pub(super) fn may_be_command(&self) -> bool {
         outer_texts(&self.content).any(|(_, text)| text.trim_start().starts_with('/'))
     }
 }
 
 /// A running turn and what belongs to it; the components keep what they know of it themselves.
-pub struct Work {
+pub struct RunningTurn {
     pub turn: Turn,
     /// Who is answered when it ends; a queued prompt with the entry that holds it.
     pub responders: Vec<(Responder, Option<Seq>)>,
@@ -74,10 +79,10 @@ pub struct Work {
     pub meta: Option<Value>,
     pub model: Option<ModelCall>,
     /// What the turn asked for while the model's server was looked for.
-    pub postponed: Option<Ask>,
+    pub postponed: Option<Effect>,
     /// What a failure of the turn comes from.
-    pub fault: Fault,
-    pub jobs: JoinSet<Done>,
+    pub fault: TurnFault,
+    pub jobs: JoinSet<JobResult>,
 }
 
 /// The recipe that a turn runs, and what it is limited to.
@@ -85,7 +90,7 @@ pub struct Work {
 pub struct RecipeRun {
     pub recipe: Option<Arc<Recipe>>,
     /// What it declares to be done at moments of its run.
-    pub handlers: Table,
+    pub handlers: HandlerTable,
     /// The model that it asks for, where it is another than the session's.
     pub endpoint: Option<Endpoint>,
     pub allowed_tools: Option<Vec<String>>,
@@ -94,7 +99,7 @@ pub struct RecipeRun {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fault {
+pub enum TurnFault {
     #[default]
     Provider,
     /// The key is missing, wrong or without the right.
@@ -103,23 +108,23 @@ pub enum Fault {
     TooLong,
 }
 
-impl Fault {
-    pub fn of(error: &ProviderError) -> Fault {
-        if error.class == ErrorClass::Auth { Fault::Unauthorised } else { Fault::Provider }
+impl TurnFault {
+    pub fn classify(error: &ProviderError) -> TurnFault {
+        if error.class == ErrorClass::Auth { TurnFault::Unauthorised } else { TurnFault::Provider }
     }
 }
 
-impl Work {
+impl RunningTurn {
     /// A turn with the one who sent it and nothing else yet.
-    pub fn new(turn: Turn, responder: Responder) -> Work {
-        Work {
+    pub fn new(turn: Turn, responder: Responder) -> RunningTurn {
+        RunningTurn {
             turn,
             responders: vec![(responder, None)],
             run: RecipeRun::default(),
             meta: None,
             model: None,
             postponed: None,
-            fault: Fault::default(),
+            fault: TurnFault::default(),
             jobs: JoinSet::new(),
         }
     }
@@ -128,11 +133,11 @@ impl Work {
 /// A question about what a repository brings, which waits for the user.
 pub struct OpenConsent {
     pub ask: AskId,
-    pub permission: Arc<PermissionAsk>,
+    pub permission: Arc<PermissionRequest>,
     /// With what the servers among them are.
-    pub items: Vec<(Item, Option<ServerRecord>)>,
+    pub items: Vec<(TrustSubject, Option<ServerRecord>)>,
     /// The command that waits for it; `None` where all prompts do.
-    pub prompt: Option<Prompt>,
+    pub prompt: Option<QueuedPrompt>,
 }
 
 /// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.
@@ -152,9 +157,9 @@ impl Responder {
         self.attachment.client
     }
 
-    pub fn answer(mut self, answer: Result<Answer, SessionError>) {
+    pub fn answer(mut self, answer: Result<SessionAnswer, SessionError>) {
         self.owes = false;
-        self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
+        self.attachment.outlet.put(&self.session, SessionEvent::Answer { ticket: self.ticket, answer });
     }
 }
 
@@ -163,26 +168,26 @@ impl Drop for Responder {
         if self.owes {
             let message = "the session ended before it could answer; load it again and repeat".to_owned();
             let answer = Err(SessionError::Internal(message));
-            self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
+            self.attachment.outlet.put(&self.session, SessionEvent::Answer { ticket: self.ticket, answer });
         }
     }
 }
 
 /// The result of a job of a turn. Work on the CPU thread is `None` where it panicked.
-pub enum Done {
+pub enum JobResult {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     /// What a user sees of a call, or why it cannot run as things stand.
-    Preview(CallId, Result<Vec<Shown>, String>),
+    Preview(CallId, Result<Vec<ToolDisplay>, String>),
     Summary(Box<Attempt>),
     /// The files of instructions were looked at, before this.
-    Looked(Box<Option<Looked>>, LookedFor),
-    Hooks(HookAsk, Box<Resolution>),
+    Looked(Box<Option<ScannedInstructions>>, ScanPurpose),
+    Hooks(HookPoint, Box<Resolution>),
     /// A callback of the round's end.
     Callback(Result<Called, String>),
     /// What came of a history for another conversation, in words.
     Elsewhere(Result<String, String>),
     /// What a compaction does to the view of this revision.
-    Planned(Why, Option<(Seq, Decision)>),
+    Planned(CompactionReason, Option<(Seq, CompactionDecision)>),
     /// Old outcomes cut in the place of a compaction, for the view of this revision.
     Pruned(Seq, Option<Change>),
     Composed(Option<Result<Change, String>>),
@@ -191,54 +196,54 @@ pub enum Done {
     /// A text for the place of the history, as a hook wants it.
     Swapped(Seq, Option<Result<Change, String>>),
     /// What the compaction would do that a hook calls a recipe for.
-    Called(Arc<Recipe>, Callback, Option<(Seq, Decision)>),
+    Called(Arc<Recipe>, CallbackRequest, Option<(Seq, CompactionDecision)>),
 }
 
 /// Why a turn looks at the files of instructions.
 #[derive(Clone, Copy, Debug)]
-pub enum LookedFor {
+pub enum ScanPurpose {
     Call,
-    Compaction(Why),
+    Compaction(CompactionReason),
 }
 
 /// What hooks of a round's end want, on its way to the turn.
-pub struct Pending {
+pub struct PendingResolution {
     pub event: HookEvent,
     /// The agent would stop here.
     pub last: bool,
     pub resolution: Resolution,
-    pub answer: HooksAnswer,
+    pub answer: HooksResult,
 }
 
-impl Pending {
+impl PendingResolution {
     /// Notes in the trail that the action was done.
     pub(super) fn done(&mut self, remarks: impl IntoIterator<Item = String>) {
         let Resolution { trail, action_by, .. } = &mut self.resolution;
         if let Some(run) = trail.iter_mut().rev().find(|run| run.hook == *action_by) {
-            run.verdict = Verdict::Done;
+            run.verdict = HookRunResult::Done;
             run.remarks.extend(remarks);
         }
     }
 }
 
 /// What work outside of turns came to.
-pub enum Background {
-    Recipes(Catalog, Option<Arc<Registration>>),
+pub enum BackgroundResult {
+    Recipes(RecipeCatalog, Option<Arc<Registration>>),
     /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
     Shell(Ticket, ShellOutputs),
     LocalServer(Option<LocalServer>),
     /// What the n-th look for hooks found.
-    Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
+    Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
-    Ahead(Box<Plan>, Box<Attempt>),
+    Ahead(Box<CompactionPlan>, Box<Attempt>),
     /// What a compaction would do soon, for the view of this revision; `None` where deciding it panicked.
-    Foreseen(Option<(Seq, Decision)>),
+    Foreseen(Option<(Seq, CompactionDecision)>),
     /// What the compaction would do that the command of this ticket asks about.
     Previewed(Ticket, Box<Previewed>),
     /// The same for a resident hook.
-    ServicePlan(String, Option<Value>, Reply),
+    ServicePlan(String, Option<Value>, ServiceReply),
     /// What a command found or did on the disk; `None` where that panicked.
-    OnDisk(Box<Prompt>, Option<OnDisk>),
+    OnDisk(Box<QueuedPrompt>, Option<DiskResult>),
     /// What a process before this one left half done with files is finished.
     TakenUp(Option<Result<Vec<RewindReport>, CheckpointError>>),
     /// An editor's request is answered, given up, or out of time.
@@ -251,7 +256,7 @@ pub enum Background {
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),
-    ModelsAsked(Box<Asked>),
+    ModelsAsked(Box<ModelListQuery>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),
     /// It is time to see whether the session may rest.

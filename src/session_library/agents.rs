@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::files::{beside, imported_id};
 use super::opencode;
 use epitome_thread::{Change, SessionId};
-use epitome_transfer::{self as transfer, Circumstances};
+use epitome_transfer::{self as transfer, ImportContext};
 
 /// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble
 /// that some agents write.
@@ -24,7 +24,7 @@ const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// An agent whose sessions can be found.
 #[derive(Debug)]
-pub struct Agent {
+pub struct ForeignAgent {
     /// The name on the command line.
     pub name: &'static str,
     /// The name shown to the user.
@@ -37,36 +37,36 @@ pub struct Agent {
 }
 
 /// All supported agents. A folder that does not begin with `~/` is relative to the current directory.
-pub const AGENTS: [Agent; 7] = [
-    Agent {
+pub const AGENTS: [ForeignAgent; 7] = [
+    ForeignAgent {
         name: "claude-code",
         words: "Claude Code",
         variable: Some("CLAUDE_CONFIG_DIR"),
         folders: &["~/.claude", "~/.config/claude"],
         files: &["projects/*/*.jsonl"],
     },
-    Agent {
+    ForeignAgent {
         name: "codex",
         words: "Codex",
         variable: Some("CODEX_HOME"),
         folders: &["~/.codex"],
         files: &["sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"],
     },
-    Agent {
+    ForeignAgent {
         name: "opencode",
         words: "opencode",
         variable: Some("XDG_DATA_HOME"),
         folders: &["~/.local/share"],
         files: &["opencode/opencode*.db", "opencode/storage/session/*/ses_*.json"],
     },
-    Agent {
+    ForeignAgent {
         name: "gemini",
         words: "Gemini CLI",
         variable: None,
         folders: &["~/.gemini"],
         files: &["tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl"],
     },
-    Agent {
+    ForeignAgent {
         name: "cline",
         words: "Cline and Roo Code",
         variable: None,
@@ -81,14 +81,14 @@ pub const AGENTS: [Agent; 7] = [
         ],
         files: &["tasks/*/api_conversation_history.json", "sessions/*/*.messages.json"],
     },
-    Agent {
+    ForeignAgent {
         name: "copilot",
         words: "Copilot CLI",
         variable: Some("COPILOT_HOME"),
         folders: &["~/.copilot"],
         files: &["session-state/*/events.jsonl"],
     },
-    Agent {
+    ForeignAgent {
         name: "aider",
         words: "aider",
         variable: None,
@@ -121,8 +121,8 @@ pub struct ForeignSession {
     pub session: SessionId,
 }
 
-impl Agent {
-    pub fn named(name: &str) -> Option<&'static Agent> {
+impl ForeignAgent {
+    pub fn named(name: &str) -> Option<&'static ForeignAgent> {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
@@ -155,7 +155,7 @@ impl Agent {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
         let kept: HashSet<String> =
-            databases.iter().flat_map(|file| of_database(file)).map(|kept| kept.id).collect();
+            databases.iter().flat_map(|file| database_sessions(file)).map(|kept| kept.id).collect();
         let is_other =
             |file: &&PathBuf| file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()));
         kept.len() + files.iter().filter(is_other).count()
@@ -166,7 +166,7 @@ impl Agent {
     pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
         let of_file = |file: &PathBuf| match opencode::is_database(file) {
-            true => of_database(file),
+            true => database_sessions(file),
             false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
         let mut sessions: Vec<ForeignSession> = files.iter().flat_map(of_file).collect();
@@ -179,7 +179,7 @@ impl Agent {
 }
 
 /// The sessions of a database; none if it can't be read.
-fn of_database(database: &Path) -> Vec<ForeignSession> {
+fn database_sessions(database: &Path) -> Vec<ForeignSession> {
     opencode::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
         Vec::new()
@@ -226,8 +226,8 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let nowhere = Path::new("");
     // For agents that store sessions within the project, the directory defaults to the current one.
     let default = if path.starts_with(cwd) { cwd } else { nowhere };
-    let circumstances = Circumstances { cwd: default, now: 0, beside: &beside };
-    let draft = transfer::read(path, &text, &circumstances).ok()?.into_iter().next()?;
+    let context = ImportContext { cwd: default, now: 0, read_sibling: &beside };
+    let draft = transfer::read(path, &text, &context).ok()?.into_iter().next()?;
     let cwd = draft.entries.iter().find_map(|entry| match &entry.change {
         Change::Opened { cwd, .. } => Some(cwd.clone()),
         _ => None,

@@ -16,7 +16,7 @@ use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_store::{Store, StoreError, new_id};
 use epitome_thread::{SessionId, Thread, text};
-use epitome_transfer::{self as transfer, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
+use epitome_transfer::{self as transfer, IMPORT_BYTES_MAX, ImportContext, ImportDraft, ImportSource};
 
 /// Export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
     let mut written = Vec::new();
-    for header in super::list(store, None, super::Which::Prompted)?.sessions {
+    for header in super::list(store, None, super::SessionFilter::Prompted)?.sessions {
         let text = match export(store, &header.session, form) {
             // Deleted meanwhile.
             Err(LibraryError::Store(StoreError::NotFound(_))) => continue,
@@ -128,7 +128,7 @@ pub struct Imported {
 /// Imports the conversations of all files. If one can't be read, none is stored.
 pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, LibraryError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let mut drafts: Vec<(PathBuf, SessionId, Draft)> = Vec::new();
+    let mut drafts: Vec<(PathBuf, SessionId, ImportDraft)> = Vec::new();
     let mut imported = Vec::new();
     let mut taken = BTreeSet::new();
     for file in ask.files {
@@ -190,19 +190,24 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
 
 /// The id that an imported session of another agent gets. It is deterministic, so that a second import finds
 /// the first.
-pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
+pub(super) fn imported_id(draft: &ImportDraft, file: &Path) -> SessionId {
     let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
     id_of(draft.source, &name)
 }
 
-pub(super) fn id_of(source: Source, name: &str) -> SessionId {
+pub(super) fn id_of(source: ImportSource, name: &str) -> SessionId {
     let digest = Sha256::digest(format!("{}\n{name}", source.words()));
     let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     SessionId(format!("s_{digits}"))
 }
 
 /// Reports a session that was imported before.
-fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Result<Imported, LibraryError> {
+fn known(
+    store: &Store,
+    session: SessionId,
+    file: &Path,
+    draft: &ImportDraft,
+) -> Result<Imported, LibraryError> {
     let header = store.header(&session)?;
     Ok(Imported {
         source: draft.source.words().to_owned(),
@@ -219,7 +224,7 @@ fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Resul
 }
 
 /// Reads the conversations of one file.
-fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, LibraryError> {
+fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     if opencode::is_database(path) {
         let problem = Problem {
@@ -236,17 +241,17 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, LibraryError> {
     };
     let folder = path.parent().unwrap_or(path);
     let beside = |name: &Path| beside(folder, name);
-    let circumstances = Circumstances { cwd, now, beside: &beside };
+    let context = ImportContext { cwd, now, read_sibling: &beside };
     match journal_of(&text) {
         Some(session) => {
             let entries = Store::read_outside(path, &session)
                 .map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?;
-            let draft = transfer::of_log(&entries);
+            let draft = transfer::draft_from_log(&entries);
             let draft =
                 draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
             Ok(vec![draft])
         }
-        None => transfer::read(path, &text, &circumstances).map_err(LibraryError::File),
+        None => transfer::read(path, &text, &context).map_err(LibraryError::File),
     }
 }
 
@@ -278,12 +283,12 @@ pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
 /// The session whose journal this text is, if it is one.
 fn journal_of(text: &str) -> Option<SessionId> {
     #[derive(Deserialize)]
-    struct Opening {
+    struct ExportOpening {
         #[serde(rename = "crc")]
         _crc: String,
         session: String,
     }
-    let opening: Opening = serde_json::from_str(text.lines().next()?).ok()?;
+    let opening: ExportOpening = serde_json::from_str(text.lines().next()?).ok()?;
     SessionId::parse(&opening.session)
 }
 

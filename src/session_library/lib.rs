@@ -13,13 +13,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use epitome_problem::Problem;
-pub use epitome_store::Forked;
+pub use epitome_store::ForkedSession;
 use epitome_store::{Header, Store, StoreError};
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
-pub use agents::{AGENTS, Agent, ForeignSession, Machine};
+pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
 pub use files::{ExportFormat, ImportRequest, Imported, export, export_all, import};
-pub use search::{Found, SearchRequest, SessionFind, search};
+pub use search::{SearchRequest, SearchResults, SessionFind, search};
 
 /// Ids listed in the error for an ambiguous prefix.
 const NAMED_MAX: usize = 5;
@@ -72,7 +72,7 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
 
 /// A listing of sessions, newest first.
 #[derive(Debug)]
-pub struct Listed {
+pub struct SessionListing {
     pub sessions: Vec<Header>,
     /// Sessions that can't be read.
     pub problems: Vec<Unlisted>,
@@ -86,7 +86,7 @@ pub struct Unlisted {
 
 /// Which sessions to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum SessionFilter {
     /// Sessions with at least one prompt. Editors open sessions that never get one, and there is nothing to
     /// resume in those.
     Prompted,
@@ -94,18 +94,18 @@ pub enum Which {
 }
 
 /// Lists the sessions of one directory, or all.
-pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, LibraryError> {
+pub fn list(store: &Store, cwd: Option<&Path>, which: SessionFilter) -> Result<SessionListing, LibraryError> {
     let listing = store.list()?;
     let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
     let wanted = |header: &Header| {
-        (header.has_prompt || which == Which::All)
+        (header.has_prompt || which == SessionFilter::All)
             && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
     };
     let problems = listing
         .problems
         .into_iter()
         .map(|(session, problem)| Unlisted { session, problem: problem.to_string() });
-    Ok(Listed {
+    Ok(SessionListing {
         sessions: listing.headers.into_iter().filter(wanted).collect(),
         problems: problems.collect(),
     })
@@ -153,16 +153,16 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 }
 
 /// A conversation read from the store.
-pub struct Read {
+pub struct StoredConversation {
     pub thread: Thread,
     /// The damage that ended the reading, if any.
     pub damage: Option<StoreError>,
 }
 
 /// Reads a conversation, up to the first damage if there is any.
-pub fn read(store: &Store, session: &SessionId) -> Result<Read, LibraryError> {
+pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, LibraryError> {
     let (entries, damage) = store.read_whole_part(session)?;
-    Ok(Read { thread: fold(session, entries)?, damage })
+    Ok(StoredConversation { thread: fold(session, entries)?, damage })
 }
 
 fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, LibraryError> {
@@ -174,7 +174,7 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, Library
 
 /// Forks a session up to and including an entry, or in its current state. The fork's log records its origin;
 /// the original is not changed and may be open.
-pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, LibraryError> {
+pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<ForkedSession, LibraryError> {
     let header = match store.header(session) {
         Err(StoreError::Damaged { .. }) if at.is_some() => None,
         header => Some(header?),

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::agents::ForeignSession;
 use super::files::id_of;
-use epitome_transfer::{IMPORT_BYTES_MAX, Source};
+use epitome_transfer::{IMPORT_BYTES_MAX, ImportSource};
 
 /// Attempts to copy a database whose files change meanwhile.
 const COPIES_MAX: usize = 3;
@@ -35,7 +35,7 @@ pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     let storage = folder.parent()?.parent()?;
     let id = name.strip_suffix(".json")?;
     let is_file = id.starts_with("ses_") && folder.parent()?.ends_with("storage/session");
-    is_file.then(|| of_files(path, storage, id))
+    is_file.then(|| read_files(path, storage, id))
 }
 
 /// Whether the path has the extension of a database.
@@ -55,7 +55,7 @@ pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
     let session = |row: &Row| {
         let id: String = row.get(0)?;
         Ok(ForeignSession {
-            session: id_of(Source::Opencode, &id),
+            session: id_of(ImportSource::Opencode, &id),
             file: database.join(&id),
             id,
             cwd: PathBuf::from(row.get::<_, String>(1)?),
@@ -124,7 +124,7 @@ impl Database {
             })
             .map_err(io::Error::other)?;
         too_large(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default())?;
-        let mut session = Session::new(info);
+        let mut session = OpencodeSession::new(info);
         let mut statement = self.prepare(
             "SELECT message.id, message.data, part.id, part.data FROM message
              LEFT JOIN part ON part.message_id = message.id
@@ -174,7 +174,7 @@ fn too_large(bytes: u64) -> io::Result<()> {
 }
 
 /// A session being assembled.
-struct Session {
+struct OpencodeSession {
     info: Value,
     messages: Vec<Value>,
     /// Number of records that are not JSON objects.
@@ -183,9 +183,9 @@ struct Session {
     newest: Option<String>,
 }
 
-impl Session {
-    fn new(info: Value) -> Session {
-        Session { info, messages: Vec::new(), unreadable: 0, newest: None }
+impl OpencodeSession {
+    fn new(info: Value) -> OpencodeSession {
+        OpencodeSession { info, messages: Vec::new(), unreadable: 0, newest: None }
     }
 
     fn row(&mut self, row: &Row) -> rusqlite::Result<()> {
@@ -237,10 +237,10 @@ impl Session {
 }
 
 /// A session of an older version, with one file per message and part.
-fn of_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
+fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     let info = fs::read(path)?;
     let info: Value = serde_json::from_slice(&info)?;
-    let mut session = Session::new(info);
+    let mut session = OpencodeSession::new(info);
     let mut bytes = 0;
     for (name, data) in records(&storage.join("message").join(id))? {
         bytes += data.len() as u64;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{LibraryError, Which, fold, list};
-use epitome_recall::{Ask, Clock, Finder, Log};
+use super::{LibraryError, SessionFilter, fold, list};
+use epitome_recall::{Clock, RecallLog, RecallQuery, TextMatcher};
 use epitome_store::Store;
 use epitome_thread::SessionId;
 
@@ -38,7 +38,7 @@ pub struct SearchRequest<'a> {
 
 /// The results of a search, newest session first.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct SearchResults {
     pub sessions: Vec<SessionFind>,
     /// Number of sessions searched.
     pub searched: u64,
@@ -76,16 +76,16 @@ pub struct EntryFind {
 }
 
 /// Searches sessions, newest first.
-pub fn search(store: &Store, ask: &SearchRequest) -> Result<Found, LibraryError> {
+pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, LibraryError> {
     let words = Some(ask.words.to_owned());
     let question = match ask.is_regex {
-        true => Ask { regex: words, limit: Some(FINDS_MAX), ..Ask::default() },
-        false => Ask { text: words, limit: Some(FINDS_MAX), ..Ask::default() },
+        true => RecallQuery { regex: words, limit: Some(FINDS_MAX), ..RecallQuery::default() },
+        false => RecallQuery { text: words, limit: Some(FINDS_MAX), ..RecallQuery::default() },
     };
     if ask.words.trim().is_empty() {
         return Err(LibraryError::refused("there is nothing to look for", "give words that were said"));
     }
-    let finder = Finder::new(&question).map_err(|why| {
+    let finder = TextMatcher::new(&question).map_err(|why| {
         // The last line of the message states the error; the lines before it show the expression with a
         // marker, which needs a fixed-width display.
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -93,12 +93,13 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<Found, LibraryError>
             "it is a regular expression as of Rust's regex; without that option words stand for themselves";
         LibraryError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
     })?;
-    let listed = list(store, ask.cwd, Which::Prompted)?;
+    let listed = list(store, ask.cwd, SessionFilter::Prompted)?;
     let clock = Clock { now: 0, zone: TimeZone::UTC };
     let end = Instant::now() + SEARCH_TIME_MAX;
     let is_late = || Instant::now() >= end;
     let limit = ask.limit.unwrap_or(SESSIONS_MAX).clamp(1, SESSIONS_LIMIT);
-    let mut found = Found { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
+    let mut found =
+        SearchResults { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
     for header in listed.sessions {
         if found.sessions.len() == limit || is_late() {
             found.is_cut = true;
@@ -114,7 +115,7 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<Found, LibraryError>
                 continue;
             }
         };
-        let log = Log::of(&thread, usize::MAX);
+        let log = RecallLog::snapshot(&thread, usize::MAX);
         let (finds, count) = log
             .find(&question, &clock, &is_late)
             .map_err(|message| LibraryError::Refused { message, hint: None })?;

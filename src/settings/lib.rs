@@ -87,10 +87,10 @@ impl WireFormat {
 /// The key `summary_role` has no field: a summary is sent as a user message, which every provider accepts;
 /// any other role is reported as a problem.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compaction {
+pub struct CompactionSettings {
     /// Whether compaction runs automatically.
     pub auto: bool,
-    pub threshold: Threshold,
+    pub threshold: CompactionThreshold,
     /// Fraction of the window at which compaction is required before a model call; the room reserved for the
     /// reply counts as used.
     pub must_ratio: f64,
@@ -105,7 +105,7 @@ pub struct Compaction {
     pub timeout: Duration,
     /// Characters kept of each message when the conversation is too long to be summarized in full.
     pub message_chars: usize,
-    pub prune: Prune,
+    pub prune: PruneSettings,
     /// Tokens.
     pub max_summary_tokens: u32,
     /// Maximum share for pins, which are never dropped.
@@ -132,7 +132,7 @@ pub enum Summariser {
 
 /// Which old tool results are truncated, and how much of them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prune {
+pub struct PruneSettings {
     /// Texts of at most this many characters are left unchanged.
     pub min_chars: usize,
     /// Characters kept of a longer text.
@@ -141,16 +141,16 @@ pub struct Prune {
     pub keep_recent: usize,
 }
 
-impl Default for Prune {
-    fn default() -> Prune {
-        Prune { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
+impl Default for PruneSettings {
+    fn default() -> PruneSettings {
+        PruneSettings { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
     }
 }
 
 /// Condition for an automatic compaction after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Threshold {
+pub enum CompactionThreshold {
     Never,
     /// Fraction of the window that is used.
     Ratio(f64),
@@ -160,20 +160,20 @@ pub enum Threshold {
     Left(u64),
 }
 
-impl Threshold {
+impl CompactionThreshold {
     /// Parses a fraction of the window from 0 to 1; 0 means never. Returns `None` if the text is not such a
     /// number.
-    pub fn of_ratio(text: &str) -> Option<Threshold> {
+    pub fn from_ratio(text: &str) -> Option<CompactionThreshold> {
         let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
-        Some(if ratio == 0.0 { Threshold::Never } else { Threshold::Ratio(ratio) })
+        Some(if ratio == 0.0 { CompactionThreshold::Never } else { CompactionThreshold::Ratio(ratio) })
     }
 }
 
-impl Default for Compaction {
-    fn default() -> Compaction {
-        Compaction {
+impl Default for CompactionSettings {
+    fn default() -> CompactionSettings {
+        CompactionSettings {
             auto: true,
-            threshold: Threshold::Ratio(0.80),
+            threshold: CompactionThreshold::Ratio(0.80),
             must_ratio: 0.95,
             preserve_ratio: 0.40,
             model: Summariser::Cheapest,
@@ -181,7 +181,7 @@ impl Default for Compaction {
             summary_timeout: Duration::from_secs(120),
             timeout: Duration::from_secs(180),
             message_chars: 2_000,
-            prune: Prune::default(),
+            prune: PruneSettings::default(),
             max_summary_tokens: 4096,
             pin_share: 0.25,
             person_share: 0.20,

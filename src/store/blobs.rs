@@ -23,16 +23,16 @@ const BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// The blobs of one session.
 #[derive(Clone, Debug)]
-pub(super) struct Blobs {
+pub(super) struct BlobStore {
     directory: PathBuf,
 }
 
 /// The strings of an entry that were moved out: JSON pointers mapped to the hashes of the strings.
-pub(super) type Moved = Map<String, Value>;
+pub(super) type MovedStrings = Map<String, Value>;
 
-impl Blobs {
-    pub fn new(directory: PathBuf) -> Blobs {
-        Blobs { directory }
+impl BlobStore {
+    pub fn new(directory: PathBuf) -> BlobStore {
+        BlobStore { directory }
     }
 
     pub fn directory(&self) -> &Path {
@@ -44,13 +44,13 @@ impl Blobs {
     ///
     /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or
     /// tool can be mistaken for a moved one.
-    pub fn move_out(&self, entry: &mut Value) -> io::Result<Moved> {
-        let mut moved = Moved::new();
+    pub fn move_out(&self, entry: &mut Value) -> io::Result<MovedStrings> {
+        let mut moved = MovedStrings::new();
         self.walk(entry, &mut String::new(), &mut moved)?;
         Ok(moved)
     }
 
-    fn walk(&self, value: &mut Value, place: &mut String, moved: &mut Moved) -> io::Result<()> {
+    fn walk(&self, value: &mut Value, place: &mut String, moved: &mut MovedStrings) -> io::Result<()> {
         match value {
             Value::String(text) => {
                 if text.len() > INLINE_BYTES_MAX {
@@ -89,7 +89,7 @@ impl Blobs {
         child: &mut Value,
         name: &str,
         place: &mut String,
-        moved: &mut Moved,
+        moved: &mut MovedStrings,
     ) -> io::Result<()> {
         let end = place.len();
         place.push('/');
@@ -99,7 +99,7 @@ impl Blobs {
         Ok(())
     }
 
-    fn move_string(&self, text: &mut String, place: &str, moved: &mut Moved) -> io::Result<()> {
+    fn move_string(&self, text: &mut String, place: &str, moved: &mut MovedStrings) -> io::Result<()> {
         let hash = self.write(text.as_bytes())?;
         text.clear();
         moved.insert(place.to_owned(), Value::String(hash));
@@ -108,7 +108,7 @@ impl Blobs {
 
     /// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
     /// image or document becomes a text part, because every provider would reject a broken one.
-    pub fn move_in(&self, entry: &mut Value, moved: &Moved) {
+    pub fn move_in(&self, entry: &mut Value, moved: &MovedStrings) {
         for (place, hash) in moved {
             let Value::String(hash) = hash else { continue };
             let parent = place.strip_suffix("/data");
@@ -159,7 +159,7 @@ impl Blobs {
 
     /// Gives another session the same body, as a hard link where the file system supports it. Blobs are never
     /// modified, so sharing is safe.
-    pub fn share(&self, hash: &str, with: &Blobs) -> io::Result<()> {
+    pub fn share(&self, hash: &str, with: &BlobStore) -> io::Result<()> {
         if !is_hash(hash) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a body has no valid name"));
         }
@@ -231,9 +231,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn blobs() -> (tempfile::TempDir, Blobs) {
+    fn blobs() -> (tempfile::TempDir, BlobStore) {
         let directory = tempfile::tempdir().unwrap();
-        let blobs = Blobs::new(directory.path().join("blobs/s_1"));
+        let blobs = BlobStore::new(directory.path().join("blobs/s_1"));
         (directory, blobs)
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use super::health::{Finding, FindingKind, Health, IndexState, Severity, Sizes};
+use super::health::{Finding, FindingKind, FindingSeverity, Health, IndexState, StoreSizes};
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
 use super::{Store, StoreError, StorePaths};
@@ -31,7 +31,7 @@ impl Store {
         }
         check_orphans(&self.paths, &sessions, &mut health)?;
         check_kept(&self.paths, &mut health)?;
-        if let Some(finding) = of_index(&self.paths, &health.index) {
+        if let Some(finding) = index_finding(&self.paths, &health.index) {
             health.add(finding);
         }
         health.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -39,8 +39,9 @@ impl Store {
     }
 
     /// Disk usage of the store.
-    pub fn sizes(&self) -> Result<Sizes, StoreError> {
-        let mut sizes = Sizes { blobs: bytes_below(&self.paths.data.join("blobs"), 0), ..Sizes::default() };
+    pub fn sizes(&self) -> Result<StoreSizes, StoreError> {
+        let mut sizes =
+            StoreSizes { blobs: bytes_below(&self.paths.data.join("blobs"), 0), ..StoreSizes::default() };
         for (name, bytes) in files(&self.paths.journals())? {
             match name.rsplit_once('.') {
                 Some((_, "jsonl")) => sizes.journals += bytes,
@@ -64,27 +65,33 @@ pub(super) fn damage_finding(paths: &StorePaths, session: &SessionId, damage: &S
     let (kind, severity, line, todo) = match damage {
         StoreError::Damaged { line, .. } => {
             let todo = "`epitome doctor --repair` keeps the damaged file and continues with the part before the damage";
-            (FindingKind::DamagedJournal, Severity::Error, Some(*line), todo)
+            (FindingKind::DamagedJournal, FindingSeverity::Error, Some(*line), todo)
         }
-        StoreError::FutureFormat { .. } => {
-            (FindingKind::FutureFormat, Severity::Warning, None, "install the newer version to read it")
-        }
+        StoreError::FutureFormat { .. } => (
+            FindingKind::FutureFormat,
+            FindingSeverity::Warning,
+            None,
+            "install the newer version to read it",
+        ),
         StoreError::NotFound(_)
         | StoreError::Exists(_)
         | StoreError::InUse(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
-        | StoreError::Io { .. } => {
-            (FindingKind::Unreadable, Severity::Error, None, "check the disk and the file's permissions")
-        }
+        | StoreError::Io { .. } => (
+            FindingKind::Unreadable,
+            FindingSeverity::Error,
+            None,
+            "check the disk and the file's permissions",
+        ),
     };
     let finding = Finding::new(severity, kind, paths.journal(session), damage.to_string());
-    Finding { line, ..finding.of(session).todo(todo) }
+    Finding { line, ..finding.for_session(session).todo(todo) }
 }
 
 fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
     let read = scan::read_file(paths, session)
-        .and_then(|bytes| Scan::of(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
+        .and_then(|bytes| Scan::read(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
     let (bytes, scan) = match read {
         Ok(read) => read,
         // Deleted meanwhile, or just being created.
@@ -100,7 +107,8 @@ fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
             "the last line of session {session} is incomplete: a crash cut it off, or it is being written"
         );
         let finding =
-            Finding::new(Severity::Note, FindingKind::TornLine, paths.journal(session), what).of(session);
+            Finding::new(FindingSeverity::Note, FindingKind::TornLine, paths.journal(session), what)
+                .for_session(session);
         let finding =
             finding.todo("nothing: it is moved to a file of its own when the session is opened next");
         health.add(Finding { line: Some(scan.mark.entries + 1), ..finding });
@@ -130,7 +138,7 @@ fn check_blobs(
         let entry = line.saturating_sub(1);
         let what =
             format!("a body of session {session} {reason}; its entry e{entry} contains a note instead");
-        let finding = Finding::new(Severity::Error, kind, path, what).of(session);
+        let finding = Finding::new(FindingSeverity::Error, kind, path, what).for_session(session);
         let finding = finding.todo("restore the file from a backup, if there is one");
         health.add(Finding { line: Some(*line), ..finding });
     }
@@ -141,7 +149,10 @@ fn check_blobs(
                 "no entry of session {session} refers to this blob: its entry was never written, or was cut off"
             );
             let path = blobs.directory().join(&name);
-            health.add(Finding::new(Severity::Note, FindingKind::UnnamedBlob, path, what).of(session));
+            health.add(
+                Finding::new(FindingSeverity::Note, FindingKind::UnnamedBlob, path, what)
+                    .for_session(session),
+            );
         }
     }
 }
@@ -177,8 +188,8 @@ fn check_orphans(
             let what = format!(
                 "session {session} has {has} but no journal: its deletion was interrupted, or the journal was lost"
             );
-            let finding = Finding::new(Severity::Warning, kind, directory.join(&name), what);
-            health.add(finding.of(&session).todo(todo));
+            let finding = Finding::new(FindingSeverity::Warning, kind, directory.join(&name), what);
+            health.add(finding.for_session(&session).todo(todo));
         }
     }
     Ok(())
@@ -195,32 +206,33 @@ fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError>
             _ => continue,
         };
         let path = paths.journals().join(&name);
-        let finding = Finding::new(Severity::Note, kind, path, format!("{what} ({bytes} bytes)"));
+        let finding = Finding::new(FindingSeverity::Note, kind, path, format!("{what} ({bytes} bytes)"));
         health.add(Finding { session: SessionId::parse(session), ..finding });
     }
     for name in names(&paths.data)?.into_iter().filter(|name| is_kept_index(name)) {
         let what = "a retired index, which is not used".to_owned();
-        let finding = Finding::new(Severity::Note, FindingKind::IndexKept, paths.data.join(&name), what);
+        let finding =
+            Finding::new(FindingSeverity::Note, FindingKind::IndexKept, paths.data.join(&name), what);
         health.add(finding.todo("it can be deleted"));
     }
     Ok(())
 }
 
-fn of_index(paths: &StorePaths, state: &IndexState) -> Option<Finding> {
+fn index_finding(paths: &StorePaths, state: &IndexState) -> Option<Finding> {
     let (severity, what, todo) = match state {
         IndexState::Absent | IndexState::Agrees { .. } | IndexState::Elsewhere { .. } => return None,
         IndexState::Disagrees { sessions } => (
-            Severity::Warning,
+            FindingSeverity::Warning,
             format!("the index differs from the journals of {} sessions", sessions.len()),
             "`epitome doctor --repair` rebuilds it; nothing is lost",
         ),
         IndexState::Damaged { reason } => (
-            Severity::Warning,
+            FindingSeverity::Warning,
             format!("the index cannot be read: {reason}"),
             "`epitome doctor --repair` rebuilds it; nothing is lost",
         ),
         IndexState::Unknown { reason } => (
-            Severity::Warning,
+            FindingSeverity::Warning,
             format!("the index could not be checked: {reason}"),
             "listings read the journals until it can be used",
         ),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::blobs::Blobs;
+use super::blobs::BlobStore;
 use super::check::{damage_finding, names};
 use super::health::Backup;
 use super::line::{self, Bodies};
@@ -18,7 +18,7 @@ use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// A session forked from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Forked {
+pub struct ForkedSession {
     pub session: SessionId,
     pub from: SessionId,
     /// The last entry that both have in common.
@@ -41,7 +41,7 @@ impl Store {
     /// other session may be open and is not changed.
     pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
         let bytes = scan::read_file(&self.paths, session)?;
-        let scan = Scan::of(session, &bytes, Bodies::Inline)?;
+        let scan = Scan::read(session, &bytes, Bodies::Inline)?;
         // The part before a damaged line can be forked if the last entry is given explicitly.
         let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
         if let Some(damage) = scan.damage.filter(|_| wanted >= scan.entries.len()) {
@@ -72,7 +72,11 @@ impl Store {
 
     /// Forks a session up to and including an entry, or in its current state, and records the origin in the
     /// fork's log. The original is not changed and may be open.
-    pub fn fork_with_origin(&self, session: &SessionId, at: Option<Seq>) -> Result<Forked, StoreError> {
+    pub fn fork_with_origin(
+        &self,
+        session: &SessionId,
+        at: Option<Seq>,
+    ) -> Result<ForkedSession, StoreError> {
         let fork = super::new_id();
         let at = Seq(self.fork(session, at, &fork)?.saturating_sub(1));
         let (mut journal, _) = self.load(&fork)?;
@@ -82,7 +86,7 @@ impl Store {
         let title = format!("{}{FORK_MARK}{session} at {at})", old.unwrap_or("Untitled"));
         journal.append(Change::Titled { title: title.clone() })?;
         journal.syncer().sync()?;
-        Ok(Forked { session: fork, from: session.clone(), at, title, cwd: header.cwd })
+        Ok(ForkedSession { session: fork, from: session.clone(), at, title, cwd: header.cwd })
     }
 
     /// Stores a log from elsewhere as a new session. The entries must be numbered from 0 and start with the
@@ -138,7 +142,7 @@ impl Store {
     fn back_up(&self, session: &SessionId, copy: &StorePaths, backup: &mut Backup) -> Result<(), StoreError> {
         // The journal is read first, because blobs are written before the lines that refer to them.
         let bytes = scan::read_file(&self.paths, session)?;
-        let (whole, lines) = match Scan::of(session, &bytes, Bodies::Inline) {
+        let (whole, lines) = match Scan::read(session, &bytes, Bodies::Inline) {
             Ok(Scan { damage: None, mark, lines, .. }) => (&bytes[..mark.bytes as usize], lines),
             Ok(Scan { damage: Some(damage), lines, .. }) => {
                 backup.findings.push(damage_finding(&self.paths, session, &damage));
@@ -189,7 +193,7 @@ fn rename_in(opening: &mut Entry, name: &SessionId) {
 }
 
 /// Copies a blob and returns its length; 0 if it is missing, which it then is in the copy as well.
-fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
+fn copy_body(from: &BlobStore, to: &BlobStore, hash: &str) -> Result<u64, StoreError> {
     let source = from.directory().join(hash);
     match std::fs::read(&source) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),

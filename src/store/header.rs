@@ -75,12 +75,12 @@ impl Header {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MarkedHeader {
     pub header: Header,
-    pub mark: Mark,
+    pub mark: JournalMark,
 }
 
 /// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct JournalMark {
     pub entries: u64,
     /// Length of the file in bytes.
     pub bytes: u64,

@@ -25,13 +25,13 @@ pub struct Health {
     /// Number of findings not included in `findings`.
     pub more_findings: u64,
     pub index: IndexState,
-    pub sizes: Sizes,
+    pub sizes: StoreSizes,
 }
 
 impl Health {
     /// Whether something is lost or unreadable.
     pub fn has_errors(&self) -> bool {
-        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+        self.findings.iter().any(|finding| finding.severity == FindingSeverity::Error)
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
@@ -46,7 +46,7 @@ impl Health {
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum FindingSeverity {
     /// For information; nothing needs to be done.
     Note,
     /// The store works, but something should be looked at.
@@ -58,7 +58,7 @@ pub enum Severity {
 /// A deviation from what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     pub kind: FindingKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
@@ -74,11 +74,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(severity: Severity, kind: FindingKind, path: PathBuf, what: String) -> Finding {
+    pub(super) fn new(severity: FindingSeverity, kind: FindingKind, path: PathBuf, what: String) -> Finding {
         Finding { severity, kind, session: None, path, line: None, what, todo: None }
     }
 
-    pub(super) fn of(self, session: &SessionId) -> Finding {
+    pub(super) fn for_session(self, session: &SessionId) -> Finding {
         Finding { session: Some(session.clone()), ..self }
     }
 
@@ -142,7 +142,7 @@ pub enum IndexState {
 
 /// Disk usage in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sizes {
+pub struct StoreSizes {
     pub journals: u64,
     pub blobs: u64,
     /// Incomplete last lines and damaged journals that were kept.
@@ -152,7 +152,7 @@ pub struct Sizes {
     pub index_kept: u64,
 }
 
-impl Sizes {
+impl StoreSizes {
     pub fn total(&self) -> u64 {
         self.journals + self.blobs + self.kept + self.index + self.index_kept
     }

@@ -14,7 +14,7 @@ use super::health::{IndexState, Rebuilt};
 use super::index_thread::{IndexThread, end_within};
 use epitome_thread::SessionId;
 
-/// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `Pending`.
+/// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `PendingUpdates`.
 pub(super) const QUEUE_MAX: usize = 256;
 
 /// How long a listing waits for sled's headers.
@@ -29,39 +29,39 @@ const WHOLE_WAITS: Duration = Duration::from_secs(600);
 /// A handle on the index thread, which starts with the first request and ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Index {
-    shared: Arc<Shared>,
+    shared: Arc<IndexShared>,
 }
 
-struct Shared {
+struct IndexShared {
     paths: StorePaths,
     /// Contains `None` if the thread could not be started; then there is no index.
-    queue: OnceLock<Option<SyncSender<Request>>>,
-    pending: Arc<Pending>,
+    queue: OnceLock<Option<SyncSender<IndexRequest>>>,
+    pending: Arc<PendingUpdates>,
 }
 
 /// Updates that wait for the thread: of each session only the newest.
 #[derive(Default)]
-pub(super) struct Pending(Mutex<BTreeMap<SessionId, Update>>);
+pub(super) struct PendingUpdates(Mutex<BTreeMap<SessionId, RowUpdate>>);
 
 /// A change of one session's row.
-pub(super) enum Update {
+pub(super) enum RowUpdate {
     Header(Box<MarkedHeader>),
     /// Read it from the session's journal, or remove the row if that is gone.
     FromJournal,
 }
 
-pub(super) enum Request {
+pub(super) enum IndexRequest {
     /// There are pending updates.
     Update,
     Headers(SyncSender<BTreeMap<SessionId, MarkedHeader>>),
     Settle(SyncSender<()>),
     Compare(SyncSender<IndexState>),
-    Rebuild(Keep, SyncSender<Result<Rebuilt, String>>),
+    Rebuild(OldIndex, SyncSender<Result<Rebuilt, String>>),
 }
 
 /// What happens to the old index on a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum OldIndex {
     /// It is renamed and kept, because it was damaged.
     Aside,
     /// It is removed, because the new one has the same content.
@@ -70,7 +70,7 @@ pub(super) enum Keep {
 
 impl Index {
     pub fn new(paths: StorePaths) -> Index {
-        Index { shared: Arc::new(Shared { paths, queue: OnceLock::new(), pending: Arc::default() }) }
+        Index { shared: Arc::new(IndexShared { paths, queue: OnceLock::new(), pending: Arc::default() }) }
     }
 
     /// Bytes of headers waiting for the thread, without their texts.
@@ -81,31 +81,31 @@ impl Index {
     /// Stores a session's newest header; never blocks.
     pub fn update(&self, header: MarkedHeader) {
         let session = header.header.session.clone();
-        self.shared.pending.lock().insert(session, Update::Header(Box::new(header)));
+        self.shared.pending.lock().insert(session, RowUpdate::Header(Box::new(header)));
         // If the queue is full, the update is processed after the requests already in it.
-        self.send(Request::Update);
+        self.send(IndexRequest::Update);
     }
 
     /// Requests that a session's header is read from its journal, or removed if that is gone; never blocks.
     pub fn catch_up(&self, session: &SessionId) {
         self.shared.pending.read_from_journal([session.clone()]);
-        self.send(Request::Update);
+        self.send(IndexRequest::Update);
     }
 
     /// The headers stored in sled; empty if it is not available in time.
     pub fn headers(&self) -> BTreeMap<SessionId, MarkedHeader> {
-        self.request(HEADERS_WAIT, Request::Headers).unwrap_or_default()
+        self.request(HEADERS_WAIT, IndexRequest::Headers).unwrap_or_default()
     }
 
     /// Compares sled with the journals, reading all of both.
     pub fn compare(&self) -> IndexState {
-        let state = self.request(WHOLE_WAITS, Request::Compare);
+        let state = self.request(WHOLE_WAITS, IndexRequest::Compare);
         state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
     }
 
     /// Rebuilds sled from the journals. The error is a sentence.
-    pub fn rebuild(&self, keep: Keep) -> Result<Rebuilt, String> {
-        let rebuilt = self.request(WHOLE_WAITS, |answer| Request::Rebuild(keep, answer));
+    pub fn rebuild(&self, keep: OldIndex) -> Result<Rebuilt, String> {
+        let rebuilt = self.request(WHOLE_WAITS, |answer| IndexRequest::Rebuild(keep, answer));
         rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
     }
 
@@ -115,7 +115,7 @@ impl Index {
         let queue = queue.clone();
         let settled = end_within(SETTLE_WAITS, move || {
             let (answer, settled) = sync_channel(1);
-            if queue.send(Request::Settle(answer)).is_ok() {
+            if queue.send(IndexRequest::Settle(answer)).is_ok() {
                 // An error means that the thread has ended, which closes sled as well.
                 let _ = settled.recv();
             }
@@ -126,12 +126,12 @@ impl Index {
     }
 
     /// Sends a request and waits for its answer; `None` if there is none in time.
-    fn request<T>(&self, limit: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {
+    fn request<T>(&self, limit: Duration, request: impl FnOnce(SyncSender<T>) -> IndexRequest) -> Option<T> {
         let (answer, answered) = sync_channel(1);
         if self.send(request(answer)) { answered.recv_timeout(limit).ok() } else { None }
     }
 
-    fn send(&self, request: Request) -> bool {
+    fn send(&self, request: IndexRequest) -> bool {
         let queue = self.shared.queue.get_or_init(|| self.start());
         match queue.as_ref().map(|queue| queue.try_send(request)) {
             Some(Ok(())) => true,
@@ -139,7 +139,7 @@ impl Index {
         }
     }
 
-    fn start(&self) -> Option<SyncSender<Request>> {
+    fn start(&self) -> Option<SyncSender<IndexRequest>> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         let started = IndexThread::start(self.shared.paths.clone(), self.shared.pending.clone(), requests);
         match started {
@@ -152,21 +152,21 @@ impl Index {
     }
 }
 
-impl Pending {
+impl PendingUpdates {
     pub fn read_from_journal(&self, sessions: impl IntoIterator<Item = SessionId>) {
-        self.lock().extend(sessions.into_iter().map(|session| (session, Update::FromJournal)));
+        self.lock().extend(sessions.into_iter().map(|session| (session, RowUpdate::FromJournal)));
     }
 
-    pub fn take(&self) -> BTreeMap<SessionId, Update> {
+    pub fn take(&self) -> BTreeMap<SessionId, RowUpdate> {
         std::mem::take(&mut *self.lock())
     }
 
     /// Returns updates that failed, unless there are newer ones.
-    pub fn put_back(&self, session: SessionId, update: Update) {
+    pub fn put_back(&self, session: SessionId, update: RowUpdate) {
         self.lock().entry(session).or_insert(update);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Update>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, RowUpdate>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

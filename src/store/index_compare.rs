@@ -33,7 +33,7 @@ fn compare_stored(
         let marked = stored.remove(&session);
         // Listings report damaged journals.
         let scan =
-            scan::read_file(paths, &session).and_then(|bytes| Scan::of(&session, &bytes, Bodies::Inline));
+            scan::read_file(paths, &session).and_then(|bytes| Scan::read(&session, &bytes, Bodies::Inline));
         let Some(scan) = scan.ok().filter(|scan| scan.damage.is_none()) else { continue };
         let Some(marked) = marked else {
             behind += u64::from(scan.header.has_prompt);

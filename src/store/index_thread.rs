@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::check::bytes_below;
 use super::health::{IndexState, Rebuilt};
-use super::index::{Keep, Pending, QUEUE_MAX, Request, Update};
+use super::index::{IndexRequest, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate};
 use super::rows::{self, Rows, RowsError};
 use super::{StoreError, StorePaths, index_compare, open_private, private_directory, scan};
 use epitome_platform::holder::holder;
@@ -40,8 +40,8 @@ const SET_ASIDE_MAX: usize = 3;
 /// State of the index thread.
 pub(super) struct IndexThread {
     paths: StorePaths,
-    pending: Arc<Pending>,
-    open: Option<Open>,
+    pending: Arc<PendingUpdates>,
+    open: Option<OpenIndex>,
     /// When sled was last unavailable.
     refused: Option<Instant>,
     given_up: bool,
@@ -49,7 +49,7 @@ pub(super) struct IndexThread {
 }
 
 /// An open sled, with the lock that prevents other processes from setting it aside meanwhile.
-struct Open {
+struct OpenIndex {
     rows: Rows,
     lock: File,
 }
@@ -58,19 +58,19 @@ impl IndexThread {
     /// Starts the thread; it ends when all senders of requests are dropped.
     pub fn start(
         paths: StorePaths,
-        pending: Arc<Pending>,
-        requests: Receiver<Request>,
+        pending: Arc<PendingUpdates>,
+        requests: Receiver<IndexRequest>,
     ) -> std::io::Result<()> {
         let thread = IndexThread::new(paths, pending);
         let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(requests));
         started.map(drop)
     }
 
-    fn new(paths: StorePaths, pending: Arc<Pending>) -> IndexThread {
+    fn new(paths: StorePaths, pending: Arc<PendingUpdates>) -> IndexThread {
         IndexThread { paths, pending, open: None, refused: None, given_up: false, set_aside: 0 }
     }
 
-    fn run(mut self, requests: Receiver<Request>) {
+    fn run(mut self, requests: Receiver<IndexRequest>) {
         loop {
             let first = match self.open {
                 Some(_) => match requests.recv_timeout(IDLE_CLOSES) {
@@ -97,26 +97,26 @@ impl IndexThread {
         self.close();
     }
 
-    fn take(&mut self, request: Request) {
+    fn take(&mut self, request: IndexRequest) {
         match request {
-            Request::Update => {}
-            Request::Headers(answer) => {
+            IndexRequest::Update => {}
+            IndexRequest::Headers(answer) => {
                 // A listing alone does not create a database.
                 let exists = self.open.is_some() || self.paths.db().exists();
                 let headers = if exists { self.with(|rows| rows.headers()) } else { None };
                 // The caller may have timed out.
                 let _ = answer.try_send(headers.unwrap_or_default());
             }
-            Request::Settle(answer) => {
+            IndexRequest::Settle(answer) => {
                 self.process_updates();
                 self.close();
                 let _ = answer.try_send(());
             }
-            Request::Compare(answer) => {
+            IndexRequest::Compare(answer) => {
                 let state = self.compare();
                 let _ = answer.try_send(state);
             }
-            Request::Rebuild(keep, answer) => {
+            IndexRequest::Rebuild(keep, answer) => {
                 let rebuilt = self.rebuild(keep);
                 let _ = answer.try_send(rebuilt);
             }
@@ -168,7 +168,7 @@ impl IndexThread {
     }
 
     /// Moves the old database away and writes a new one.
-    fn rebuild(&mut self, keep: Keep) -> Result<Rebuilt, String> {
+    fn rebuild(&mut self, keep: OldIndex) -> Result<Rebuilt, String> {
         self.close();
         if self.given_up {
             return Err("sled has not ended; restart and try again".to_owned());
@@ -186,8 +186,8 @@ impl IndexThread {
         let bytes_before = bytes_below(&directory, 0);
         let failed = |error: std::io::Error| format!("the old index cannot be moved or removed: {error}");
         let old = self.retired(match keep {
-            Keep::Aside => "db.corrupt",
-            Keep::Nothing => "db.old",
+            OldIndex::Aside => "db.corrupt",
+            OldIndex::Nothing => "db.old",
         });
         std::fs::rename(&directory, &old).map_err(failed)?;
         // A crash here leaves no index; the next use rebuilds it from the journals.
@@ -205,8 +205,8 @@ impl IndexThread {
             Ok(sessions) => {
                 let bytes_after = bytes_below(&directory, 0);
                 let kept = match keep {
-                    Keep::Aside => Some(old),
-                    Keep::Nothing => {
+                    OldIndex::Aside => Some(old),
+                    OldIndex::Nothing => {
                         std::fs::remove_dir_all(&old).map_err(failed)?;
                         None
                     }
@@ -243,10 +243,10 @@ impl IndexThread {
     }
 
     /// Updates the row of a session; returns whether it is done.
-    fn write(&mut self, session: &SessionId, update: &Update) -> bool {
+    fn write(&mut self, session: &SessionId, update: &RowUpdate) -> bool {
         let header = match update {
-            Update::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
-            Update::FromJournal => scan::read_header(&self.paths, session),
+            RowUpdate::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
+            RowUpdate::FromJournal => scan::read_header(&self.paths, session),
         };
         match header {
             Ok(header) => self.with(|rows| rows.put(&header)).is_some(),
@@ -283,7 +283,7 @@ impl IndexThread {
         }
     }
 
-    fn open(&mut self) -> Option<Open> {
+    fn open(&mut self) -> Option<OpenIndex> {
         let resting = self.refused.is_some_and(|refused| refused.elapsed() < REFUSED_WAITS);
         if self.given_up || resting {
             return None;
@@ -304,7 +304,7 @@ impl IndexThread {
             opened = guarded(|| Rows::open(&directory));
         }
         match opened {
-            Ok(rows) => Some(Open { rows, lock }),
+            Ok(rows) => Some(OpenIndex { rows, lock }),
             Err(error) => {
                 self.refuse(&error.to_string());
                 None
@@ -329,7 +329,7 @@ impl IndexThread {
 
     /// Sets a sled aside that failed while it was open.
     fn replace(&mut self, reason: &str) {
-        let Some(Open { rows, lock }) = self.open.take() else { return };
+        let Some(OpenIndex { rows, lock }) = self.open.take() else { return };
         if self.end(rows) {
             self.set_aside(reason);
         } else {
@@ -338,7 +338,7 @@ impl IndexThread {
     }
 
     fn close(&mut self) {
-        if let Some(Open { rows, lock }) = self.open.take() {
+        if let Some(OpenIndex { rows, lock }) = self.open.take() {
             self.let_go(rows, lock);
         }
     }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::blobs::Blobs;
-use super::header::{Header, Mark, MarkedHeader};
+use super::blobs::BlobStore;
+use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
 use super::line::{self, Bodies};
 use super::scan::Scan;
@@ -31,7 +31,7 @@ pub struct Journal {
     session: SessionId,
     storage: Storage,
     header: Header,
-    mark: Mark,
+    mark: JournalMark,
     /// Whether bytes of a failed write may follow the mark.
     unclean: bool,
 }
@@ -39,7 +39,7 @@ pub struct Journal {
 /// Where a journal's entries are stored.
 enum Storage {
     Disk {
-        log: Arc<Log>,
+        log: Arc<SharedJournal>,
         index: Index,
     },
     /// Not stored; the caller keeps the entries.
@@ -47,11 +47,11 @@ enum Storage {
 }
 
 /// State shared by a journal and its syncers.
-struct Log {
+struct SharedJournal {
     session: SessionId,
     path: PathBuf,
     paths: StorePaths,
-    blobs: Blobs,
+    blobs: BlobStore,
     file: File,
     /// Lines with blobs so far. Stored before `bytes`, read after it.
     lines_with_blobs: AtomicU64,
@@ -109,8 +109,11 @@ impl Journal {
         let mut journal = Journal {
             session: session.clone(),
             header: Header::opened(&entry).expect("the change was asserted to be an opening"),
-            storage: Storage::Disk { log: Arc::new(Log::new(paths, session, file)), index: index.clone() },
-            mark: Mark { entries: 0, bytes: 0, crc: 0 },
+            storage: Storage::Disk {
+                log: Arc::new(SharedJournal::new(paths, session, file)),
+                index: index.clone(),
+            },
+            mark: JournalMark { entries: 0, bytes: 0, crc: 0 },
             unclean: false,
         };
         if let Err(error) = journal.write(&entry) {
@@ -139,8 +142,8 @@ impl Journal {
         lock(&file, session, &path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|source| io_error("read", &path, source))?;
-        let log = Log::new(paths, session, file);
-        let scan = Scan::of(session, &bytes, Bodies::Whole(&log.blobs))?;
+        let log = SharedJournal::new(paths, session, file);
+        let scan = Scan::read(session, &bytes, Bodies::Whole(&log.blobs))?;
         if let Some(damage) = scan.damage {
             return Err(damage);
         }
@@ -169,7 +172,7 @@ impl Journal {
             session: header.session.clone(),
             storage: Storage::Memory,
             header,
-            mark: Mark { entries: 1, bytes: 0, crc: 0 },
+            mark: JournalMark { entries: 1, bytes: 0, crc: 0 },
             unclean: false,
         };
         let mut entries = vec![first];
@@ -225,7 +228,7 @@ impl Journal {
             self.unclean = log.file.set_len(self.mark.bytes).is_err();
             return Err(io_error("append to", &log.path, source));
         }
-        self.mark = Mark {
+        self.mark = JournalMark {
             entries: self.mark.entries + 1,
             bytes: self.mark.bytes + line.bytes.len() as u64,
             crc: line.crc,
@@ -260,7 +263,7 @@ impl Drop for Journal {
 #[derive(Clone)]
 pub struct Syncer {
     /// `None` for a journal in memory.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<SharedJournal>>,
 }
 
 impl Syncer {
@@ -283,9 +286,9 @@ impl Syncer {
     }
 }
 
-impl Log {
-    fn new(paths: &StorePaths, session: &SessionId, file: File) -> Log {
-        Log {
+impl SharedJournal {
+    fn new(paths: &StorePaths, session: &SessionId, file: File) -> SharedJournal {
+        SharedJournal {
             session: session.clone(),
             path: paths.journal(session),
             paths: paths.clone(),

@@ -40,7 +40,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use blobs::Blobs;
+use blobs::BlobStore;
 use epitome_files::atomic_file::private_directory;
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
@@ -48,10 +48,10 @@ use index::Index;
 use line::Bodies;
 use scan::Scan;
 
-pub use copies::Forked;
+pub use copies::ForkedSession;
 pub use header::{ForkOrigin, Header};
 pub use health::{
-    Backup, Finding, FindingKind, Health, IndexState, Rebuilt, Repair, Repaired, Severity, Sizes,
+    Backup, Finding, FindingKind, FindingSeverity, Health, IndexState, Rebuilt, Repair, Repaired, StoreSizes,
 };
 pub use journal::{Journal, Syncer};
 
@@ -155,7 +155,7 @@ impl Store {
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
         let bytes = scan::read_file(&self.paths, session)?;
         let blobs = self.paths.blobs(session);
-        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        let scan = Scan::read(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
     }
 
@@ -171,8 +171,8 @@ impl Store {
     pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
         let bytes = std::fs::read(path).map_err(|source| io_error("read", path, source))?;
         let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
-        let blobs = Blobs::new(beside.join(&session.0));
-        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        let blobs = BlobStore::new(beside.join(&session.0));
+        let scan = Scan::read(session, &bytes, Bodies::Whole(&blobs))?;
         if let Some(damage) = scan.damage {
             return Err(damage);
         }
@@ -263,8 +263,8 @@ impl StorePaths {
         Ok(names.map(|name| self.journals().join(name)).collect())
     }
 
-    fn blobs(&self, session: &SessionId) -> Blobs {
-        Blobs::new(self.data.join("blobs").join(&session.0))
+    fn blobs(&self, session: &SessionId) -> BlobStore {
+        BlobStore::new(self.data.join("blobs").join(&session.0))
     }
 
     /// The session's file checkpoints. They are managed elsewhere; the store only deletes them with the

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blobs::{Blobs, INLINE_BYTES_MAX, Moved};
+use super::blobs::{BlobStore, INLINE_BYTES_MAX, MovedStrings};
 use super::{StoreError, io_error};
 use epitome_thread::{Entry, SessionId};
 
@@ -25,7 +25,7 @@ const ATTACHMENT_HINTS: [&str; 2] = [r#""type":"image""#, r#""type":"document""#
 const BLOBS_FIELD: &[u8] = br#""blobs":"#;
 
 /// A serialized line, including its newline.
-pub(super) struct Line {
+pub(super) struct JournalLine {
     pub bytes: Vec<u8>,
     pub crc: u32,
     /// Whether bodies were moved to blobs.
@@ -54,7 +54,11 @@ impl LineFault {
 }
 
 /// Encodes an entry of a session as a line; large bodies are written to blobs first.
-pub(super) fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Line, StoreError> {
+pub(super) fn encode(
+    session: &SessionId,
+    entry: &Entry,
+    blobs: &BlobStore,
+) -> Result<JournalLine, StoreError> {
     let unstorable = |error: serde_json::Error| StoreError::Unstorable {
         session: session.clone(),
         reason: error.to_string(),
@@ -78,7 +82,7 @@ pub(super) fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Resul
 }
 
 /// Prefixes an object that has at least one field with its checksum.
-fn seal(json: &[u8], has_blobs: bool) -> Line {
+fn seal(json: &[u8], has_blobs: bool) -> JournalLine {
     let body = &json[1..];
     let crc = crc32fast::hash(body);
     let mut bytes = Vec::with_capacity(HEAD.len() + body.len() + 1);
@@ -86,7 +90,7 @@ fn seal(json: &[u8], has_blobs: bool) -> Line {
     bytes[DIGITS].copy_from_slice(format!("{crc:08x}").as_bytes());
     bytes.extend_from_slice(body);
     bytes.push(b'\n');
-    Line { bytes, crc, has_blobs }
+    JournalLine { bytes, crc, has_blobs }
 }
 
 /// Verifies a line, without its newline, and returns its checksum.
@@ -118,7 +122,7 @@ pub(super) fn holds_another(broken: &[u8]) -> bool {
 #[derive(Clone, Copy)]
 pub(super) enum Bodies<'a> {
     /// Moved bodies are read back.
-    Whole(&'a Blobs),
+    Whole(&'a BlobStore),
     /// Moved bodies stay empty; for listings.
     Inline,
 }
@@ -129,7 +133,7 @@ pub(super) fn decode(line: &[u8], bodies: Bodies<'_>) -> Result<Entry, LineFault
     match bodies {
         Bodies::Whole(blobs) if line[HEAD.len()..].starts_with(BLOBS_FIELD) => {
             let mut value: Value = serde_json::from_slice(line).map_err(meaning)?;
-            let moved: Moved = match value.get_mut("blobs").map(Value::take) {
+            let moved: MovedStrings = match value.get_mut("blobs").map(Value::take) {
                 Some(Value::Object(moved)) => moved,
                 _ => return Err(LineFault::Meaning("its blobs are not an object".to_owned())),
             };
@@ -157,11 +161,11 @@ pub(super) fn moved(line: &[u8]) -> Vec<String> {
 /// that any later build will write, so that a journal of a newer version is recognized.
 pub(super) fn format(line: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
-    struct Opening {
+    struct OpeningLine {
         change: String,
         format: u32,
     }
-    let opening: Opening = serde_json::from_slice(line).ok()?;
+    let opening: OpeningLine = serde_json::from_slice(line).ok()?;
     (opening.change == "opened").then_some(opening.format)
 }
 
@@ -174,9 +178,9 @@ mod tests {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }
     }
 
-    fn encoded(entry: &Entry) -> Line {
+    fn encoded(entry: &Entry) -> JournalLine {
         let session = SessionId("s_00000000000000000001".to_owned());
-        encode(&session, entry, &Blobs::new("/nonexistent".into())).unwrap()
+        encode(&session, entry, &BlobStore::new("/nonexistent".into())).unwrap()
     }
 
     #[test]

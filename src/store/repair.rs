@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
-use super::index::Keep;
+use super::index::OldIndex;
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
 use super::{Store, StoreError, StorePaths, io_error, journal, open_private, sync_directory};
@@ -27,7 +27,7 @@ impl Store {
         }
         match self.index.compare() {
             IndexState::Damaged { .. } | IndexState::Disagrees { .. } => {
-                match self.index.rebuild(Keep::Aside) {
+                match self.index.rebuild(OldIndex::Aside) {
                     Ok(Rebuilt { sessions, kept, .. }) => {
                         let what = format!("the index was rebuilt from the journals of {sessions} sessions");
                         done.push(Repaired { session: None, what, kept });
@@ -50,7 +50,7 @@ impl Store {
     /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. The error is
     /// a sentence.
     pub fn compact_index(&self) -> Result<Rebuilt, String> {
-        self.index.rebuild(Keep::Nothing)
+        self.index.rebuild(OldIndex::Nothing)
     }
 
     /// The process that has a session open, if the system provides that information.
@@ -78,7 +78,7 @@ impl Store {
             return Ok(None);
         }
         let kept = aside(&self.paths, session);
-        let (good, entries) = match Scan::of(session, &bytes, Bodies::Inline) {
+        let (good, entries) = match Scan::read(session, &bytes, Bodies::Inline) {
             Ok(scan) => (scan.mark.bytes as usize, scan.mark.entries),
             Err(_) => (0, 0),
         };
@@ -119,7 +119,7 @@ impl Store {
 
 /// Whether nothing needs repair; an incomplete last line is cut off when the session is opened.
 fn is_sound(session: &SessionId, bytes: &[u8]) -> Result<bool, StoreError> {
-    match Scan::of(session, bytes, Bodies::Inline) {
+    match Scan::read(session, bytes, Bodies::Inline) {
         Ok(scan) => Ok(scan.damage.is_none()),
         Err(StoreError::Damaged { .. }) => Ok(false),
         // A journal of a newer version is not damaged.

@@ -119,7 +119,7 @@ fn decode(value: &[u8]) -> Option<MarkedHeader> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::{Header, Mark};
+    use super::super::header::{Header, JournalMark};
     use super::*;
 
     fn marked() -> MarkedHeader {
@@ -135,7 +135,7 @@ mod tests {
             has_prompt: false,
             forked: None,
         };
-        MarkedHeader { header, mark: Mark { entries: 3, bytes: 7, crc: 9 } }
+        MarkedHeader { header, mark: JournalMark { entries: 3, bytes: 7, crc: 9 } }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::header::{Header, Mark, MarkedHeader};
+use super::header::{Header, JournalMark, MarkedHeader};
 use super::line::{self, Bodies, LineFault};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
@@ -15,7 +15,7 @@ pub(super) struct Scan {
     pub entries: Vec<Arc<Entry>>,
     pub header: Header,
     /// The end of the last valid line. If there is no damage, bytes after it are an incomplete last line.
-    pub mark: Mark,
+    pub mark: JournalMark,
     /// One per entry.
     pub lines: Vec<ScannedLine>,
     /// The first line that is invalid but not an incomplete last line.
@@ -31,11 +31,11 @@ pub(super) struct ScannedLine {
 impl Scan {
     /// Reads lines up to the end, an incomplete last line, or damage. A file without a complete line counts
     /// as not found: creating the session never finished.
-    pub fn of(session: &SessionId, bytes: &[u8], bodies: Bodies<'_>) -> Result<Scan, StoreError> {
+    pub fn read(session: &SessionId, bytes: &[u8], bodies: Bodies<'_>) -> Result<Scan, StoreError> {
         let mut entries: Vec<Arc<Entry>> = Vec::new();
         let mut lines = Vec::new();
         let mut header: Option<Header> = None;
-        let mut mark = Mark { entries: 0, bytes: 0, crc: 0 };
+        let mut mark = JournalMark { entries: 0, bytes: 0, crc: 0 };
         let mut damage = None;
         let mut start = 0;
         while start < bytes.len() {
@@ -55,7 +55,7 @@ impl Scan {
                     }
                     entries.push(Arc::new(entry));
                     lines.push(ScannedLine { bytes: start..end, crc });
-                    mark = Mark { entries: mark.entries + 1, bytes: end as u64 + 1, crc };
+                    mark = JournalMark { entries: mark.entries + 1, bytes: end as u64 + 1, crc };
                 }
                 Err(LineFault::Future(found)) => {
                     return Err(StoreError::FutureFormat { session: session.clone(), found });
@@ -125,7 +125,7 @@ pub(super) fn read_file(paths: &StorePaths, session: &SessionId) -> Result<Vec<u
 /// Builds a session's header from its journal alone.
 pub(super) fn read_header(paths: &StorePaths, session: &SessionId) -> Result<MarkedHeader, StoreError> {
     let bytes = read_file(paths, session)?;
-    let scan = Scan::of(session, &bytes, Bodies::Inline)?;
+    let scan = Scan::read(session, &bytes, Bodies::Inline)?;
     match scan.damage {
         None => Ok(MarkedHeader { header: scan.header, mark: scan.mark }),
         Some(damage) => Err(damage),

@@ -40,7 +40,7 @@ pub enum FileType {
 
 impl FileType {
     /// Detects the type from the first bytes of a file; `None` for any other type.
-    pub fn of(start: &[u8]) -> Option<FileType> {
+    pub fn detect(start: &[u8]) -> Option<FileType> {
         match start {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(FileType::Png),
             [0xff, 0xd8, 0xff, ..] => Some(FileType::Jpeg),
@@ -165,7 +165,7 @@ mod tests {
             (b"", None),
         ];
         for (start, expected) in table {
-            assert_eq!(FileType::of(start).map(FileType::mime_type), expected, "{start:?}");
+            assert_eq!(FileType::detect(start).map(FileType::mime_type), expected, "{start:?}");
         }
     }
 

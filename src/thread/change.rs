@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
-use super::hooked::{Edit, HookRun, Spoken};
-use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::hooked::{HistoryMessage, HookRun, ViewEdit};
+use super::message::{CallDisplay, CallId, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
 /// version is refused and left untouched.
@@ -107,7 +107,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cut: Option<Cut>,
+        cut: Option<ReplyCut>,
     },
     /// The outcome of a tool call. Each call gets exactly one.
     ToolFinished {
@@ -136,8 +136,8 @@ pub enum Change {
         /// Kept entries that are shown shortened from now on.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         masks: Vec<Mask>,
-        #[serde(default, skip_serializing_if = "Account::is_empty")]
-        account: Account,
+        #[serde(default, skip_serializing_if = "CompactionStats::is_empty")]
+        account: CompactionStats,
     },
     /// Pruning: old tool outcomes are shown shortened from now on, without a summary.
     Pruned {
@@ -153,7 +153,7 @@ pub enum Change {
     /// A hook replaced the view up to and including `through` with another history.
     Mutated {
         through: Seq,
-        messages: Vec<Spoken>,
+        messages: Vec<HistoryMessage>,
         /// The hook, or the recipe that provided the text.
         by: String,
         /// Tokens in context before and after, and the model's window at the time, as shown to clients.
@@ -166,13 +166,13 @@ pub enum Change {
     /// A hook edited single entries of the view. Edits are atomic: if one is not possible, none is made.
     Edited {
         by: String,
-        edits: Vec<Edit>,
+        edits: Vec<ViewEdit>,
     },
     /// A hook changed the input of a tool call. The model keeps seeing its original input.
     CallChanged {
         call: CallId,
         input: serde_json::Value,
-        card: Card,
+        card: CallDisplay,
         by: String,
     },
     /// A prompt that never entered the view, because a hook blocked it or the user cancelled before the hooks
@@ -297,43 +297,43 @@ impl Change {
     }
 
     /// The group, for code that treats most changes alike.
-    pub fn group(&self) -> Group {
+    pub fn group(&self) -> ChangeGroup {
         self.class().1
     }
 
-    fn class(&self) -> (&'static str, Group) {
+    fn class(&self) -> (&'static str, ChangeGroup) {
         match self {
-            Change::Opened { .. } => ("opened", Group::Lifecycle),
-            Change::Framed { .. } => ("framed", Group::Lifecycle),
-            Change::Queued { .. } => ("queued", Group::Message),
-            Change::Said { .. } => ("said", Group::Message),
-            Change::Commanded { .. } => ("commanded", Group::Message),
-            Change::Replied { .. } => ("replied", Group::Message),
-            Change::ToolFinished { .. } => ("tool_finished", Group::Message),
-            Change::Compacted { .. } => ("compacted", Group::View),
-            Change::Mutated { .. } => ("mutated", Group::View),
-            Change::Edited { .. } => ("edited", Group::View),
-            Change::CallChanged { .. } => ("call_changed", Group::Note),
-            Change::Withheld { .. } => ("withheld", Group::Message),
-            Change::Hooked { .. } => ("hooked", Group::Note),
-            Change::GoalSet { .. } => ("goal_set", Group::Note),
-            Change::ThinkingDropped { .. } => ("thinking_dropped", Group::View),
-            Change::Pruned { .. } => ("pruned", Group::View),
-            Change::Undone { .. } => ("undone", Group::View),
-            Change::Redone { .. } => ("redone", Group::View),
-            Change::Rewound { .. } => ("rewound", Group::View),
-            Change::FilesRewound { .. } => ("files_rewound", Group::Note),
-            Change::Forked { .. } => ("forked", Group::Lifecycle),
-            Change::Noted { .. } => ("noted", Group::Note),
-            Change::ModelChosen { .. } => ("model_chosen", Group::Setting),
-            Change::ModeChosen { .. } => ("mode_chosen", Group::Setting),
-            Change::ThoughtChosen { .. } => ("thought_chosen", Group::Setting),
-            Change::Titled { .. } => ("titled", Group::Setting),
-            Change::Planned { .. } => ("planned", Group::Note),
-            Change::Allowed { .. } => ("allowed", Group::Setting),
-            Change::Spent { .. } => ("spent", Group::Note),
-            Change::Forgotten { .. } => ("forgotten", Group::Setting),
-            Change::TurnEnded { .. } => ("turn_ended", Group::Lifecycle),
+            Change::Opened { .. } => ("opened", ChangeGroup::Lifecycle),
+            Change::Framed { .. } => ("framed", ChangeGroup::Lifecycle),
+            Change::Queued { .. } => ("queued", ChangeGroup::Message),
+            Change::Said { .. } => ("said", ChangeGroup::Message),
+            Change::Commanded { .. } => ("commanded", ChangeGroup::Message),
+            Change::Replied { .. } => ("replied", ChangeGroup::Message),
+            Change::ToolFinished { .. } => ("tool_finished", ChangeGroup::Message),
+            Change::Compacted { .. } => ("compacted", ChangeGroup::View),
+            Change::Mutated { .. } => ("mutated", ChangeGroup::View),
+            Change::Edited { .. } => ("edited", ChangeGroup::View),
+            Change::CallChanged { .. } => ("call_changed", ChangeGroup::Note),
+            Change::Withheld { .. } => ("withheld", ChangeGroup::Message),
+            Change::Hooked { .. } => ("hooked", ChangeGroup::Note),
+            Change::GoalSet { .. } => ("goal_set", ChangeGroup::Note),
+            Change::ThinkingDropped { .. } => ("thinking_dropped", ChangeGroup::View),
+            Change::Pruned { .. } => ("pruned", ChangeGroup::View),
+            Change::Undone { .. } => ("undone", ChangeGroup::View),
+            Change::Redone { .. } => ("redone", ChangeGroup::View),
+            Change::Rewound { .. } => ("rewound", ChangeGroup::View),
+            Change::FilesRewound { .. } => ("files_rewound", ChangeGroup::Note),
+            Change::Forked { .. } => ("forked", ChangeGroup::Lifecycle),
+            Change::Noted { .. } => ("noted", ChangeGroup::Note),
+            Change::ModelChosen { .. } => ("model_chosen", ChangeGroup::Setting),
+            Change::ModeChosen { .. } => ("mode_chosen", ChangeGroup::Setting),
+            Change::ThoughtChosen { .. } => ("thought_chosen", ChangeGroup::Setting),
+            Change::Titled { .. } => ("titled", ChangeGroup::Setting),
+            Change::Planned { .. } => ("planned", ChangeGroup::Note),
+            Change::Allowed { .. } => ("allowed", ChangeGroup::Setting),
+            Change::Spent { .. } => ("spent", ChangeGroup::Note),
+            Change::Forgotten { .. } => ("forgotten", ChangeGroup::Setting),
+            Change::TurnEnded { .. } => ("turn_ended", ChangeGroup::Lifecycle),
         }
     }
 
@@ -373,7 +373,7 @@ impl Change {
     /// Whether it is a layer that `/undo` can undo. Edits that only pin are not.
     pub fn is_layer(&self) -> bool {
         match self {
-            Change::Edited { edits, .. } => !edits.iter().all(Edit::only_pins),
+            Change::Edited { edits, .. } => !edits.iter().all(ViewEdit::only_pins),
             other => other.can_be_undone(),
         }
     }
@@ -381,7 +381,7 @@ impl Change {
     /// Whether it changes the view other than by appending.
     pub fn rewrites(&self) -> bool {
         match self {
-            Change::Edited { edits, .. } => edits.iter().any(Edit::rewrites),
+            Change::Edited { edits, .. } => edits.iter().any(ViewEdit::rewrites),
             Change::Undone { .. } | Change::Redone { .. } | Change::ThinkingDropped { .. } => true,
             other => other.can_be_undone(),
         }
@@ -398,7 +398,7 @@ pub struct ContextSizes {
 
 /// What a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum ChangeGroup {
     /// Something that the user, the model or a tool said.
     Message,
     /// What the model sees of earlier entries.
@@ -453,7 +453,7 @@ pub enum Withheld {
 /// Why a reply stopped early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Cut {
+pub enum ReplyCut {
     /// The output limit of the model was reached.
     MaxTokens,
     /// The model or its provider refused.
@@ -495,10 +495,10 @@ pub struct Mask {
 /// What a compaction did to the view, for the user: how much is kept, shortened or summarised, and what was
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    pub kept: Share,
-    pub masked: Share,
-    pub summarised: Share,
+pub struct CompactionStats {
+    pub kept: PartSize,
+    pub masked: PartSize,
+    pub summarised: PartSize,
     /// Entries that are quoted verbatim next to the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
@@ -514,14 +514,14 @@ pub struct Account {
 
 /// The size of a part of the view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Share {
+pub struct PartSize {
     pub entries: u32,
     pub tokens: u64,
 }
 
-impl Account {
+impl CompactionStats {
     fn is_empty(&self) -> bool {
-        *self == Account::default()
+        *self == CompactionStats::default()
     }
 
     /// The numbers as JSON: entries kept, masked and so on, table lines as `facts`, and the reason if there

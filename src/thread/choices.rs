@@ -19,7 +19,7 @@ impl fmt::Display for ModelName {
 
 impl ModelName {
     /// Parses a name as users write it: the provider may be omitted for the vendors' own models.
-    pub fn written(name: &str) -> ModelName {
+    pub fn parse(name: &str) -> ModelName {
         let name = name.trim();
         let provider = match name {
             _ if name.contains('/') => None,

@@ -9,7 +9,7 @@ use super::choices::{Mode, Rule};
 
 /// A permission decision. A call that is harmless in every mode has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct RecordedDecision {
     pub allowed: bool,
     pub by: Decider,
 }
@@ -40,7 +40,7 @@ pub enum Decider {
         hook: String,
     },
     Person {
-        answer: Answered,
+        answer: PermissionChoice,
     },
     /// The running recipe is limited to other tools or commands.
     Recipe,
@@ -51,7 +51,7 @@ pub enum Decider {
 /// The user's choice in a permission prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answered {
+pub enum PermissionChoice {
     Once,
     Always,
     No,
@@ -61,7 +61,7 @@ pub enum Answered {
     TooLate,
 }
 
-impl fmt::Display for Decided {
+impl fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.allowed { "allowed" } else { "refused" };
         match &self.by {
@@ -77,11 +77,11 @@ impl fmt::Display for Decided {
             }
             Decider::Hook { hook } => write!(f, "{word} by the hook {hook}"),
             Decider::Person { answer } => f.write_str(match answer {
-                Answered::Once => "you allowed it once",
-                Answered::Always => "you allowed it, always",
-                Answered::No => "you said no",
-                Answered::Dismissed => "refused: you were asked and did not answer",
-                Answered::TooLate => "refused: what it would touch changed while you were asked",
+                PermissionChoice::Once => "you allowed it once",
+                PermissionChoice::Always => "you allowed it, always",
+                PermissionChoice::No => "you said no",
+                PermissionChoice::Dismissed => "refused: you were asked and did not answer",
+                PermissionChoice::TooLate => "refused: what it would touch changed while you were asked",
             }),
             Decider::Recipe => write!(f, "{word} by the limits of the recipe that ran"),
             Decider::Nobody => write!(f, "{word}: nobody was there to be asked"),

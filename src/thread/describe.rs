@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lines::{compaction, cut_words, edited, ending, pruned, sizes, withheld};
 use super::text::speaker;
-use super::{Change, Edit, HookRun, Mask, Message, Origin, PlanStatus, Role, ToolOutcome, ToolSpec};
+use super::{Change, HookRun, Mask, Message, Origin, PlanStatus, Role, ToolOutcome, ToolSpec, ViewEdit};
 
 /// An entry for people, and for programs that list entries. One with neither a heading nor a line is not
 /// listed.
@@ -31,7 +31,7 @@ pub enum EntryPart<'a> {
     Typed(&'a str),
     Outcome(&'a ToolOutcome),
     Mask(&'a Mask),
-    Edit(&'a Edit),
+    Edit(&'a ViewEdit),
     /// The input that a hook gave a call.
     Input(&'a Value),
     Run(&'a HookRun),

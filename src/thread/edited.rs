@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::change::{Change, Entry, Mask, Seq};
-use super::hooked::{Edit, Part, Spoken};
+use super::hooked::{HistoryMessage, PartId, ViewEdit};
 use super::message::{Content, Message, OutcomeContent, ToolOutcome};
-use super::view::{Place, View, has_text, is_outcome, rank, spoken_entry};
+use super::view::{PartNumbers, View, has_text, is_outcome, rank, spoken_entry};
 
 /// The kind of a part and its index in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum ViewPosition {
     /// A user message, or a summary.
     Message(usize),
     /// The text of a reply.
@@ -24,7 +24,7 @@ pub(super) enum Spot {
 
 /// Why an edit cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Miss {
+pub(super) enum EditError {
     NotShown,
     IsCall,
 }
@@ -36,27 +36,27 @@ impl View {
         &mut self,
         layer: &Entry,
         by: &str,
-        edit: &Edit,
+        edit: &ViewEdit,
         appended: &mut u32,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), EditError> {
         match edit {
-            Edit::Pin { .. } | Edit::Unpin { .. } => {}
-            Edit::Mask { at, note } => {
-                let spot = self.find(*at).ok_or(Miss::NotShown)?;
+            ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } => {}
+            ViewEdit::Mask { at, note } => {
+                let spot = self.find(*at).ok_or(EditError::NotShown)?;
                 self.mask(spot, placeholder(by, note, *at));
             }
-            Edit::Drop { at } => {
-                let spot = self.find(*at).ok_or(Miss::NotShown)?;
+            ViewEdit::Drop { at } => {
+                let spot = self.find(*at).ok_or(EditError::NotShown)?;
                 self.drop_part(spot);
             }
-            Edit::Replace { at, content } => match self.find(*at).ok_or(Miss::NotShown)? {
-                Spot::Call(..) => return Err(Miss::IsCall),
+            ViewEdit::Replace { at, content } => match self.find(*at).ok_or(EditError::NotShown)? {
+                ViewPosition::Call(..) => return Err(EditError::IsCall),
                 spot => self.put(spot, content),
             },
-            Edit::Append { role, message } => {
+            ViewEdit::Append { role, message } => {
                 *appended += 1;
-                let spoken = Spoken { role: *role, message: message.clone() };
-                let place = Place { nth: Some(*appended), calls: None };
+                let spoken = HistoryMessage { role: *role, message: message.clone() };
+                let place = PartNumbers { nth: Some(*appended), calls: None };
                 self.push(spoken_entry(layer, &spoken, by), place);
             }
         }
@@ -76,41 +76,41 @@ impl View {
             };
             let content = [Content::Text { text: (*text).to_owned() }];
             match entry.change {
-                Change::Said { .. } => self.put(Spot::Message(at), &content),
-                Change::ToolFinished { .. } => self.put(Spot::Outcome(at), &content),
+                Change::Said { .. } => self.put(ViewPosition::Message(at), &content),
+                Change::ToolFinished { .. } => self.put(ViewPosition::Outcome(at), &content),
                 // Replies stay as the model made them, and summaries are only replaced as a unit.
                 _ => {}
             }
         }
     }
 
-    pub(super) fn find(&self, part: Part) -> Option<Spot> {
+    pub(super) fn find(&self, part: PartId) -> Option<ViewPosition> {
         let shown = self.shown.iter().zip(&self.places).enumerate();
         let mut of_entry = shown.filter(|(_, (entry, _))| entry.seq == part.entry);
         of_entry.find_map(|(at, (entry, place))| match &entry.change {
             Change::Said { .. } | Change::Compacted { .. } => {
-                (place.nth == part.part).then_some(Spot::Message(at))
+                (place.nth == part.part).then_some(ViewPosition::Message(at))
             }
-            Change::ToolFinished { .. } => part.part.is_none().then_some(Spot::Outcome(at)),
+            Change::ToolFinished { .. } => part.part.is_none().then_some(ViewPosition::Outcome(at)),
             Change::Replied { message, .. } => {
                 if place.nth == part.part && has_text(&message.content) {
-                    return Some(Spot::Text(at));
+                    return Some(ViewPosition::Text(at));
                 }
                 let calls = 0..message.calls().count();
                 let number = part.part?;
                 let call = calls.into_iter().find(|call| place.call_number(*call) == number)?;
-                Some(Spot::Call(at, call))
+                Some(ViewPosition::Call(at, call))
             }
             _ => None,
         })
     }
 
     /// The index of the reply that the spot belongs to.
-    pub(super) fn reply_of(&self, spot: Spot) -> Option<usize> {
+    pub(super) fn reply_of(&self, spot: ViewPosition) -> Option<usize> {
         match spot {
-            Spot::Message(_) => None,
-            Spot::Text(at) | Spot::Call(at, _) => Some(at),
-            Spot::Outcome(at) => self.call_of(at).map(|(reply, _)| reply),
+            ViewPosition::Message(_) => None,
+            ViewPosition::Text(at) | ViewPosition::Call(at, _) => Some(at),
+            ViewPosition::Outcome(at) => self.call_of(at).map(|(reply, _)| reply),
         }
     }
 
@@ -121,12 +121,12 @@ impl View {
         before.map(|(at, entry)| (at, rank(entry, outcome))).find_map(|(at, rank)| Some((at, rank?)))
     }
 
-    fn mask(&mut self, spot: Spot, line: String) {
+    fn mask(&mut self, spot: ViewPosition, line: String) {
         match spot {
-            Spot::Message(_) | Spot::Text(_) | Spot::Outcome(_) => {
+            ViewPosition::Message(_) | ViewPosition::Text(_) | ViewPosition::Outcome(_) => {
                 self.put(spot, &[Content::Text { text: line }]);
             }
-            Spot::Call(at, call) => {
+            ViewPosition::Call(at, call) => {
                 let mut message = self.reply(at);
                 let mut calls = message.content.iter_mut().filter_map(|content| match content {
                     Content::Call(call) => Some(call),
@@ -142,9 +142,9 @@ impl View {
     }
 
     /// Replaces the text of a spot with other content.
-    fn put(&mut self, spot: Spot, content: &[Content]) {
+    fn put(&mut self, spot: ViewPosition, content: &[Content]) {
         match spot {
-            Spot::Message(at) => {
+            ViewPosition::Message(at) => {
                 let said = content.iter().filter(|content| match content {
                     Content::Thinking { .. } | Content::Call(_) => false,
                     Content::Text { .. }
@@ -161,7 +161,7 @@ impl View {
                     _ => {}
                 });
             }
-            Spot::Text(at) => {
+            ViewPosition::Text(at) => {
                 let old = self.reply(at).content;
                 let before = old.iter().take_while(|content| !is_text(content));
                 let mut new: Vec<Content> = before.cloned().collect();
@@ -170,7 +170,7 @@ impl View {
                 new.extend(rest.cloned());
                 self.set_reply(at, new);
             }
-            Spot::Outcome(at) => {
+            ViewPosition::Outcome(at) => {
                 let put = |outcome: &ToolOutcome| ToolOutcome {
                     content: content.iter().filter_map(outcome_content).collect(),
                     ..ToolOutcome::text(outcome.call.clone(), outcome.status, "")
@@ -181,19 +181,19 @@ impl View {
                     }
                 });
             }
-            Spot::Call(..) => {}
+            ViewPosition::Call(..) => {}
         }
     }
 
-    fn drop_part(&mut self, spot: Spot) {
+    fn drop_part(&mut self, spot: ViewPosition) {
         match spot {
-            Spot::Message(at) => self.remove(at),
-            Spot::Text(at) => {
+            ViewPosition::Message(at) => self.remove(at),
+            ViewPosition::Text(at) => {
                 let content = self.reply(at).content.into_iter().filter(|content| !is_text(content));
                 self.set_reply(at, content.collect());
             }
-            Spot::Call(at, call) => self.drop_call(at, call),
-            Spot::Outcome(at) => match self.call_of(at) {
+            ViewPosition::Call(at, call) => self.drop_call(at, call),
+            ViewPosition::Outcome(at) => match self.call_of(at) {
                 Some((reply, call)) => self.drop_call(reply, call),
                 None => self.remove(at),
             },
@@ -261,7 +261,7 @@ impl View {
 }
 
 /// The line shown in place of masked content.
-fn placeholder(by: &str, note: &str, at: Part) -> String {
+fn placeholder(by: &str, note: &str, at: PartId) -> String {
     match note {
         "" => format!("[masked by {by}; entry {at}]"),
         note => format!("[masked by {by}: {note}; entry {at}]"),

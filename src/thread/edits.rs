@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::edited::{Miss, Spot};
+use super::edited::{EditError, ViewPosition};
 use super::view::has_text;
 use super::{
-    CallId, Change, Content, Edit, Entry, Message, MessageId, Part, Role, Seq, Spoken, Thread, View,
+    CallId, Change, Content, Entry, HistoryMessage, Message, MessageId, PartId, Role, Seq, Thread, View,
+    ViewEdit,
 };
 
 /// Maximum number of edits in a list. Each edit searches the view.
@@ -23,14 +24,19 @@ const LEAD: &str = "(The conversation goes on from here.)";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replacement {
     pub through: Seq,
-    pub messages: Vec<Spoken>,
+    pub messages: Vec<HistoryMessage>,
 }
 
 /// Returns the edits in the form to append, or the reason why none of them can be made.
 ///
 /// `revision` is the revision of the view that they were made for. Appended messages are numbered from
 /// `first`.
-pub fn check(thread: &Thread, revision: Seq, first: MessageId, edits: &[Edit]) -> Result<Vec<Edit>, String> {
+pub fn check(
+    thread: &Thread,
+    revision: Seq,
+    first: MessageId,
+    edits: &[ViewEdit],
+) -> Result<Vec<ViewEdit>, String> {
     check_revision(thread, revision)?;
     if edits.is_empty() {
         return Err("the list of edits is empty".to_owned());
@@ -72,7 +78,7 @@ pub fn mutation(
     thread: &Thread,
     revision: Seq,
     first: MessageId,
-    messages: Vec<Spoken>,
+    messages: Vec<HistoryMessage>,
     preserve_recent: usize,
 ) -> Result<Replacement, String> {
     check_revision(thread, revision)?;
@@ -85,7 +91,7 @@ pub fn mutation(
     let mut spoken = Vec::with_capacity(messages.len() + 1);
     if messages[0].role == Role::Assistant {
         let content = vec![Content::Text { text: LEAD.to_owned() }];
-        spoken.push(Spoken { role: Role::User, message: Message { id: first, content } });
+        spoken.push(HistoryMessage { role: Role::User, message: Message { id: first, content } });
     }
     for (at, message) in messages.into_iter().enumerate() {
         check_sayable(message.role, &message.message.content)
@@ -141,7 +147,7 @@ fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
 struct Trial<'a> {
     thread: &'a Thread,
     view: View,
-    pinned: Vec<Part>,
+    pinned: Vec<PartId>,
     /// A placeholder for the entry that the edits will become.
     layer: Entry,
     appended: u32,
@@ -150,27 +156,28 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     /// Applies an edit and returns the form to store.
-    fn make(&mut self, edit: &Edit) -> Result<Edit, String> {
+    fn make(&mut self, edit: &ViewEdit) -> Result<ViewEdit, String> {
         let edit = self.tidied(edit);
         match &edit {
-            Edit::Pin { at } => self.pin(*at)?,
-            Edit::Unpin { at } => {
+            ViewEdit::Pin { at } => self.pin(*at)?,
+            ViewEdit::Unpin { at } => {
                 let known = self.pinned.len();
                 self.pinned.retain(|pinned| pinned != at);
                 if self.pinned.len() == known {
                     return Err("it is not pinned".to_owned());
                 }
             }
-            Edit::Mask { at, .. } | Edit::Drop { at } => {
+            ViewEdit::Mask { at, .. } | ViewEdit::Drop { at } => {
                 self.rewrite(*at, &edit)?;
             }
-            Edit::Replace { at, content } => {
+            ViewEdit::Replace { at, content } => {
                 let role = match self.view.find(*at) {
-                    Some(Spot::Text(_)) => Role::Assistant,
-                    Some(Spot::Message(_) | Spot::Outcome(_) | Spot::Call(..)) | None => Role::User,
+                    Some(ViewPosition::Text(_)) => Role::Assistant,
+                    Some(ViewPosition::Message(_) | ViewPosition::Outcome(_) | ViewPosition::Call(..))
+                    | None => Role::User,
                 };
                 check_sayable(role, content)?;
-                let is_outcome = matches!(self.view.find(*at), Some(Spot::Outcome(_)));
+                let is_outcome = matches!(self.view.find(*at), Some(ViewPosition::Outcome(_)));
                 let is_file = |content: &Content| {
                     matches!(content, Content::Resource { .. } | Content::ResourceLink { .. })
                 };
@@ -179,7 +186,7 @@ impl Trial<'_> {
                 }
                 self.rewrite(*at, &edit)?;
             }
-            Edit::Append { role, message } => {
+            ViewEdit::Append { role, message } => {
                 check_sayable(*role, &message.content)?;
                 self.try_edit(&edit)?;
             }
@@ -187,23 +194,26 @@ impl Trial<'_> {
         Ok(edit)
     }
 
-    fn tidied(&mut self, edit: &Edit) -> Edit {
+    fn tidied(&mut self, edit: &ViewEdit) -> ViewEdit {
         let mut edit = edit.clone();
         match &mut edit {
-            Edit::Mask { note, .. } => {
+            ViewEdit::Mask { note, .. } => {
                 let words: Vec<&str> = note.split_whitespace().collect();
                 *note = words.join(" ").chars().take(NOTE_CHARS_MAX).collect();
             }
-            Edit::Append { message, .. } => {
+            ViewEdit::Append { message, .. } => {
                 message.id = self.next;
                 self.next.0 += 1;
             }
-            Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Drop { .. } | Edit::Replace { .. } => {}
+            ViewEdit::Pin { .. }
+            | ViewEdit::Unpin { .. }
+            | ViewEdit::Drop { .. }
+            | ViewEdit::Replace { .. } => {}
         }
         edit
     }
 
-    fn pin(&mut self, at: Part) -> Result<(), String> {
+    fn pin(&mut self, at: PartId) -> Result<(), String> {
         let shown = self.shown(at).ok_or_else(|| self.not_shown(at))?;
         if at.entry < self.layer.seq && self.thread.text_of(at).as_ref() != Some(&shown) {
             return Err("a hook changed it, and a pin would bring back what it was".to_owned());
@@ -217,39 +227,39 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn rewrite(&mut self, at: Part, edit: &Edit) -> Result<(), String> {
+    fn rewrite(&mut self, at: PartId, edit: &ViewEdit) -> Result<(), String> {
         let spot = self.view.find(at).ok_or_else(|| self.not_shown(at))?;
         if let Some(call) = self.running_call(spot) {
             return Err(format!("its round is not over: the tool call {call} is still running"));
         }
-        let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.held(*pin)).collect();
+        let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.pin_text(*pin)).collect();
         self.try_edit(edit)?;
         let mut pins = self.pinned.iter().zip(before);
-        match pins.find(|(pin, before)| before.is_some() && self.held(**pin) != *before) {
+        match pins.find(|(pin, before)| before.is_some() && self.pin_text(**pin) != *before) {
             Some((pin, _)) if *pin == at => Err("it is pinned".to_owned()),
             Some((pin, _)) => Err(format!("{pin} goes with it, and that is pinned")),
             None => Ok(()),
         }
     }
 
-    fn try_edit(&mut self, edit: &Edit) -> Result<(), String> {
+    fn try_edit(&mut self, edit: &ViewEdit) -> Result<(), String> {
         // The author does not affect whether an edit is possible.
         self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(|miss| match miss {
-            Miss::NotShown => "it is not in the view".to_owned(),
-            Miss::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
+            EditError::NotShown => "it is not in the view".to_owned(),
+            EditError::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
         })
     }
 
     /// The text of a pin in the view: as it is shown, or quoted in a summary.
-    fn held(&self, pin: Part) -> Option<String> {
+    fn pin_text(&self, pin: PartId) -> Option<String> {
         self.shown(pin).or_else(|| self.thread.text_of(pin).filter(|text| self.view.quotes(text)))
     }
 
-    fn shown(&self, part: Part) -> Option<String> {
+    fn shown(&self, part: PartId) -> Option<String> {
         self.view.piece(part).map(|piece| piece.text())
     }
 
-    fn not_shown(&self, at: Part) -> String {
+    fn not_shown(&self, at: PartId) -> String {
         match self.thread.text_of(at) {
             Some(text) if text.trim().is_empty() => "it has no text".to_owned(),
             Some(_) => "it is not in the view any more".to_owned(),
@@ -258,7 +268,7 @@ impl Trial<'_> {
     }
 
     /// A call of the same reply that has no outcome yet.
-    fn running_call(&self, spot: Spot) -> Option<CallId> {
+    fn running_call(&self, spot: ViewPosition) -> Option<CallId> {
         let reply: &Arc<Entry> = &self.view.entries()[self.view.reply_of(spot)?];
         let Change::Replied { message, .. } = &reply.change else { return None };
         let open = self.thread.open_calls();

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome, Trigger,
+    CallDisplay, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome,
+    Trigger,
 };
 
 fn text(text: &str) -> Content {
@@ -17,7 +18,12 @@ fn message(content: Vec<Content>) -> Message {
 
 fn call(id: &str) -> Content {
     let id = CallId(id.to_owned());
-    Content::Call(ToolCall { id, name: "bash".into(), input: json!({ "n": 1 }), card: Card::default() })
+    Content::Call(ToolCall {
+        id,
+        name: "bash".into(),
+        input: json!({ "n": 1 }),
+        card: CallDisplay::default(),
+    })
 }
 
 fn thinking() -> Content {
@@ -65,24 +71,24 @@ fn thread() -> Thread {
     thread
 }
 
-fn at(part: &str) -> Part {
+fn at(part: &str) -> PartId {
     part.parse().expect("a part's id")
 }
 
-fn drop(part: &str) -> Edit {
-    Edit::Drop { at: at(part) }
+fn drop(part: &str) -> ViewEdit {
+    ViewEdit::Drop { at: at(part) }
 }
 
-fn mask(part: &str, note: &str) -> Edit {
-    Edit::Mask { at: at(part), note: note.to_owned() }
+fn mask(part: &str, note: &str) -> ViewEdit {
+    ViewEdit::Mask { at: at(part), note: note.to_owned() }
 }
 
-fn replace(part: &str, content: Content) -> Edit {
-    Edit::Replace { at: at(part), content: vec![content] }
+fn replace(part: &str, content: Content) -> ViewEdit {
+    ViewEdit::Replace { at: at(part), content: vec![content] }
 }
 
-fn added(role: Role, content: Content) -> Edit {
-    Edit::Append { role, message: message(vec![content]) }
+fn added(role: Role, content: Content) -> ViewEdit {
+    ViewEdit::Append { role, message: message(vec![content]) }
 }
 
 /// The view with one line for each part; entries with thinking are listed first.
@@ -102,7 +108,7 @@ fn seen(thread: &Thread) -> Vec<String> {
 fn an_edit_changes_its_target_and_what_depends_on_it() {
     let whole = seen(&thread());
     assert_eq!(whole[0], "e2 thinks");
-    let cases: Vec<(Vec<Edit>, Vec<&str>, Vec<&str>)> = vec![
+    let cases: Vec<(Vec<ViewEdit>, Vec<&str>, Vec<&str>)> = vec![
         (vec![drop("e2")], vec!["e2 thinks", "e2 I look."], vec![]),
         (vec![drop("e2.1")], vec!["e2 thinks", "e2.1 bash {\"n\":1}", "e3 one"], vec![]),
         (vec![drop("e4")], vec!["e2 thinks", "e2.2 bash {\"n\":1}", "e4 two"], vec![]),
@@ -130,7 +136,7 @@ fn an_edit_changes_its_target_and_what_depends_on_it() {
             vec![],
             vec!["e7.1 A.", "e7.2 B."],
         ),
-        (vec![Edit::Pin { at: at("e2.1") }], vec![], vec![]),
+        (vec![ViewEdit::Pin { at: at("e2.1") }], vec![], vec![]),
     ];
     for (edits, gone, new) in cases {
         let mut thread = thread();
@@ -147,8 +153,8 @@ fn an_edit_changes_its_target_and_what_depends_on_it() {
 
 #[test]
 fn errors_name_the_faulty_edit() {
-    let pin = |part: &str| Edit::Pin { at: at(part) };
-    let cases: Vec<(Vec<Edit>, &str)> = vec![
+    let pin = |part: &str| ViewEdit::Pin { at: at(part) };
+    let cases: Vec<(Vec<ViewEdit>, &str)> = vec![
         (vec![], "the list of edits is empty"),
         (vec![drop("e99")], "edit 1 of 1, drop e99: there is no such entry"),
         (vec![drop("e5"), drop("e5")], "edit 2 of 2, drop e5: it is not in the view any more"),
@@ -176,7 +182,7 @@ fn errors_name_the_faulty_edit() {
             vec![added(Role::Assistant, Content::ResourceLink { uri: "u".into(), name: "n".into() })],
             "edit 1 of 1, append: the agent's words can only be text",
         ),
-        (vec![Edit::Unpin { at: at("e1") }], "edit 1 of 1, unpin e1: it is not pinned"),
+        (vec![ViewEdit::Unpin { at: at("e1") }], "edit 1 of 1, unpin e1: it is not pinned"),
         (vec![pin("e1"), mask("e1", "")], "edit 2 of 2, mask e1: it is pinned"),
         (vec![pin("e2.1"), drop("e3")], "edit 2 of 2, drop e3: e2.1 goes with it, and that is pinned"),
         (
@@ -216,11 +222,12 @@ fn edits_are_checked_as_a_list() {
 fn pins_return_the_logged_text_however_often_the_view_changed() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
-    let pins = [Edit::Pin { at: at("e2.2") }, Edit::Pin { at: at("e4") }, Edit::Pin { at: at("e1") }];
+    let pins =
+        [ViewEdit::Pin { at: at("e2.2") }, ViewEdit::Pin { at: at("e4") }, ViewEdit::Pin { at: at("e1") }];
     append(&mut thread, Change::Edited { by: "h".into(), edits: pins.to_vec() });
     assert!(thread.last_layer().is_none(), "pins are nothing to be undone");
-    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Unpin { at: at("e4") }] });
-    let spoken = vec![Spoken { role: Role::User, message: message(vec![text("all anew")]) }];
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![ViewEdit::Unpin { at: at("e4") }] });
+    let spoken = vec![HistoryMessage { role: Role::User, message: message(vec![text("all anew")]) }];
     let made = mutation(&thread, Seq(0), MessageId(9), spoken, 0).expect("a history");
     let (through, messages) = (made.through, made.messages);
     let mutated = Change::Mutated {
@@ -240,14 +247,14 @@ fn pins_return_the_logged_text_however_often_the_view_changed() {
 fn a_new_history_keeps_complete_rounds() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
-    let spoken = |role, words: &str| vec![Spoken { role, message: message(vec![text(words)]) }];
+    let spoken = |role, words: &str| vec![HistoryMessage { role, message: message(vec![text(words)]) }];
     // The newest messages, backwards: e7 (the outcome), e6, e5, e3 and e4 (one message), e2, e1.
     for (kept, begins) in
         [(0, None), (1, Some(6)), (2, Some(6)), (3, Some(5)), (4, Some(2)), (5, Some(2)), (9, Some(1))]
     {
         let made =
             mutation(&thread, Seq(0), MessageId(9), spoken(Role::User, "so far"), kept).expect("a history");
-        let behind = thread.view().kept_behind(made.through).first().map(|entry| entry.seq.0);
+        let behind = thread.view().kept_after(made.through).first().map(|entry| entry.seq.0);
         assert_eq!(behind, begins, "{kept} kept");
     }
     let led =
@@ -273,7 +280,7 @@ fn a_new_history_keeps_complete_rounds() {
 fn a_summary_that_quotes_a_pin_is_not_rewritten() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
-    append(&mut thread, Change::Edited { by: "you".into(), edits: vec![Edit::Pin { at: at("e4") }] });
+    append(&mut thread, Change::Edited { by: "you".into(), edits: vec![ViewEdit::Pin { at: at("e4") }] });
     let through = Seq(thread.next_seq().0 - 1);
     let pinned = thread.pins().remove(0).1;
     let summary = message(vec![text(&format!("So far. <pinned entry=\"e4\">\n{pinned}\n</pinned>"))]);

@@ -5,7 +5,7 @@
 
 /// Replaces each unpaired surrogate escape with U+FFFD; `None` if there is none. Apart from these, `json`
 /// must be valid JSON.
-pub fn whole_characters(json: &str) -> Option<String> {
+pub fn replace_unpaired_surrogates(json: &str) -> Option<String> {
     const ESCAPE_BYTES: usize = "\\u0000".len();
     let half = |from: &str| -> Option<u16> {
         let digits = from.strip_prefix("\\u")?.get(..4)?;
@@ -37,7 +37,7 @@ pub fn whole_characters(json: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::whole_characters;
+    use super::replace_unpaired_surrogates;
 
     #[test]
     fn only_unpaired_surrogates_are_replaced() {
@@ -52,7 +52,7 @@ mod tests {
             (r#""\ud83"#, None),
             ("\"\\", None),
         ] {
-            assert_eq!(whole_characters(json).as_deref(), expected, "{json}");
+            assert_eq!(replace_unpaired_surrogates(json).as_deref(), expected, "{json}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::message::{Content, Message};
 
 /// A message of a history made by a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spoken {
+pub struct HistoryMessage {
     pub role: Role,
     pub message: Message,
 }
@@ -31,13 +31,13 @@ pub enum Role {
 /// the first message of the history `e7`, or the first message appended by the edits `e7`. Numbers of dropped
 /// parts are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Part {
+pub struct PartId {
     pub entry: Seq,
     /// From 1; `None` for the entry's own text.
     pub part: Option<u32>,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for PartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.part {
             Some(part) => write!(f, "{}.{part}", self.entry),
@@ -46,27 +46,27 @@ impl fmt::Display for Part {
     }
 }
 
-impl FromStr for Part {
+impl FromStr for PartId {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Part, ()> {
+    fn from_str(text: &str) -> Result<PartId, ()> {
         let number = text.strip_prefix('e').ok_or(())?;
         let (entry, part) = match number.split_once('.') {
             Some((entry, part)) => (entry, Some(part.parse().map_err(drop)?)),
             None => (number, None),
         };
-        Ok(Part { entry: Seq(entry.parse().map_err(drop)?), part })
+        Ok(PartId { entry: Seq(entry.parse().map_err(drop)?), part })
     }
 }
 
-impl Serialize for Part {
+impl Serialize for PartId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Part {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Part, D::Error> {
+impl<'de> Deserialize<'de> for PartId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<PartId, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|()| serde::de::Error::custom(format!("{text:?} names no entry")))
     }
@@ -75,25 +75,25 @@ impl<'de> Deserialize<'de> for Part {
 /// An edit of the view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub enum Edit {
+pub enum ViewEdit {
     /// Keeps the text byte for byte through every compaction.
     Pin {
-        at: Part,
+        at: PartId,
     },
     Unpin {
-        at: Part,
+        at: PartId,
     },
     /// Removes the content from the view and leaves one line with the entry's id and the note.
     Mask {
-        at: Part,
+        at: PartId,
         note: String,
     },
     /// Removes the part from the view; a call together with its outcome.
     Drop {
-        at: Part,
+        at: PartId,
     },
     Replace {
-        at: Part,
+        at: PartId,
         content: Vec<Content>,
     },
     Append {
@@ -102,44 +102,47 @@ pub enum Edit {
     },
 }
 
-impl Edit {
+impl ViewEdit {
     /// The part that is edited; `None` for an appended message.
-    pub fn at(&self) -> Option<Part> {
+    pub fn at(&self) -> Option<PartId> {
         match self {
-            Edit::Pin { at }
-            | Edit::Unpin { at }
-            | Edit::Mask { at, .. }
-            | Edit::Drop { at }
-            | Edit::Replace { at, .. } => Some(*at),
-            Edit::Append { .. } => None,
+            ViewEdit::Pin { at }
+            | ViewEdit::Unpin { at }
+            | ViewEdit::Mask { at, .. }
+            | ViewEdit::Drop { at }
+            | ViewEdit::Replace { at, .. } => Some(*at),
+            ViewEdit::Append { .. } => None,
         }
     }
 
     /// The operation's name in declarations, results and display lines.
     pub fn op(&self) -> &'static str {
         match self {
-            Edit::Pin { .. } => "pin",
-            Edit::Unpin { .. } => "unpin",
-            Edit::Mask { .. } => "mask",
-            Edit::Drop { .. } => "drop",
-            Edit::Replace { .. } => "replace",
-            Edit::Append { .. } => "append",
+            ViewEdit::Pin { .. } => "pin",
+            ViewEdit::Unpin { .. } => "unpin",
+            ViewEdit::Mask { .. } => "mask",
+            ViewEdit::Drop { .. } => "drop",
+            ViewEdit::Replace { .. } => "replace",
+            ViewEdit::Append { .. } => "append",
         }
     }
 
     /// Whether it changes content that is already shown.
     pub fn rewrites(&self) -> bool {
         match self {
-            Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } => true,
-            Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Append { .. } => false,
+            ViewEdit::Mask { .. } | ViewEdit::Drop { .. } | ViewEdit::Replace { .. } => true,
+            ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } | ViewEdit::Append { .. } => false,
         }
     }
 
     /// Whether it leaves everything shown as it is.
     pub fn only_pins(&self) -> bool {
         match self {
-            Edit::Pin { .. } | Edit::Unpin { .. } => true,
-            Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } | Edit::Append { .. } => false,
+            ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } => true,
+            ViewEdit::Mask { .. }
+            | ViewEdit::Drop { .. }
+            | ViewEdit::Replace { .. }
+            | ViewEdit::Append { .. } => false,
         }
     }
 }
@@ -159,7 +162,7 @@ pub struct HookRun {
     /// A short form of the request: `block`, `mutate with 1 message`, `callback compact`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
-    pub verdict: Verdict,
+    pub verdict: HookRunResult,
     /// Reasons for a refusal or failure, warnings about its output, and the beginning of that output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
@@ -168,7 +171,7 @@ pub struct HookRun {
 /// The result of a hook's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum HookRunResult {
     /// It requested nothing.
     #[default]
     Nothing,

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::view::standing;
-use super::{Change, Edit, Entry, Part, Seq, Thread, View};
+use super::{Change, Entry, PartId, Seq, Thread, View, ViewEdit};
 
 /// A compaction, pruning, mutation, edit or rewind of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Layer {
 
 /// What happened to an entry on its way to the current view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum EntryVisibility {
     /// Never in the view.
     NeverShown,
     /// In the view, unchanged.
@@ -85,12 +85,12 @@ impl Thread {
     }
 
     /// Returns what happened to an entry.
-    pub fn fate(&self, seq: Seq) -> Fate {
+    pub fn fate(&self, seq: Seq) -> EntryVisibility {
         let of_entry = |view: &View| -> Vec<Arc<Entry>> {
             view.entries().iter().filter(|shown| shown.seq == seq).cloned().collect()
         };
         let mut view = View::default();
-        let (mut fate, mut shown) = (Fate::NeverShown, Vec::new());
+        let (mut fate, mut shown) = (EntryVisibility::NeverShown, Vec::new());
         for entry in self.entries().iter().filter(|entry| self.is_folded(entry)) {
             match &entry.change {
                 Change::Rewound { .. } => view = self.fold_to(entry.seq, |seq| !self.is_undone(seq)),
@@ -101,12 +101,12 @@ impl Thread {
             }
             let now = of_entry(&view);
             fate = match (fate, now.is_empty()) {
-                (Fate::NeverShown, true) => Fate::NeverShown,
-                (Fate::NeverShown, false) => Fate::Whole,
-                (Fate::Left { by }, true) => Fate::Left { by },
-                (_, true) => Fate::Left { by: entry.seq },
+                (EntryVisibility::NeverShown, true) => EntryVisibility::NeverShown,
+                (EntryVisibility::NeverShown, false) => EntryVisibility::Whole,
+                (EntryVisibility::Left { by }, true) => EntryVisibility::Left { by },
+                (_, true) => EntryVisibility::Left { by: entry.seq },
                 (fate, false) if now == shown => fate,
-                (_, false) => Fate::Changed { by: entry.seq },
+                (_, false) => EntryVisibility::Changed { by: entry.seq },
             };
             shown = now;
         }
@@ -137,7 +137,7 @@ impl Thread {
     }
 
     fn layer_of(&self, entry: &Arc<Entry>) -> Layer {
-        let inside = self.taken_back_by(entry.seq).or_else(|| match &entry.change {
+        let inside = self.rewound_by(entry.seq).or_else(|| match &entry.change {
             Change::Compacted { .. } | Change::Mutated { .. } | Change::Rewound { .. } => {
                 self.next_replacement(entry.seq)
             }
@@ -156,7 +156,7 @@ impl Thread {
     }
 
     /// The active rewind that removed this entry from the conversation.
-    pub(super) fn taken_back_by(&self, seq: Seq) -> Option<Seq> {
+    pub(super) fn rewound_by(&self, seq: Seq) -> Option<Seq> {
         let mut below = Seq(u64::MAX);
         for entry in self.entries().iter().rev().take_while(|entry| entry.seq > seq) {
             if let Change::Rewound { to } = &entry.change
@@ -272,7 +272,7 @@ impl Thread {
                 Covered { through: None, entries, quotes: false }
             }
             Change::Edited { edits, .. } => {
-                let entries = edits.iter().filter_map(Edit::at).map(|at| at.entry).collect();
+                let entries = edits.iter().filter_map(ViewEdit::at).map(|at| at.entry).collect();
                 Covered { through: None, entries, quotes: false }
             }
             _ => Covered { through: None, entries: HashSet::new(), quotes: false },
@@ -327,7 +327,7 @@ impl Thread {
         let mut trial = self.clone();
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
         let known = self.pinned();
-        let is_lost = |(pin, text): &(Part, String)| {
+        let is_lost = |(pin, text): &(PartId, String)| {
             let is_held = self.view().has_pin(*pin, text) || !known.contains(pin);
             is_held && !trial.view().has_pin(*pin, text)
         };

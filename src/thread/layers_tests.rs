@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    CallId, Card, Content, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
-    Role, SessionId, Spoken, ToolCall, ToolOutcome, Trigger,
+    CallDisplay, CallId, Content, FORMAT_VERSION, HistoryMessage, Mask, Message, MessageId, ModelName,
+    Origin, OutcomeStatus, PartId, Role, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 
 fn thread(changes: Vec<Change>) -> Thread {
@@ -32,7 +32,7 @@ fn called(id: &str) -> Change {
         id: CallId(id.into()),
         name: "bash".into(),
         input: serde_json::json!({}),
-        card: Card::default(),
+        card: CallDisplay::default(),
     };
     let message = Message { id: MessageId(0), content: vec![Content::Call(call)] };
     Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None }
@@ -68,7 +68,7 @@ fn pruned(entries: &[u64]) -> Change {
 }
 
 fn mutated(through: u64) -> Change {
-    let messages = vec![Spoken { role: Role::User, message: message("Another past.") }];
+    let messages = vec![HistoryMessage { role: Role::User, message: message("Another past.") }];
     Change::Mutated {
         through: Seq(through),
         messages,
@@ -79,16 +79,16 @@ fn mutated(through: u64) -> Change {
     }
 }
 
-fn at(entry: u64) -> Part {
-    Part { entry: Seq(entry), part: None }
+fn at(entry: u64) -> PartId {
+    PartId { entry: Seq(entry), part: None }
 }
 
-fn edited(edits: Vec<Edit>) -> Change {
+fn edited(edits: Vec<ViewEdit>) -> Change {
     Change::Edited { by: "tidy".into(), edits }
 }
 
-fn masked(entry: u64) -> Edit {
-    Edit::Mask { at: at(entry), note: String::new() }
+fn masked(entry: u64) -> ViewEdit {
+    ViewEdit::Mask { at: at(entry), note: String::new() }
 }
 
 fn undone(entry: u64) -> Change {
@@ -121,7 +121,7 @@ fn told(thread: &Thread) -> String {
 fn a_layer_is_inside_the_next_one_that_covers_it() {
     for (story, later, wanted) in [
         ("nothing was done", vec![], ""),
-        ("pins alone are no layer", vec![edited(vec![Edit::Pin { at: at(1) }])], ""),
+        ("pins alone are no layer", vec![edited(vec![ViewEdit::Pin { at: at(1) }])], ""),
         ("two compactions", vec![compacted(5, &[]), said("More."), compacted(7, &[])], "e6<e8 e8"),
         (
             "three, the middle one taken back",
@@ -135,7 +135,7 @@ fn a_layer_is_inside_the_next_one_that_covers_it() {
         ("an edit of both", vec![edited(vec![masked(3), masked(5)]), compacted(4, &[])], "e6 e7"),
         (
             "a dropped entry that would have been compacted",
-            vec![edited(vec![Edit::Drop { at: at(1) }]), compacted(4, &[])],
+            vec![edited(vec![ViewEdit::Drop { at: at(1) }]), compacted(4, &[])],
             "e6<e7 e7",
         ),
         ("an outcome goes with its call", vec![pruned(&[3]), compacted(2, &[])], "e6<e7 e7"),
@@ -149,7 +149,7 @@ fn a_layer_is_inside_the_next_one_that_covers_it() {
         (
             "a message that was added, and compacted",
             vec![
-                edited(vec![Edit::Append { role: Role::User, message: message("By the way.") }]),
+                edited(vec![ViewEdit::Append { role: Role::User, message: message("By the way.") }]),
                 compacted(6, &[]),
             ],
             "e6<e7 e7",
@@ -187,7 +187,7 @@ fn undo_is_refused_with_a_reason() {
         ),
         // The hook that dropped the prompt relied on the message that another hook had put before it.
         (
-            after(vec![mutated(0), edited(vec![Edit::Drop { at: at(1) }])]),
+            after(vec![mutated(0), edited(vec![ViewEdit::Drop { at: at(1) }])]),
             6,
             Err("the conversation would begin with the agent's words, which no model takes"),
         ),
@@ -259,21 +259,26 @@ fn last_undone_is_the_layer_undone_last() {
 
 #[test]
 fn the_fate_of_an_entry_is_known() {
-    let drop_call = Edit::Drop { at: Part { entry: Seq(2), part: Some(1) } };
+    let drop_call = ViewEdit::Drop { at: PartId { entry: Seq(2), part: Some(1) } };
     for (story, later, entry, wanted) in [
-        ("nothing", vec![], 3, Fate::Whole),
-        ("compacted", vec![compacted(4, &[])], 3, Fate::Left { by: Seq(6) }),
-        ("compacted twice", vec![compacted(4, &[]), compacted(5, &[])], 3, Fate::Left { by: Seq(6) }),
-        ("and taken back", vec![compacted(4, &[]), undone(6)], 3, Fate::Whole),
-        ("shortened", vec![pruned(&[3])], 3, Fate::Changed { by: Seq(6) }),
-        ("its call was dropped", vec![edited(vec![drop_call])], 3, Fate::Left { by: Seq(6) }),
+        ("nothing", vec![], 3, EntryVisibility::Whole),
+        ("compacted", vec![compacted(4, &[])], 3, EntryVisibility::Left { by: Seq(6) }),
+        (
+            "compacted twice",
+            vec![compacted(4, &[]), compacted(5, &[])],
+            3,
+            EntryVisibility::Left { by: Seq(6) },
+        ),
+        ("and taken back", vec![compacted(4, &[]), undone(6)], 3, EntryVisibility::Whole),
+        ("shortened", vec![pruned(&[3])], 3, EntryVisibility::Changed { by: Seq(6) }),
+        ("its call was dropped", vec![edited(vec![drop_call])], 3, EntryVisibility::Left { by: Seq(6) }),
         (
             "a summary, compacted again",
             vec![compacted(4, &[]), compacted(6, &[])],
             6,
-            Fate::Left { by: Seq(7) },
+            EntryVisibility::Left { by: Seq(7) },
         ),
-        ("what the model never sees", vec![compacted(4, &[])], 0, Fate::NeverShown),
+        ("what the model never sees", vec![compacted(4, &[])], 0, EntryVisibility::NeverShown),
     ] {
         assert_eq!(after(later).fate(Seq(entry)), wanted, "{story}");
     }
@@ -284,7 +289,7 @@ fn the_fate_of_an_entry_is_known() {
 #[test]
 fn redo_is_refused_if_it_would_hide_a_new_pin() {
     // e6 is the compaction.
-    let pin = |at| edited(vec![Edit::Pin { at }]);
+    let pin = |at| edited(vec![ViewEdit::Pin { at }]);
     let hidden = after(vec![compacted(5, &[]), undone(6), pin(at(4))]);
     let refused = hidden.can_redo(Seq(6));
     assert_eq!(refused, Err("e4 is pinned and would leave the view: /unpin e4 first".to_owned()));

@@ -49,14 +49,14 @@ use std::sync::Arc;
 
 pub use change::*;
 pub use choices::*;
-pub use decided::{Answered, Decided, Decider};
+pub use decided::{Decider, PermissionChoice, RecordedDecision};
 pub use describe::{EntryLine, EntryPart, describe};
 pub use hooked::*;
-pub use layers::{Fate, Layer};
+pub use layers::{EntryVisibility, Layer};
 pub use message::*;
 pub use pins::PINNED_BY_PERSON;
 pub use turns::PromptedTurn;
-pub use view::{Piece, View, ViewItem};
+pub use view::{View, ViewItem, ViewPart};
 
 /// The state of a conversation, updated with each entry of its log.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl Thread {
             }
             Change::Edited { edits, .. } => {
                 for edit in edits {
-                    if let Edit::Append { message, .. } = edit {
+                    if let ViewEdit::Append { message, .. } = edit {
                         self.saw_message(message.id);
                     }
                 }
@@ -299,7 +299,7 @@ impl Thread {
     }
 
     /// The input and card that a call is run with: its own, or the last ones that a hook gave it.
-    pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &Card)> {
+    pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &CallDisplay)> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
             Change::Replied { message, .. } => {
@@ -385,7 +385,7 @@ impl Thread {
 
     /// Whether an active rewind removed this entry from the conversation.
     pub fn is_taken_back(&self, entry: Seq) -> bool {
-        self.taken_back_by(entry).is_some()
+        self.rewound_by(entry).is_some()
     }
 
     /// Whether an active edit or new history of a hook has rewritten this entry.

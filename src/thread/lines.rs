@@ -1,8 +1,8 @@
 //! One-line texts for the parts of a thread, shared by the command line, exports and editors.
 
 use super::{
-    Account, Card, Change, ContextSizes, Cut, Edit, Message, OutcomeStatus, PINNED_BY_PERSON, StopReason,
-    ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
+    CallDisplay, Change, CompactionStats, ContextSizes, HookRunResult, Message, OutcomeStatus,
+    PINNED_BY_PERSON, ReplyCut, StopReason, ToolCall, ToolKind, Trigger, Usage, ViewEdit, Withheld,
 };
 
 /// The follow-up that a hook requested.
@@ -19,7 +19,7 @@ pub(super) fn pruned(entries: usize, sizes: &str) -> String {
 }
 
 /// A compaction with its numbers, and how to undo it.
-pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
+pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStats) -> String {
     let count = |count: usize, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -75,13 +75,13 @@ pub fn withheld(why: &Withheld) -> Option<String> {
 }
 
 /// The result of a hook's run.
-pub fn verdict(verdict: Verdict) -> &'static str {
+pub fn verdict(verdict: HookRunResult) -> &'static str {
     match verdict {
-        Verdict::Nothing => "nothing asked",
-        Verdict::Done => "done",
-        Verdict::Refused => "refused",
-        Verdict::Failed => "failed",
-        Verdict::Skipped => "not run",
+        HookRunResult::Nothing => "nothing asked",
+        HookRunResult::Done => "done",
+        HookRunResult::Refused => "refused",
+        HookRunResult::Failed => "failed",
+        HookRunResult::Skipped => "not run",
     }
 }
 
@@ -97,39 +97,39 @@ pub fn trigger(trigger: Trigger) -> &'static str {
 }
 
 /// The parts that the user pinned or unpinned.
-fn pinned_by_person(edits: &[Edit]) -> String {
-    let names = |wanted: fn(&Edit) -> bool| {
-        let named = edits.iter().filter(|edit| wanted(edit)).filter_map(Edit::at);
+fn pinned_by_person(edits: &[ViewEdit]) -> String {
+    let names = |wanted: fn(&ViewEdit) -> bool| {
+        let named = edits.iter().filter(|edit| wanted(edit)).filter_map(ViewEdit::at);
         named.map(|at| at.to_string()).collect::<Vec<_>>().join(", ")
     };
-    let unpinned = names(|edit| matches!(edit, Edit::Unpin { .. }));
+    let unpinned = names(|edit| matches!(edit, ViewEdit::Unpin { .. }));
     if !unpinned.is_empty() {
         return format!("No longer pinned: {unpinned}.");
     }
-    let pinned = names(|edit| matches!(edit, Edit::Pin { .. }));
-    let told = if edits.iter().all(Edit::only_pins) { "" } else { ", and told to the model" };
+    let pinned = names(|edit| matches!(edit, ViewEdit::Pin { .. }));
+    let told = if edits.iter().all(ViewEdit::only_pins) { "" } else { ", and told to the model" };
     format!("Pinned{told}: {pinned}. It survives every compaction as it is; /unpin {pinned} lets go of it.")
 }
 
 /// The number of edits of each kind.
-pub(super) fn edited(by: &str, edits: &[Edit]) -> String {
+pub(super) fn edited(by: &str, edits: &[ViewEdit]) -> String {
     if by == PINNED_BY_PERSON {
         return pinned_by_person(edits);
     }
-    let count = |op: fn(&Edit) -> bool, word: &str| {
+    let count = |op: fn(&ViewEdit) -> bool, word: &str| {
         let count = edits.iter().filter(|edit| op(edit)).count();
         (count > 0).then(|| format!("{count} {word}"))
     };
     let counts = [
-        count(|edit| matches!(edit, Edit::Pin { .. }), "pinned"),
-        count(|edit| matches!(edit, Edit::Unpin { .. }), "unpinned"),
-        count(|edit| matches!(edit, Edit::Mask { .. }), "masked"),
-        count(|edit| matches!(edit, Edit::Drop { .. }), "dropped"),
-        count(|edit| matches!(edit, Edit::Replace { .. }), "replaced"),
-        count(|edit| matches!(edit, Edit::Append { .. }), "appended"),
+        count(|edit| matches!(edit, ViewEdit::Pin { .. }), "pinned"),
+        count(|edit| matches!(edit, ViewEdit::Unpin { .. }), "unpinned"),
+        count(|edit| matches!(edit, ViewEdit::Mask { .. }), "masked"),
+        count(|edit| matches!(edit, ViewEdit::Drop { .. }), "dropped"),
+        count(|edit| matches!(edit, ViewEdit::Replace { .. }), "replaced"),
+        count(|edit| matches!(edit, ViewEdit::Append { .. }), "appended"),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let undo = if edits.iter().all(Edit::only_pins) { "" } else { "; /undo takes it back" };
+    let undo = if edits.iter().all(ViewEdit::only_pins) { "" } else { "; /undo takes it back" };
     format!("History edited by {by}: {}{undo}.", counts.join(", "))
 }
 
@@ -147,16 +147,16 @@ pub fn ending(reason: StopReason) -> Option<&'static str> {
 }
 
 /// Why a reply ended early.
-pub fn cut_words(cut: &Cut) -> String {
+pub fn cut_words(cut: &ReplyCut) -> String {
     match cut {
-        Cut::MaxTokens => "[cut at the model's output limit]".to_owned(),
-        Cut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
-        Cut::Refused { reason } => format!("[the model declined: {reason}]"),
-        Cut::Cancelled => "[cancelled here]".to_owned(),
-        Cut::WindowFull => "[cut here: the model's window was full]".to_owned(),
-        Cut::Filtered { reason } => format!("[held back by the provider's filter: {reason}]"),
-        Cut::Other { reason } => format!("[the model stopped: {reason}]"),
-        Cut::Broken { reason } => format!("[broken off: {reason}]"),
+        ReplyCut::MaxTokens => "[cut at the model's output limit]".to_owned(),
+        ReplyCut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
+        ReplyCut::Refused { reason } => format!("[the model declined: {reason}]"),
+        ReplyCut::Cancelled => "[cancelled here]".to_owned(),
+        ReplyCut::WindowFull => "[cut here: the model's window was full]".to_owned(),
+        ReplyCut::Filtered { reason } => format!("[held back by the provider's filter: {reason}]"),
+        ReplyCut::Other { reason } => format!("[the model stopped: {reason}]"),
+        ReplyCut::Broken { reason } => format!("[broken off: {reason}]"),
     }
 }
 
@@ -219,7 +219,7 @@ pub fn call_title(call: &ToolCall) -> String {
 
 /// The same without a call: the first line of the card's title. For a command, the tool's name is put in
 /// front.
-pub fn title(tool: &str, card: &Card) -> String {
+pub fn title(tool: &str, card: &CallDisplay) -> String {
     let mut lines = card.title.trim().lines();
     let first = lines.next().unwrap_or_default();
     let more = if lines.next().is_some() { " …" } else { "" };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::describe::{EntryLine, EntryPart, describe};
 use super::lines::{call_title, status};
 use super::text::{attached, outcome_text, outcomes_of, role_and_text, said};
-use super::{CallId, Change, Content, Entry, Group, Thread, ToolOutcome};
+use super::{CallId, Change, ChangeGroup, Content, Entry, Thread, ToolOutcome};
 
 /// Renders a complete thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
@@ -28,7 +28,7 @@ pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
         let is_omitted = match change {
             Change::Queued { .. } | Change::ToolFinished { .. } => true,
             Change::Hooked { .. } | Change::Planned { .. } => true,
-            change => change.group() == Group::Setting,
+            change => change.group() == ChangeGroup::Setting,
         };
         if is_omitted {
             continue;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::decided::Decided;
+use super::decided::RecordedDecision;
 
 /// The id of a message in its thread: consecutive, in the order in which messages begin. Shown as `m7`.
 ///
@@ -142,12 +142,12 @@ pub struct ToolCall {
     /// The arguments, always a JSON object. Arguments that could not be parsed are kept as
     /// `{"invalid_json": "…"}`, and such a call is never run.
     pub input: Value,
-    pub card: Card,
+    pub card: CallDisplay,
 }
 
 /// How a tool call is shown to the user before it has run. Stored, so that a replay shows the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Card {
+pub struct CallDisplay {
     pub title: String,
     pub kind: ToolKind,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -187,7 +187,7 @@ pub struct ToolOutcome {
     pub content: Vec<OutcomeContent>,
     /// The content that the user sees; if empty, the same text as the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ToolDisplay>,
     /// Affected files, if known only after the call ran; otherwise the card's locations apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
@@ -200,7 +200,7 @@ pub struct ToolOutcome {
     pub whole: Option<String>,
     /// The permission decision; `None` if the call is harmless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided: Option<Decided>,
+    pub decided: Option<RecordedDecision>,
 }
 
 /// The key in an outcome's `raw` for the states of the files that the call has shown or changed.
@@ -270,7 +270,7 @@ pub enum OutcomeContent {
 /// Output of a tool for display in an editor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Shown {
+pub enum ToolDisplay {
     /// Markdown.
     Text { text: String },
     /// A changed file; `old` is `None` for a new one.

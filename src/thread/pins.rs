@@ -1,7 +1,7 @@
 //! Pins: parts of a thread whose text survives every compaction. They are read from the log, so no number of
 //! compactions, masks or mutations can alter them.
 
-use super::{Change, Edit, Part, Piece, Thread, View};
+use super::{Change, PartId, Thread, View, ViewEdit, ViewPart};
 
 /// The `by` of an `Edited` entry for the user's pins. It cannot collide with a hook, which is named after its
 /// file.
@@ -9,14 +9,14 @@ pub const PINNED_BY_PERSON: &str = "/pin";
 
 impl Thread {
     /// Pinned parts in the order in which they were pinned, each with its text from the log.
-    pub fn pins(&self) -> Vec<(Part, String)> {
+    pub fn pins(&self) -> Vec<(PartId, String)> {
         let pinned = self.pinned();
         pinned.into_iter().filter_map(|part| Some((part, self.text_of(part)?))).collect()
     }
 
     /// Pinned parts, in the order in which they were pinned.
-    pub fn pinned(&self) -> Vec<Part> {
-        let mut pinned: Vec<Part> = Vec::new();
+    pub fn pinned(&self) -> Vec<PartId> {
+        let mut pinned: Vec<PartId> = Vec::new();
         for entry in self.entries() {
             let Change::Edited { edits, .. } = &entry.change else { continue };
             if self.is_undone(entry.seq) {
@@ -24,13 +24,13 @@ impl Thread {
             }
             for edit in edits {
                 match edit {
-                    Edit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
-                    Edit::Unpin { at } => pinned.retain(|known| known != at),
-                    Edit::Pin { .. }
-                    | Edit::Mask { .. }
-                    | Edit::Drop { .. }
-                    | Edit::Replace { .. }
-                    | Edit::Append { .. } => {}
+                    ViewEdit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
+                    ViewEdit::Unpin { at } => pinned.retain(|known| known != at),
+                    ViewEdit::Pin { .. }
+                    | ViewEdit::Mask { .. }
+                    | ViewEdit::Drop { .. }
+                    | ViewEdit::Replace { .. }
+                    | ViewEdit::Append { .. } => {}
                 }
             }
         }
@@ -39,7 +39,7 @@ impl Thread {
 
     /// The original text of a part as logged, whether or not it is in the view. For a call, its name and
     /// input.
-    pub fn text_of(&self, part: Part) -> Option<String> {
+    pub fn text_of(&self, part: PartId) -> Option<String> {
         let entry = self.entries().get(usize::try_from(part.entry.0).ok()?)?;
         let nth = part.part.map(|nth| (nth as usize).checked_sub(1));
         match (&entry.change, nth) {
@@ -47,19 +47,19 @@ impl Thread {
             (Change::Compacted { summary, .. }, None) => Some(summary.text()),
             (Change::ToolFinished { outcome }, None) => Some(outcome.model_text()),
             (Change::Replied { message, .. }, Some(nth)) => {
-                message.calls().nth(nth?).map(|call| Piece::Call(call).text())
+                message.calls().nth(nth?).map(|call| ViewPart::Call(call).text())
             }
             (Change::Mutated { messages, .. }, Some(nth)) => {
                 messages.get(nth?).map(|spoken| spoken.message.text())
             }
             (Change::Edited { edits, .. }, Some(nth)) => {
                 let appended = edits.iter().filter_map(|edit| match edit {
-                    Edit::Append { message, .. } => Some(message.text()),
-                    Edit::Pin { .. }
-                    | Edit::Unpin { .. }
-                    | Edit::Mask { .. }
-                    | Edit::Drop { .. }
-                    | Edit::Replace { .. } => None,
+                    ViewEdit::Append { message, .. } => Some(message.text()),
+                    ViewEdit::Pin { .. }
+                    | ViewEdit::Unpin { .. }
+                    | ViewEdit::Mask { .. }
+                    | ViewEdit::Drop { .. }
+                    | ViewEdit::Replace { .. } => None,
                 });
                 appended.into_iter().nth(nth?)
             }
@@ -70,7 +70,7 @@ impl Thread {
 
 impl View {
     /// Whether a pinned part is in the view: shown with this text, or quoted in a summary.
-    pub(super) fn has_pin(&self, pin: Part, text: &str) -> bool {
+    pub(super) fn has_pin(&self, pin: PartId, text: &str) -> bool {
         self.piece(pin).is_some_and(|piece| piece.text() == text) || self.quotes(text)
     }
 

@@ -11,8 +11,8 @@ use super::diff::{DiffLine, diff};
 pub use super::lines::*;
 pub use super::markdown::{markdown, markdown_of};
 use super::{
-    CallId, Change, Content, Edit, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Shown, Thread,
-    ToolOutcome,
+    CallId, Change, Content, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Thread, ToolDisplay,
+    ToolOutcome, ViewEdit,
 };
 
 /// Lines of a tool's output or a summary in the short form.
@@ -20,7 +20,7 @@ const SHORT_LINES_MAX: usize = 6;
 
 /// The level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum DetailLevel {
     /// Messages in full, the first lines of outputs and summaries, no thinking.
     Short,
     /// Everything.
@@ -29,8 +29,8 @@ pub enum Detail {
 
 /// Renders a complete thread: messages, tool calls with their outcomes, compactions in their place, and which
 /// entries the model still sees.
-pub fn readable(thread: &Thread, detail: Detail) -> String {
-    let reader = Reader::new(thread, detail);
+pub fn readable(thread: &Thread, detail: DetailLevel) -> String {
+    let reader = TextRenderer::new(thread, detail);
     let mut text = heading(thread);
     for entry in thread.entries() {
         if let Some(block) = reader.block(entry) {
@@ -44,8 +44,8 @@ pub fn readable(thread: &Thread, detail: Detail) -> String {
 }
 
 /// Lookup tables for rendering the entries.
-struct Reader<'a> {
-    detail: Detail,
+struct TextRenderer<'a> {
+    detail: DetailLevel,
     outcomes: HashMap<&'a CallId, &'a ToolOutcome>,
     calls: HashSet<&'a CallId>,
     /// The shown form of each entry in the view. For a history made by a hook, one of its messages.
@@ -56,8 +56,8 @@ struct Reader<'a> {
     outcome_entries: HashMap<&'a CallId, Seq>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(thread: &'a Thread, detail: Detail) -> Reader<'a> {
+impl<'a> TextRenderer<'a> {
+    fn new(thread: &'a Thread, detail: DetailLevel) -> TextRenderer<'a> {
         let calls = thread.entries().iter().flat_map(|entry| match &entry.change {
             Change::Replied { message, .. } => message.calls().map(|call| &call.id).collect(),
             _ => Vec::new(),
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
             Change::ToolFinished { outcome } => Some((&outcome.call, entry.seq)),
             _ => None,
         });
-        Reader {
+        TextRenderer {
             detail,
             outcomes: outcomes_of(thread.entries()),
             calls: calls.collect(),
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
             EntryPart::Summary(message) => (self.shortened(&message.text()), 4),
             EntryPart::Spoken(role, message) => (self.shortened(&role_and_text(role, message)), 4),
             EntryPart::Edit(edit) => (self.shortened(&edit_line(edit)), 4),
-            EntryPart::Input(input) if self.detail == Detail::Full => (input.to_string(), 4),
+            EntryPart::Input(input) if self.detail == DetailLevel::Full => (input.to_string(), 4),
             _ => return,
         };
         block.push_str(&indented(&text, by));
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         match content {
             Content::Text { text } => block.push_str(&indented(text, 2)),
             Content::Thinking { text, .. } => {
-                if self.detail == Detail::Full && !text.is_empty() {
+                if self.detail == DetailLevel::Full && !text.is_empty() {
                     block.push_str(&indented(&format!("(thinking) {text}"), 2));
                 }
             }
@@ -146,13 +146,13 @@ impl<'a> Reader<'a> {
                 let entry = self.outcome_entries.get(&call.id);
                 let seen = entry.and_then(|entry| self.changed.get(entry)).copied().unwrap_or_default();
                 let _ = writeln!(block, "  ● {} → {words}{seen}", call_title(call));
-                if self.detail == Detail::Full {
+                if self.detail == DetailLevel::Full {
                     block.push_str(&indented(&call.input.to_string(), 4));
                 }
                 if let Some(outcome) = outcome {
                     let text = match (self.detail, &outcome.whole) {
-                        (Detail::Full, Some(whole)) => whole.clone(),
-                        (Detail::Full, None) | (Detail::Short, _) => outcome_text(outcome),
+                        (DetailLevel::Full, Some(whole)) => whole.clone(),
+                        (DetailLevel::Full, None) | (DetailLevel::Short, _) => outcome_text(outcome),
                     };
                     block.push_str(&indented(&self.shortened(&text), 4));
                 }
@@ -169,11 +169,11 @@ impl<'a> Reader<'a> {
     fn shortened(&self, text: &str) -> String {
         let count = text.lines().count();
         match self.detail {
-            Detail::Short if count > SHORT_LINES_MAX => {
+            DetailLevel::Short if count > SHORT_LINES_MAX => {
                 let head: Vec<&str> = text.lines().take(SHORT_LINES_MAX).collect();
                 format!("{}\n… {} more lines", head.join("\n"), count - SHORT_LINES_MAX)
             }
-            Detail::Short | Detail::Full => text.to_owned(),
+            DetailLevel::Short | DetailLevel::Full => text.to_owned(),
         }
     }
 }
@@ -233,7 +233,7 @@ fn view_line(thread: &Thread) -> String {
         | Change::ToolFinished { .. }
         | Change::Compacted { .. }
         | Change::Mutated { .. } => true,
-        Change::Edited { edits, .. } => edits.iter().any(|edit| matches!(edit, Edit::Append { .. })),
+        Change::Edited { edits, .. } => edits.iter().any(|edit| matches!(edit, ViewEdit::Append { .. })),
         _ => false,
     };
     let gone: Vec<Seq> = thread
@@ -285,8 +285,8 @@ pub(super) fn outcome_text(outcome: &ToolOutcome) -> String {
         return outcome.model_text();
     }
     let parts = outcome.shown.iter().map(|shown| match shown {
-        Shown::Text { text } => text.trim_end().to_owned(),
-        Shown::Diff { path, old, new } => {
+        ToolDisplay::Text { text } => text.trim_end().to_owned(),
+        ToolDisplay::Diff { path, old, new } => {
             let lines: Vec<String> = diff(old.as_deref(), new).iter().map(DiffLine::signed).collect();
             format!("{}\n{}", path.display(), lines.join("\n"))
         }
@@ -314,13 +314,13 @@ pub(super) fn role_and_text(role: Role, message: &Message) -> String {
     format!("{role}: {}", message.text())
 }
 
-fn edit_line(edit: &Edit) -> String {
+fn edit_line(edit: &ViewEdit) -> String {
     let named = edit.at().map(|part| format!(" {part}")).unwrap_or_default();
     let text = match edit {
-        Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Drop { .. } => String::new(),
-        Edit::Mask { note, .. } => note.clone(),
-        Edit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone() }.text(),
-        Edit::Append { role, message } => role_and_text(*role, message),
+        ViewEdit::Pin { .. } | ViewEdit::Unpin { .. } | ViewEdit::Drop { .. } => String::new(),
+        ViewEdit::Mask { note, .. } => note.clone(),
+        ViewEdit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone() }.text(),
+        ViewEdit::Append { role, message } => role_and_text(*role, message),
     };
     let colon = if text.is_empty() { "" } else { ": " };
     format!("{}{named}{colon}{text}", edit.op())

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Card, FORMAT_VERSION, HookRun, MessageId, ModelName, OutcomeStatus, Part, SessionId, Spoken, StopReason,
-    ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
+    CallDisplay, FORMAT_VERSION, HistoryMessage, HookRun, HookRunResult, MessageId, ModelName, OutcomeStatus,
+    PartId, SessionId, StopReason, ToolCall, ToolKind, Trigger, Usage, Withheld,
 };
 
 fn message(id: u64, content: Vec<Content>) -> Message {
@@ -36,7 +36,7 @@ fn a_read() -> Vec<Change> {
         id: CallId("c1".to_owned()),
         name: "file_read".to_owned(),
         input: json!({ "path": "a.txt" }),
-        card: Card { title: "Read a.txt".to_owned(), kind: ToolKind::Read, locations: Vec::new() },
+        card: CallDisplay { title: "Read a.txt".to_owned(), kind: ToolKind::Read, locations: Vec::new() },
     };
     let mut reply = words("I look.");
     reply.push(Content::Call(call));
@@ -61,7 +61,7 @@ fn a_read() -> Vec<Change> {
 
 #[test]
 fn a_call_is_shown_with_its_outcome() {
-    let text = readable(&thread(a_read()), Detail::Short);
+    let text = readable(&thread(a_read()), DetailLevel::Short);
     let expected = "\
 s_00000000000000000001  What is in a.txt?
 /w · mode ask · 5 entries
@@ -102,13 +102,13 @@ fn entries_that_left_the_view_are_shown_and_marked() {
         account: Default::default(),
     });
     changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 });
-    let text = readable(&thread(changes.clone()), Detail::Full);
+    let text = readable(&thread(changes.clone()), DetailLevel::Full);
     assert!(text.contains("e2  you  [left the view]\n  What is in a.txt?"), "{text}");
     assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");
     assert!(text.ends_with("The model sees e5. Left the view: e2 to e4.\n"), "{text}");
 
     changes.push(Change::Undone { entry: Seq(5) });
-    let text = readable(&thread(changes), Detail::Full);
+    let text = readable(&thread(changes), DetailLevel::Full);
     assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");
     assert!(text.contains("[no longer in the view]"), "{text}");
     assert!(text.ends_with("The model sees e2 to e4. Left the view: e5.\n"), "{text}");
@@ -119,14 +119,14 @@ fn hook_runs_are_shown_where_they_happened() {
     let mut changes = a_read();
     let origin = Origin::Context { by: "style".to_owned() };
     changes.insert(2, Change::Said { message: message(7, words("British spelling.")), origin });
-    let at = Part { entry: Seq(5), part: None };
+    let at = PartId { entry: Seq(5), part: None };
     let run = HookRun {
         hook: "guard".to_owned(),
         event: "Stop".to_owned(),
         milliseconds: 12,
         end: "exit 0".to_owned(),
         asked: "block".to_owned(),
-        verdict: Verdict::Done,
+        verdict: HookRunResult::Done,
         remarks: vec!["a banner".to_owned()],
         ..HookRun::default()
     };
@@ -134,8 +134,8 @@ fn hook_runs_are_shown_where_they_happened() {
         Change::Edited {
             by: "tidy".to_owned(),
             edits: vec![
-                Edit::Mask { at, note: "long".to_owned() },
-                Edit::Append { role: Role::User, message: message(8, words("Go on.")) },
+                ViewEdit::Mask { at, note: "long".to_owned() },
+                ViewEdit::Append { role: Role::User, message: message(8, words("Go on.")) },
             ],
         },
         Change::Said {
@@ -151,14 +151,14 @@ fn hook_runs_are_shown_where_they_happened() {
         Change::GoalSet { goal: Some("all green".to_owned()) },
         Change::Mutated {
             through: Seq(6),
-            messages: vec![Spoken { role: Role::User, message: message(12, words("so far")) }],
+            messages: vec![HistoryMessage { role: Role::User, message: message(12, words("so far")) }],
             by: "swap".to_owned(),
             tokens_before: 12_400,
             tokens_after: 900,
             window: None,
         },
     ]);
-    let text = readable(&thread(changes.clone()), Detail::Short);
+    let text = readable(&thread(changes.clone()), DetailLevel::Short);
     let expected = "
 e6  History edited by tidy: 1 masked, 1 appended; /undo takes it back.
     mask e5: long
@@ -186,7 +186,7 @@ The model sees e7, e11. Left the view: e2 to e6.
     assert!(text.contains("e3  context, from style  [left the view]\n"), "{text}");
 
     changes.pop();
-    let text = readable(&thread(changes.clone()), Detail::Short);
+    let text = readable(&thread(changes.clone()), DetailLevel::Short);
     assert!(text.ends_with("The model sees all of it: e2 to e7.\n"), "{text}");
     let markdown = markdown(&thread(changes));
     for words in ["## Context, from style", "## The hook lint", "*That is a secret.*", "*Goal: all green*"] {
@@ -218,7 +218,7 @@ fn attachments_are_named_in_texts_and_their_bytes_are_not_shown() {
         },
     ];
     let thread = thread(vec![Change::Said { message: message(0, attached), origin: Origin::Person }]);
-    for text in [markdown(&thread), readable(&thread, Detail::Full)] {
+    for text in [markdown(&thread), readable(&thread, DetailLevel::Full)] {
         assert!(text.contains("[image, image/png]"), "{text}");
         assert!(text.contains("[document, application/pdf, plan.pdf]"), "{text}");
         assert!(!text.contains("iVBOR") && !text.contains("JVBER"), "{text}");
@@ -234,7 +234,7 @@ fn call_titles_are_one_line_with_the_tool_name_for_commands() {
         ("grep_tool", "", ToolKind::Search, "grep_tool"),
     ];
     for (tool, title_text, kind, expected) in cases {
-        let card = Card { title: title_text.to_owned(), kind, locations: Vec::new() };
+        let card = CallDisplay { title: title_text.to_owned(), kind, locations: Vec::new() };
         assert_eq!(title(tool, &card), expected);
     }
 }
@@ -274,8 +274,8 @@ fn shortened_outcomes_are_marked_and_full_detail_shows_all_of_them() {
         tokens_after: 1,
         window: None,
     });
-    let told = readable(&thread(changes), Detail::Full);
+    let told = readable(&thread(changes), DetailLevel::Full);
     assert!(told.contains("→ completed  [shown shorter in the view]\n"), "{told}");
     assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");
-    assert!(!readable(&before, Detail::Short).contains("all of the output"));
+    assert!(!readable(&before, DetailLevel::Short).contains("all of the output"));
 }

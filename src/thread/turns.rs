@@ -53,7 +53,7 @@ impl Thread {
     /// Checks whether the conversation can be rewound to before this entry, which must begin a turn; if not,
     /// returns the reason.
     pub fn can_rewind(&self, to: Seq) -> Result<(), String> {
-        if let Some(rewind) = self.taken_back_by(to) {
+        if let Some(rewind) = self.rewound_by(to) {
             return Err(format!("{to} is taken back already, by {}", self.named(rewind)));
         }
         let begins_turn = to < self.next_seq() && to > Seq(0) && self.turn_start(to) == to;

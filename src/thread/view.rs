@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::change::{Change, Entry, Origin, Seq};
 use super::choices::ModelName;
-use super::hooked::{Part, Role, Spoken};
+use super::hooked::{HistoryMessage, PartId, Role};
 use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
@@ -21,7 +21,7 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 pub struct View {
     pub(super) shown: Vec<Arc<Entry>>,
     /// For each entry of `shown`, how its parts are numbered.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<PartNumbers>,
     /// Number of entries that the newest compaction or mutation put in front. They are newer than the entries
     /// that follow them.
     pub(super) head: usize,
@@ -30,7 +30,7 @@ pub struct View {
 
 /// How the parts of a shown entry are numbered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PartNumbers {
     /// The number, from 1, of the message within its mutation or edit.
     pub nth: Option<u32>,
     /// The original numbers of the remaining calls, if some of the reply's calls were dropped.
@@ -48,7 +48,7 @@ pub enum ViewItem<'a> {
 
 /// A part of the view, in the form that hooks see.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+pub enum ViewPart<'a> {
     Said(&'a Message, &'a Origin),
     Summary(&'a Message),
     /// The text of a reply.
@@ -57,13 +57,15 @@ pub enum Piece<'a> {
     Outcome(&'a ToolOutcome),
 }
 
-impl Piece<'_> {
+impl ViewPart<'_> {
     /// The text that the model reads. For a call, its name and input.
     pub fn text(&self) -> String {
         match self {
-            Piece::Said(message, _) | Piece::Summary(message) | Piece::Reply(message) => message.text(),
-            Piece::Call(call) => format!("{} {}", call.name, call.input),
-            Piece::Outcome(outcome) => outcome.model_text(),
+            ViewPart::Said(message, _) | ViewPart::Summary(message) | ViewPart::Reply(message) => {
+                message.text()
+            }
+            ViewPart::Call(call) => format!("{} {}", call.name, call.input),
+            ViewPart::Outcome(outcome) => outcome.model_text(),
         }
     }
 }
@@ -131,22 +133,22 @@ impl View {
     }
 
     /// Everything that an edit can address, in the order of the view. A reply without text has no text part.
-    pub fn pieces(&self) -> Vec<(Part, Piece<'_>)> {
+    pub fn pieces(&self) -> Vec<(PartId, ViewPart<'_>)> {
         let mut pieces = Vec::with_capacity(self.shown.len());
         for (entry, place) in self.shown.iter().zip(&self.places) {
-            let own = Part { entry: entry.seq, part: place.nth };
+            let own = PartId { entry: entry.seq, part: place.nth };
             match &entry.change {
-                Change::Said { message, origin } => pieces.push((own, Piece::Said(message, origin))),
-                Change::Compacted { summary, .. } => pieces.push((own, Piece::Summary(summary))),
-                Change::ToolFinished { outcome } => pieces.push((own, Piece::Outcome(outcome))),
+                Change::Said { message, origin } => pieces.push((own, ViewPart::Said(message, origin))),
+                Change::Compacted { summary, .. } => pieces.push((own, ViewPart::Summary(summary))),
+                Change::ToolFinished { outcome } => pieces.push((own, ViewPart::Outcome(outcome))),
                 Change::Replied { message, .. } => {
                     if has_text(&message.content) {
-                        pieces.push((own, Piece::Reply(message)));
+                        pieces.push((own, ViewPart::Reply(message)));
                     }
                     let calls = message.calls().enumerate();
                     pieces.extend(calls.map(|(at, call)| {
                         let part = Some(place.call_number(at));
-                        (Part { entry: entry.seq, part }, Piece::Call(call))
+                        (PartId { entry: entry.seq, part }, ViewPart::Call(call))
                     }));
                 }
                 _ => unreachable!("only what the model sees is put into the view"),
@@ -156,7 +158,7 @@ impl View {
     }
 
     /// The shown content of a part, if it is in the view.
-    pub fn piece(&self, part: Part) -> Option<Piece<'_>> {
+    pub fn piece(&self, part: PartId) -> Option<ViewPart<'_>> {
         self.pieces().into_iter().find_map(|(known, piece)| (known == part).then_some(piece))
     }
 
@@ -172,7 +174,7 @@ impl View {
     }
 
     /// The part of the view that such a layer keeps.
-    pub fn kept_behind(&self, through: Seq) -> &[Arc<Entry>] {
+    pub fn kept_after(&self, through: Seq) -> &[Arc<Entry>] {
         &self.shown[self.cut(through)..]
     }
 
@@ -218,16 +220,16 @@ impl View {
     /// Applies an active entry that is neither an undo nor a redo.
     pub(super) fn take(&mut self, entry: &Arc<Entry>) {
         match &entry.change {
-            Change::Said { .. } | Change::Replied { .. } => self.push(entry.clone(), Place::default()),
+            Change::Said { .. } | Change::Replied { .. } => self.push(entry.clone(), PartNumbers::default()),
             Change::ToolFinished { outcome } => self.insert_outcome(entry, outcome),
             Change::Compacted { through, masks, .. } => {
-                self.put_in_front(*through, vec![(entry.clone(), Place::default())]);
+                self.put_in_front(*through, vec![(entry.clone(), PartNumbers::default())]);
                 self.mask_all(masks);
             }
             Change::Pruned { masks, .. } => self.mask_all(masks),
             Change::Mutated { through, messages, by, .. } => {
                 let derived = (1..).zip(messages).map(|(nth, spoken)| {
-                    (spoken_entry(entry, spoken, by), Place { nth: Some(nth), calls: None })
+                    (spoken_entry(entry, spoken, by), PartNumbers { nth: Some(nth), calls: None })
                 });
                 self.put_in_front(*through, derived.collect());
             }
@@ -257,7 +259,7 @@ impl View {
         self.revision = seq;
     }
 
-    pub(super) fn push(&mut self, entry: Arc<Entry>, place: Place) {
+    pub(super) fn push(&mut self, entry: Arc<Entry>, place: PartNumbers) {
         self.shown.push(entry);
         self.places.push(place);
     }
@@ -281,10 +283,10 @@ impl View {
             }
         }
         self.shown.insert(at, entry.clone());
-        self.places.insert(at, Place::default());
+        self.places.insert(at, PartNumbers::default());
     }
 
-    fn put_in_front(&mut self, through: Seq, derived: Vec<(Arc<Entry>, Place)>) {
+    fn put_in_front(&mut self, through: Seq, derived: Vec<(Arc<Entry>, PartNumbers)>) {
         let cut = self.cut(through);
         let (entries, places): (Vec<_>, Vec<_>) = derived.into_iter().unzip();
         self.head = entries.len();
@@ -326,7 +328,7 @@ pub(super) fn standing(
     standing.into_iter().rev()
 }
 
-impl Place {
+impl PartNumbers {
     /// The number, from 1, of the reply's call at this index.
     pub fn call_number(&self, at: usize) -> u32 {
         match &self.calls {
@@ -338,8 +340,8 @@ impl Place {
 
 /// Converts a message of a hook's history into an entry of the view. A reply that no model made contains only
 /// text.
-pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entry> {
-    let Spoken { role, message } = spoken;
+pub(super) fn spoken_entry(layer: &Entry, spoken: &HistoryMessage, by: &str) -> Arc<Entry> {
+    let HistoryMessage { role, message } = spoken;
     let sayable = |content: &&Content| match content {
         Content::Text { .. } => true,
         Content::Image { .. }

@@ -91,7 +91,7 @@ impl Calibration {
     }
 
     /// Whether it differs enough from a stored calibration to be stored.
-    pub fn is_news_beside(&self, kept: &Calibration) -> bool {
+    pub fn differs_from(&self, kept: &Calibration) -> bool {
         self.is_learnt() != kept.is_learnt()
             || (self.ratio() / kept.ratio() - 1.0).abs() > NEWS_RATIO_SHARE
             || self.overhead().abs_diff(kept.overhead()) > NEWS_OVERHEAD_TOKENS
@@ -150,11 +150,11 @@ mod tests {
         let start = Calibration::start(Family::Claude);
         let mut kept = start;
         kept.learn(text(10_000), 12_000);
-        assert!(kept.is_news_beside(&start) && !kept.is_news_beside(&kept));
+        assert!(kept.differs_from(&start) && !kept.differs_from(&kept));
         let (mut same, mut other) = (kept, kept);
         same.learn(text(10_000), 12_100);
         other.learn(text(10_000), 13_000);
-        assert!(!same.is_news_beside(&kept) && other.is_news_beside(&kept));
+        assert!(!same.differs_from(&kept) && other.differs_from(&kept));
     }
 
     #[test]

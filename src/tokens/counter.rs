@@ -33,14 +33,14 @@ impl Count {
 #[derive(Debug, Default)]
 pub struct Counter {
     /// The entries of the view at the last count.
-    entries: Vec<Measured>,
-    frame: Option<Measured>,
+    entries: Vec<MeasuredEntry>,
+    frame: Option<MeasuredEntry>,
     /// The family whose image rules the tallies use.
     family: Family,
 }
 
 #[derive(Debug)]
-struct Measured {
+struct MeasuredEntry {
     entry: Arc<Entry>,
     /// The tally, once computed, and whether it is exact.
     tally: Option<(Tally, bool)>,
@@ -78,7 +78,7 @@ impl Counter {
     }
 
     /// The parts of a request after this entry, newest first, with the frame as the oldest.
-    fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut Measured> {
+    fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut MeasuredEntry> {
         let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.entry.seq) > known);
         entries.chain(self.frame.iter_mut().filter(move |_| known.is_none()))
     }
@@ -110,18 +110,18 @@ impl Counter {
         let pairs = self.entries.iter().zip(view);
         let known = pairs.take_while(|(known, entry)| Arc::ptr_eq(&known.entry, entry)).count();
         self.entries.truncate(known);
-        self.entries.extend(view[known..].iter().map(Measured::new));
+        self.entries.extend(view[known..].iter().map(MeasuredEntry::new));
         let frame = thread.frame_entry();
-        let same = |known: &Measured| frame.is_some_and(|entry| Arc::ptr_eq(&known.entry, entry));
+        let same = |known: &MeasuredEntry| frame.is_some_and(|entry| Arc::ptr_eq(&known.entry, entry));
         if !self.frame.as_ref().is_some_and(same) {
-            self.frame = frame.map(Measured::new);
+            self.frame = frame.map(MeasuredEntry::new);
         }
     }
 }
 
-impl Measured {
-    fn new(entry: &Arc<Entry>) -> Measured {
-        Measured { entry: entry.clone(), tally: None, shown: None }
+impl MeasuredEntry {
+    fn new(entry: &Arc<Entry>) -> MeasuredEntry {
+        MeasuredEntry { entry: entry.clone(), tally: None, shown: None }
     }
 
     /// The first tally that was returned.

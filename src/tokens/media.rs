@@ -24,7 +24,7 @@ const HEADER_BYTES_MAX: usize = 128 * 1024;
 const SIDE_MAX: u32 = 100_000;
 
 /// Tokens of an image. `data` is its base64.
-pub(super) fn of_image(family: Family, data: &str) -> u64 {
+pub(super) fn image_tokens(family: Family, data: &str) -> u64 {
     let Some((width, height)) = sides(data) else { return IMAGE_TOKENS };
     let (width, height) = (f64::from(width), f64::from(height));
     let tokens = match family {
@@ -50,7 +50,7 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
 const PAGES_MAX: usize = 20;
 
 /// Tokens of a document. `data` is its base64.
-pub(super) fn of_document(family: Family, data: &str) -> u64 {
+pub(super) fn document_tokens(family: Family, data: &str) -> u64 {
     let page = match family {
         Family::Gemini => PAGE_TOKENS_GEMINI,
         Family::OpenAi
@@ -74,23 +74,25 @@ fn sides(data: &str) -> Option<(u32, u32)> {
     let head = data.as_bytes().get(..data.len().min(HEADER_BYTES_MAX) / 4 * 4)?;
     let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let bytes = GeneralPurpose::new(&STANDARD, lenient).decode(head).ok()?;
-    let sides =
-        of_png(&bytes).or_else(|| of_gif(&bytes)).or_else(|| of_webp(&bytes)).or_else(|| of_jpeg(&bytes));
+    let sides = png_size(&bytes)
+        .or_else(|| gif_size(&bytes))
+        .or_else(|| webp_size(&bytes))
+        .or_else(|| jpeg_size(&bytes));
     sides.filter(|(width, height)| (1..=SIDE_MAX).contains(width) && (1..=SIDE_MAX).contains(height))
 }
 
-fn of_png(bytes: &[u8]) -> Option<(u32, u32)> {
+fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
     bytes.strip_prefix(b"\x89PNG\r\n\x1a\n")?;
     let side = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     Some((side(16)?, side(20)?))
 }
 
-fn of_gif(bytes: &[u8]) -> Option<(u32, u32)> {
+fn gif_size(bytes: &[u8]) -> Option<(u32, u32)> {
     bytes.strip_prefix(b"GIF8")?;
     Some((little(bytes, 6, 2)?, little(bytes, 8, 2)?))
 }
 
-fn of_webp(bytes: &[u8]) -> Option<(u32, u32)> {
+fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
     bytes.strip_prefix(b"RIFF")?;
     match bytes.get(8..16)? {
         b"WEBPVP8X" => Some((little(bytes, 24, 3)? + 1, little(bytes, 27, 3)? + 1)),
@@ -104,7 +106,7 @@ fn of_webp(bytes: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// Walks the segments up to the first frame header.
-fn of_jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
+fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut rest = bytes.strip_prefix(&[0xff, 0xd8])?;
     loop {
         let [0xff, kind, high, low, ..] = *rest else { return None };
@@ -150,7 +152,7 @@ mod tests {
             (Family::Gemini, 960, 540, 516),
             (Family::Gemini, 90_000, 90_000, 4_128),
         ] {
-            assert_eq!(of_image(family, &png(width, height)), tokens, "{family:?} {width}×{height}");
+            assert_eq!(image_tokens(family, &png(width, height)), tokens, "{family:?} {width}×{height}");
         }
     }
 
@@ -170,6 +172,6 @@ mod tests {
             assert_eq!(sides(&STANDARD.encode(&bytes)), sides_of_it, "{bytes:?}");
         }
         assert_eq!(sides("%%%%"), None);
-        assert_eq!(of_image(Family::Claude, &png(0, 7)), IMAGE_TOKENS);
+        assert_eq!(image_tokens(Family::Claude, &png(0, 7)), IMAGE_TOKENS);
     }
 }

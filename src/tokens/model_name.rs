@@ -45,7 +45,7 @@ const MARKS: [(&str, Family); 19] = [
 
 impl Family {
     /// The family of a model, with or without a provider prefix.
-    pub fn of(model: &str) -> Family {
+    pub fn detect(model: &str) -> Family {
         let lower = model.to_ascii_lowercase();
         if is_o_series(undated(last(&lower))) {
             return Family::OpenAi;
@@ -71,8 +71,8 @@ pub struct ParsedName<'a> {
 
 impl ParsedName<'_> {
     /// Parses a model name, with or without a provider prefix.
-    pub fn of(model: &str) -> ParsedName<'_> {
-        let family = Family::of(model);
+    pub fn parse(model: &str) -> ParsedName<'_> {
+        let family = Family::detect(model);
         let name = undated(last(model));
         let version = match family {
             Family::Claude => claude_version(model),
@@ -167,7 +167,7 @@ mod tests {
             ("p/m", Family::Other, None),
             ("", Family::Other, None),
         ] {
-            let named = ParsedName::of(name);
+            let named = ParsedName::parse(name);
             assert_eq!((named.family, named.version), (family, version), "{name}");
         }
     }

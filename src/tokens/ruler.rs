@@ -11,8 +11,8 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use crate::model_name::Family;
 use epitome_thread::{
-    Change, Content, ContextSizes, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread,
-    ToolOutcome, ToolSpec, View,
+    Change, Content, ContextSizes, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread,
+    ToolOutcome, ToolSpec, View, ViewEdit,
 };
 
 /// Tokens of a message, call or tool in addition to its text.
@@ -44,8 +44,8 @@ pub struct Ruler {
 
 impl Ruler {
     /// The ruler for a model before its first reply; `None` if no model is chosen.
-    pub fn of(model: Option<&ModelName>) -> Ruler {
-        let family = model.map_or(Family::Other, |model| Family::of(&model.0));
+    pub fn for_model(model: Option<&ModelName>) -> Ruler {
+        let family = model.map_or(Family::Other, |model| Family::detect(&model.0));
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
@@ -102,7 +102,7 @@ impl Ruler {
     pub fn in_context(&self, thread: &Thread) -> u64 {
         let (from, known) = match self.known(thread) {
             Some((at, tokens)) => (Some(at), tokens),
-            None => (None, self.around(thread)),
+            None => (None, self.request_overhead(thread)),
         };
         let behind = thread.view().entries().iter().filter(|entry| Some(entry.seq) > from);
         known + behind.map(|entry| self.entry(entry)).sum::<u64>()
@@ -115,7 +115,7 @@ impl Ruler {
     /// matters. If the provider counts less than we do, the difference is scaled down accordingly; otherwise,
     /// a view that shrinks could seem to need nothing.
     pub fn in_context_then(&self, thread: &Thread, now: u64, (before, after): (u64, u64)) -> u64 {
-        let ours = self.around(thread).saturating_add(before).max(1);
+        let ours = self.request_overhead(thread).saturating_add(before).max(1);
         let gone = before.saturating_sub(after);
         let scaled = u128::from(gone) * u128::from(now) / u128::from(ours);
         let gone = u64::try_from(scaled).unwrap_or(u64::MAX).min(gone);
@@ -123,7 +123,7 @@ impl Ruler {
     }
 
     /// Tokens of each request of a thread in addition to its view.
-    fn around(&self, thread: &Thread) -> u64 {
+    fn request_overhead(&self, thread: &Thread) -> u64 {
         match thread.frame() {
             Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools),
             None => 0,
@@ -193,7 +193,7 @@ impl Ruler {
             self.tally_text(&tool.name)
                 + self.tally_text(&tool.description)
                 + self.tally_text(&tool.schema.to_string())
-                + Tally::of_text(MESSAGE_TOKENS)
+                + Tally::from_text(MESSAGE_TOKENS)
         });
         self.tally_text(system) + tools.sum()
     }
@@ -222,10 +222,10 @@ impl Ruler {
             Content::ResourceLink { uri, name } => self.tally_text(uri) + self.tally_text(name),
             Content::Call(call) => {
                 let input = self.tally_text(&call.input.to_string());
-                self.tally_text(&call.name) + input + Tally::of_text(MESSAGE_TOKENS)
+                self.tally_text(&call.name) + input + Tally::from_text(MESSAGE_TOKENS)
             }
         });
-        Tally::of_text(MESSAGE_TOKENS) + parts.sum()
+        Tally::from_text(MESSAGE_TOKENS) + parts.sum()
     }
 
     fn tally_outcome(&self, outcome: &ToolOutcome) -> Tally {
@@ -234,18 +234,18 @@ impl Ruler {
             OutcomeContent::Image { data, .. } => self.tally_image(data),
             OutcomeContent::Document { data, .. } => self.tally_document(data),
         });
-        Tally::of_text(MESSAGE_TOKENS) + parts.sum()
+        Tally::from_text(MESSAGE_TOKENS) + parts.sum()
     }
 
     /// The messages that an edit appends to the view.
-    fn tally_edit(&self, edit: &Edit) -> Tally {
+    fn tally_edit(&self, edit: &ViewEdit) -> Tally {
         match edit {
-            Edit::Append { message, .. } => self.tally_message(message),
-            Edit::Pin { .. }
-            | Edit::Unpin { .. }
-            | Edit::Mask { .. }
-            | Edit::Drop { .. }
-            | Edit::Replace { .. } => Tally::default(),
+            ViewEdit::Append { message, .. } => self.tally_message(message),
+            ViewEdit::Pin { .. }
+            | ViewEdit::Unpin { .. }
+            | ViewEdit::Mask { .. }
+            | ViewEdit::Drop { .. }
+            | ViewEdit::Replace { .. } => Tally::default(),
         }
     }
 
@@ -254,15 +254,15 @@ impl Ruler {
             Some(vocabulary) => vocabulary.count(text),
             None => estimate(text),
         };
-        Tally::of_text(adjust(self.family, text, tokens))
+        Tally::from_text(adjust(self.family, text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {
-        Tally::of_media(media::of_document(self.family, data))
+        Tally::from_media(media::document_tokens(self.family, data))
     }
 
     fn tally_image(&self, data: &str) -> Tally {
-        Tally::of_media(media::of_image(self.family, data))
+        Tally::from_media(media::image_tokens(self.family, data))
     }
 }
 
@@ -270,5 +270,5 @@ impl Ruler {
 /// readable part is stored separately and counted there.
 fn tally_sealed(native: &Native) -> Tally {
     let letters = native.data["compaction"]["encrypted_content"].as_str().map_or(0, str::len);
-    Tally::of_text(letters as u64 * 3 / 4 / SEALED_BYTES_PER_TOKEN)
+    Tally::from_text(letters as u64 * 3 / 4 / SEALED_BYTES_PER_TOKEN)
 }

@@ -26,11 +26,11 @@ const NICENESS: i32 = 10;
 #[derive(Clone, Debug, Default)]
 pub struct Rulers {
     learnt: Arc<Mutex<HashMap<ModelName, Calibration>>>,
-    vocabulary: Arc<Mutex<State>>,
+    vocabulary: Arc<Mutex<VocabularyState>>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum VocabularyState {
     /// Estimates are sufficient: for programs that count little, and for tests.
     #[default]
     NotWanted,
@@ -46,12 +46,12 @@ enum State {
 impl Rulers {
     /// Creates rulers that load the vocabulary when [`Rulers::load`] is called.
     pub fn with_vocabulary() -> Rulers {
-        Rulers { vocabulary: Arc::new(Mutex::new(State::NotLoaded)), ..Rulers::default() }
+        Rulers { vocabulary: Arc::new(Mutex::new(VocabularyState::NotLoaded)), ..Rulers::default() }
     }
 
     /// The current ruler for a model; `None` if no model is chosen.
-    pub fn of(&self, model: Option<&ModelName>) -> Ruler {
-        let ruler = Ruler::of(model).exact(self.ready());
+    pub fn for_model(&self, model: Option<&ModelName>) -> Ruler {
+        let ruler = Ruler::for_model(model).exact(self.ready());
         match model.and_then(|model| lock(&self.learnt).get(model).copied()) {
             Some(calibration) => ruler.calibrated(calibration),
             None => ruler,
@@ -71,7 +71,7 @@ impl Rulers {
     pub fn learn(&self, model: &ModelName, sent: Tally, reported: u64) -> Calibration {
         let mut learnt = lock(&self.learnt);
         let known = learnt.get(model).copied();
-        let mut calibration = known.unwrap_or_else(|| Ruler::of(Some(model)).calibration());
+        let mut calibration = known.unwrap_or_else(|| Ruler::for_model(Some(model)).calibration());
         calibration.learn(sent, reported);
         if known.is_some() || learnt.len() < MODELS_MAX {
             learnt.insert(model.clone(), calibration);
@@ -82,33 +82,36 @@ impl Rulers {
     /// Loads the vocabulary in a separate thread, unless it is loaded, being loaded, or failed to load.
     pub fn load(&self) {
         let mut state = lock(&self.vocabulary);
-        if !matches!(*state, State::NotLoaded) {
+        if !matches!(*state, VocabularyState::NotLoaded) {
             return;
         }
-        *state = State::Loading;
+        *state = VocabularyState::Loading;
         drop(state);
         let shared = self.vocabulary.clone();
         let loading = thread::Builder::new().name("vocabulary".to_owned()).spawn(move || hold(&shared));
         if let Err(error) = loading {
             tracing::warn!(%error, "no thread to load the vocabulary; tokens are estimated");
-            *lock(&self.vocabulary) = State::Failed;
+            *lock(&self.vocabulary) = VocabularyState::Failed;
         }
     }
 
     /// The vocabulary, if it is loaded.
     pub fn ready(&self) -> Option<Arc<Vocabulary>> {
         match &mut *lock(&self.vocabulary) {
-            State::Loaded { vocabulary, used } => {
+            VocabularyState::Loaded { vocabulary, used } => {
                 *used = Instant::now();
                 Some(vocabulary.clone())
             }
-            State::NotWanted | State::NotLoaded | State::Loading | State::Failed => None,
+            VocabularyState::NotWanted
+            | VocabularyState::NotLoaded
+            | VocabularyState::Loading
+            | VocabularyState::Failed => None,
         }
     }
 }
 
 /// Loads the vocabulary, and drops it after it was idle for long.
-fn hold(shared: &Mutex<State>) {
+fn hold(shared: &Mutex<VocabularyState>) {
     // Linux has a priority for each thread; the caller's is meant by no thread in particular.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
@@ -118,11 +121,12 @@ fn hold(shared: &Mutex<State>) {
     match Vocabulary::load() {
         Ok(vocabulary) => {
             tracing::info!(milliseconds = began.elapsed().as_millis(), "the vocabulary is loaded");
-            *lock(shared) = State::Loaded { vocabulary: Arc::new(vocabulary), used: Instant::now() };
+            *lock(shared) =
+                VocabularyState::Loaded { vocabulary: Arc::new(vocabulary), used: Instant::now() };
         }
         Err(error) => {
             tracing::warn!(%error, "tokens are estimated");
-            *lock(shared) = State::Failed;
+            *lock(shared) = VocabularyState::Failed;
             return;
         }
     }
@@ -132,12 +136,12 @@ fn hold(shared: &Mutex<State>) {
 }
 
 /// Drops the vocabulary if it was not used for `idle_max`; otherwise returns the remaining time.
-fn drop_idle(shared: &Mutex<State>, idle_max: Duration) -> Option<Duration> {
+fn drop_idle(shared: &Mutex<VocabularyState>, idle_max: Duration) -> Option<Duration> {
     let mut state = lock(shared);
-    let State::Loaded { used, .. } = &*state else { return None };
+    let VocabularyState::Loaded { used, .. } = &*state else { return None };
     let rest = idle_max.saturating_sub(used.elapsed());
     if rest.is_zero() {
-        let idle = std::mem::replace(&mut *state, State::NotLoaded);
+        let idle = std::mem::replace(&mut *state, VocabularyState::NotLoaded);
         // Freeing it takes a while, so it happens without the lock.
         drop(state);
         drop(idle);
@@ -158,16 +162,16 @@ mod tests {
     #[test]
     fn the_vocabulary_is_loaded_once_and_dropped_when_idle() {
         let rulers = Rulers::with_vocabulary();
-        assert!(rulers.ready().is_none() && !rulers.of(None).is_exact());
+        assert!(rulers.ready().is_none() && !rulers.for_model(None).is_exact());
         rulers.load();
         // A second call finds the first one in progress.
         rulers.clone().load();
-        while matches!(*lock(&rulers.vocabulary), State::Loading) {
+        while matches!(*lock(&rulers.vocabulary), VocabularyState::Loading) {
             thread::yield_now();
         }
         let vocabulary = rulers.ready().expect("it is embedded");
         assert!(Arc::ptr_eq(&vocabulary, &rulers.clone().ready().expect("shared")));
-        assert_eq!(rulers.of(None).text("hello world"), 3);
+        assert_eq!(rulers.for_model(None).text("hello world"), 3);
         assert!(drop_idle(&rulers.vocabulary, IDLE_MAX).is_some());
         assert_eq!(drop_idle(&rulers.vocabulary, Duration::ZERO), None);
         assert!(rulers.ready().is_none());
@@ -177,7 +181,7 @@ mod tests {
     fn nothing_is_loaded_if_estimates_are_sufficient() {
         let rulers = Rulers::default();
         rulers.load();
-        assert!(matches!(*lock(&rulers.vocabulary), State::NotWanted));
+        assert!(matches!(*lock(&rulers.vocabulary), VocabularyState::NotWanted));
     }
 
     #[test]
@@ -186,13 +190,13 @@ mod tests {
         let rulers = Rulers::default();
         let learnt = rulers.learn(&model, Tally { text: 10_000, media: 0 }, 15_000);
         let elsewhere = rulers.clone();
-        assert_eq!(elsewhere.of(Some(&model)).calibration(), learnt);
-        assert!(!elsewhere.of(Some(&other)).calibration().is_learnt());
+        assert_eq!(elsewhere.for_model(Some(&model)).calibration(), learnt);
+        assert!(!elsewhere.for_model(Some(&other)).calibration().is_learnt());
         // A calibration by an earlier process is older.
         for model in [&model, &other] {
             elsewhere.know(model, Calibration::start(Family::Claude));
         }
-        assert_eq!(rulers.of(Some(&model)).calibration(), learnt);
-        assert_eq!(rulers.of(Some(&other)).calibration(), Calibration::start(Family::Claude));
+        assert_eq!(rulers.for_model(Some(&model)).calibration(), learnt);
+        assert_eq!(rulers.for_model(Some(&other)).calibration(), Calibration::start(Family::Claude));
     }
 }

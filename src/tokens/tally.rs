@@ -13,11 +13,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn of_text(text: u64) -> Tally {
+    pub(super) fn from_text(text: u64) -> Tally {
         Tally { text, media: 0 }
     }
 
-    pub(super) fn of_media(media: u64) -> Tally {
+    pub(super) fn from_media(media: u64) -> Tally {
         Tally { text: 0, media }
     }
 }

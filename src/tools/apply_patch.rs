@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use self::parse::FilePatch;
 use super::buffers::Saved;
-use super::disk::{Current, Stop};
+use super::disk::{CancelFlag, CurrentContent};
 use super::file_edit::listed;
-use super::read_state::{self, Files};
+use super::read_state::{self, ReadState};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
-use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 /// Bytes of all files of a patch, old and new; both are kept in memory for a rollback.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -65,7 +65,7 @@ impl ParsedTool for ApplyPatch {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let files = self.parse(input, workspace).unwrap_or_default();
         let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
         let paths: BTreeSet<PathBuf> = paths.into_iter().map(|path| workspace.resolve(path)).collect();
@@ -85,7 +85,7 @@ impl ParsedTool for ApplyPatch {
             (_, _) if elsewhere.is_empty() => format!("Edit {} files", paths.len()),
             (_, _) => format!("Edit {} files: {}", paths.len(), elsewhere.join("; ")),
         };
-        Card { title, kind: ToolKind::Edit, locations }
+        CallDisplay { title, kind: ToolKind::Edit, locations }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, String> {
@@ -98,7 +98,7 @@ impl ParsedTool for ApplyPatch {
         Ok(Access::Write(paths.into_iter().collect()))
     }
 
-    fn preview(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         disk::preview(context, move |context| Ok(plan(&files, context, None)?.shown()))
     }
 
@@ -111,7 +111,7 @@ impl ParsedTool for ApplyPatch {
     }
 }
 
-fn run(files: &[FilePatch], context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn run(files: &[FilePatch], context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let mut plan = plan(files, context, Some(&context.files))?;
     plan.write(context, stop)?;
     let states: Vec<(PathBuf, Option<String>)> = plan
@@ -137,13 +137,13 @@ fn run(files: &[FilePatch], context: &ToolContext, stop: &Stop) -> Result<ToolRe
 
 /// The effects of a patch, per file and in its order.
 #[derive(Default)]
-struct Plan {
-    files: Vec<Planned>,
+struct PatchPlan {
+    files: Vec<PlannedFile>,
     notes: Vec<String>,
 }
 
 /// A file before and after the patch; `None` means that it doesn't exist.
-struct Planned {
+struct PlannedFile {
     real: PathBuf,
     /// Whether the old text is unsaved text of the user's editor.
     is_unsaved: bool,
@@ -154,12 +154,12 @@ struct Planned {
     /// Changed positions, as lines of the old text.
     lines: Vec<usize>,
     /// Set if the file is the target of a move.
-    moved: Option<Moved>,
+    moved: Option<MovedFile>,
     /// Whether the file was moved away; its old text is then displayed with the target.
     moved_away: bool,
 }
 
-struct Moved {
+struct MovedFile {
     from: PathBuf,
     old: Vec<u8>,
     permissions: Permissions,
@@ -167,8 +167,8 @@ struct Moved {
 
 /// Computes the new state of all files. The error lists the problems of all files, so that one retry is
 /// sufficient. Without `known`, files don't have to be known to the model.
-fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&Files>) -> Result<Plan, String> {
-    let mut plan = Plan::default();
+fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -> Result<PatchPlan, String> {
+    let mut plan = PatchPlan::default();
     let mut faults: Vec<String> = Vec::new();
     for file in files {
         if let Err(fault) = plan.take(file, context, known)
@@ -198,8 +198,13 @@ fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&Files>) -> Re
     Err(format!("Nothing was changed:\n{}", faults.join("\n")))
 }
 
-impl Plan {
-    fn take(&mut self, file: &FilePatch, context: &ToolContext, known: Option<&Files>) -> Result<(), String> {
+impl PatchPlan {
+    fn take(
+        &mut self,
+        file: &FilePatch,
+        context: &ToolContext,
+        known: Option<&ReadState>,
+    ) -> Result<(), String> {
         let workspace = &*context.workspace;
         match file {
             FilePatch::Add { path, text } => {
@@ -248,7 +253,7 @@ impl Plan {
         &mut self,
         from: usize,
         to: &str,
-        fitted: fit::Fitted,
+        fitted: fit::PatchedText,
         context: &ToolContext,
     ) -> Result<(), String> {
         let workspace = &*context.workspace;
@@ -265,7 +270,7 @@ impl Plan {
         let (_, metadata) = disk::open(&source.real, workspace)?;
         let permissions = metadata.permissions();
         let old = source.new.clone().unwrap_or_default();
-        let moved = Moved { from: source.path.clone(), old, permissions };
+        let moved = MovedFile { from: source.path.clone(), old, permissions };
         self.files[from].new = None;
         self.files[from].moved_away = true;
         let target = &mut self.files[target];
@@ -281,7 +286,7 @@ impl Plan {
         &mut self,
         path: &str,
         context: &ToolContext,
-        known: Option<&Files>,
+        known: Option<&ReadState>,
     ) -> Result<usize, String> {
         let workspace = &*context.workspace;
         let real = context.permitted(path)?;
@@ -318,11 +323,11 @@ impl Plan {
             Ok(None) => (None, false),
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
             Ok(Some(_)) => {
-                let Current { bytes, is_unsaved } = disk::current(&real, context)?;
+                let CurrentContent { bytes, is_unsaved } = disk::current(&real, context)?;
                 (Some(bytes), is_unsaved)
             }
         };
-        self.files.push(Planned {
+        self.files.push(PlannedFile {
             path: workspace.target(&real),
             real,
             is_unsaved,
@@ -336,11 +341,11 @@ impl Plan {
     }
 
     /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time.
-    fn write(&mut self, context: &ToolContext, stop: &Stop) -> Result<(), String> {
+    fn write(&mut self, context: &ToolContext, stop: &CancelFlag) -> Result<(), String> {
         let workspace = &*context.workspace;
-        let (writes, removals): (Vec<&Planned>, Vec<&Planned>) =
+        let (writes, removals): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
             self.files.iter().partition(|file| file.new.is_some());
-        let mut done: Vec<&Planned> = Vec::new();
+        let mut done: Vec<&PlannedFile> = Vec::new();
         let mut notes: Vec<String> = Vec::new();
         for file in writes.into_iter().chain(removals) {
             // A cancelled call leaves nothing half-written.
@@ -361,7 +366,7 @@ impl Plan {
             let stuck: Vec<String> = done
                 .iter()
                 .rev()
-                .filter(|file| file.put(file.old.as_deref(), context, &Stop::default()).is_err())
+                .filter(|file| file.put(file.old.as_deref(), context, &CancelFlag::default()).is_err())
                 .map(|file| workspace.display(&file.real))
                 .collect();
             return Err(match stuck.is_empty() {
@@ -375,7 +380,7 @@ impl Plan {
         Ok(())
     }
 
-    fn shown(&self) -> Vec<Shown> {
+    fn shown(&self) -> Vec<ToolDisplay> {
         let shown = self.files.iter().filter(|file| !file.moved_away).map(|file| {
             let old = file.moved.as_ref().map(|moved| &moved.old).or(file.old.as_ref());
             let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
@@ -384,7 +389,7 @@ impl Plan {
                 (None, Some(new)) => disk::shown_diff(file.path.clone(), None, new),
                 (Some(Some(old)), Some(new)) => disk::shown_diff(file.path.clone(), Some(old), new),
                 (_, _) => {
-                    Shown::Text { text: format!("Deletes {}, which is not text.", file.path.display()) }
+                    ToolDisplay::Text { text: format!("Deletes {}, which is not text.", file.path.display()) }
                 }
             }
         });
@@ -422,7 +427,7 @@ impl Plan {
     }
 }
 
-impl Planned {
+impl PlannedFile {
     /// Refuses to remove a file with unsaved text, which the editor would keep.
     fn stays_saved(&self, workspace: &Workspace) -> Result<(), String> {
         match self.is_unsaved {
@@ -440,7 +445,7 @@ impl Planned {
         &self,
         content: Option<&[u8]>,
         context: &ToolContext,
-        stop: &Stop,
+        stop: &CancelFlag,
     ) -> Result<Option<Saved>, String> {
         let trouble = |error: io::Error| disk::trouble("write", &self.real, &context.workspace, &error);
         let Some(content) = content else {

@@ -4,9 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::input;
-use super::question::{Door, Question, Reply, Wants, fitting};
+use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
 
@@ -22,12 +22,12 @@ const TITLE_CHARS_MAX: usize = 80;
 const OTHER: &str = "other";
 const ANSWER: &str = "answer";
 
-/// Asks through its session's `Door`.
+/// Asks through its session's `QuestionSender`.
 pub struct AskUser {
-    pub door: Door,
+    pub door: QuestionSender,
 }
 
-pub struct Input {
+pub struct AskUserInput {
     question: String,
     options: Vec<String>,
     /// Whether several options may be chosen.
@@ -36,13 +36,13 @@ pub struct Input {
     free_text: bool,
 }
 
-fn parse(value: &Value) -> Result<Input, String> {
+fn parse(value: &Value) -> Result<AskUserInput, String> {
     let options = match value.get("options") {
         None | Some(Value::Null) => Vec::new(),
         Some(options) => serde_json::from_value(options.clone())
             .map_err(|_| "`options` must be a list of texts.".to_owned())?,
     };
-    let input = Input {
+    let input = AskUserInput {
         question: input::text(value, "question")?,
         options,
         multiple: input::flag(value, "multiple")?,
@@ -67,7 +67,7 @@ fn parse(value: &Value) -> Result<Input, String> {
     Ok(input)
 }
 
-impl Input {
+impl AskUserInput {
     fn schema(&self) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
@@ -98,7 +98,7 @@ impl Input {
 }
 
 impl ParsedTool for AskUser {
-    type Call = Input;
+    type Call = AskUserInput;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -125,31 +125,31 @@ impl ParsedTool for AskUser {
         self.door.shows().forms
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let question = input.get("question").and_then(Value::as_str).unwrap_or_default();
         let line = question.lines().next().unwrap_or_default();
         let title: String = line.chars().take(TITLE_CHARS_MAX).collect();
         let title = if title.is_empty() { "Ask you".to_owned() } else { format!("Ask: {title}") };
-        Card { title, kind: ToolKind::Other, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Input, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<AskUserInput, String> {
         parse(input)
     }
 
-    fn run(&self, input: Input, _: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, input: AskUserInput, _: ToolContext) -> BoxFuture<ToolResult> {
         let door = self.door.clone();
         Box::pin(async move {
             let schema = input.schema();
-            let wants = Wants::Form { schema: schema.clone() };
-            result_of(&schema, door.ask(Question { message: input.question, wants }).await)
+            let wants = QuestionKind::Form { schema: schema.clone() };
+            result_of(&schema, door.ask(UserQuestion { message: input.question, wants }).await)
         })
     }
 }
 
-fn result_of(schema: &Value, reply: Reply) -> ToolResult {
+fn result_of(schema: &Value, reply: QuestionReply) -> ToolResult {
     match reply {
-        Reply::Accepted(content) => match fitting(schema, content) {
+        QuestionReply::Accepted(content) => match fitting(schema, content) {
             Ok(content) => {
                 let of = |value: &Value| match value {
                     Value::String(text) => text.clone(),
@@ -171,16 +171,16 @@ fn result_of(schema: &Value, reply: Reply) -> ToolResult {
             }
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
         },
-        Reply::Declined => ToolResult::failed(
+        QuestionReply::Declined => ToolResult::failed(
             "The user does not want to answer this. Don't ask it again; go on with what you know, or say what \
              you would need.",
         ),
-        Reply::Cancelled => ToolResult::failed("The user put the question aside without an answer."),
-        Reply::Unable => ToolResult::failed(
+        QuestionReply::Cancelled => ToolResult::failed("The user put the question aside without an answer."),
+        QuestionReply::Unable => ToolResult::failed(
             "The user's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
              their next message.",
         ),
-        Reply::TimedOut => ToolResult::failed(
+        QuestionReply::TimedOut => ToolResult::failed(
             "Nobody answered in time. Ask in the text of your reply and end your turn, or go on with what you know.",
         ),
     }
@@ -216,9 +216,9 @@ mod tests {
             other => panic!("text was expected: {other:?}"),
         };
         let Value::Object(both) = json!({"answer": ["a", "b"]}) else { panic!("an object") };
-        assert_eq!(text(Reply::Accepted(both)), "The user answered: a, b");
+        assert_eq!(text(QuestionReply::Accepted(both)), "The user answered: a, b");
         let Value::Object(other) = json!({"answer": ["c"]}) else { panic!("an object") };
-        assert!(text(Reply::Accepted(other)).contains("can't be used"));
-        assert!(text(Reply::Unable).contains("in the text of your reply"));
+        assert!(text(QuestionReply::Accepted(other)).contains("can't be used"));
+        assert!(text(QuestionReply::Unable).contains("in the text of your reply"));
     }
 }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{ToolContext, ToolResult, disk, read_state};
 use epitome_thread::attached::FileType;
-use epitome_thread::{Location, OutcomeContent, Shown};
+use epitome_thread::{Location, OutcomeContent, ToolDisplay};
 
 /// Maximum pixels per side of an image: Anthropic's models reject the entire request for more.
 const SIDE_PIXELS_MAX: u32 = 8_000;
@@ -37,7 +37,7 @@ pub fn read(
     let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     Ok(ToolResult {
         content: vec![OutcomeContent::Text { text: text.clone() }, content(kind, &bytes, file_name)],
-        shown: vec![Shown::Text { text: text.clone() }],
+        shown: vec![ToolDisplay::Text { text: text.clone() }],
         locations: vec![Location { path: workspace.target(path), line: None }],
         raw: Some(read_state::raw(&known)),
         ..ToolResult::completed(text)
@@ -182,7 +182,7 @@ mod tests {
             (b"\xff\xd8\xff\xe0\0\x04ab\xff\xc2\0\x0b\x08\x01\xe0\x02\x80".to_vec(), Some((640, 480))),
             (b"\xff\xd8\xff\xe0\xff\xff".to_vec(), None),
         ] {
-            let kind = FileType::of(&bytes).expect("an image");
+            let kind = FileType::detect(&bytes).expect("an image");
             assert_eq!(pixels(kind, &bytes), expected, "{bytes:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Background commands: started by `bash`, read by `bash_output`, and ended by `bash_kill`, on their own, or
 //! when their session ends.
 //!
-//! A session owns its `Background`; dropping it ends all its commands. Cancelling a turn doesn't, because
+//! A session owns its `BackgroundCommands`; dropping it ends all its commands. Cancelling a turn doesn't, because
 //! they belong to the session. Their number and the output kept of each are limited.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
-use super::shell_run::{self, Reading, Started};
+use super::shell_run::{self, OutputReader, StartedShell};
 use super::{ToolContext, ToolResult, disk, sandbox, truncate};
-use epitome_platform::group::Ending;
-use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
+use epitome_platform::group::CommandExit;
+use epitome_thread::{OutcomeContent, OutcomeStatus, ToolDisplay};
 
 /// Maximum commands running at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
@@ -42,22 +42,22 @@ const ID_LETTERS_COUNT: usize = 4;
 
 /// The commands of one session.
 #[derive(Default)]
-pub struct Background {
-    commands: Mutex<Vec<Followed>>,
+pub struct BackgroundCommands {
+    commands: Mutex<Vec<FollowedCommand>>,
 }
 
-struct Followed {
-    command: Arc<Command>,
+struct FollowedCommand {
+    command: Arc<BackgroundCommand>,
     task: AbortHandle,
 }
 
 /// A command that was started in the background.
-pub struct Command {
+pub struct BackgroundCommand {
     pub id: String,
     /// The command line, truncated.
     pub line: String,
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<CommandState>,
     /// Changes whenever there is new output or the command ends.
     news: watch::Sender<u64>,
     end: Notify,
@@ -66,28 +66,28 @@ pub struct Command {
 }
 
 #[derive(Default)]
-struct State {
+struct CommandState {
     unread: String,
     /// Bytes of output that precede `unread`, whether read or not.
     before: u64,
     /// Bytes discarded unread since the last read.
     forgotten: u64,
-    ending: Option<Ending>,
+    ending: Option<CommandExit>,
     /// Whether the end was reported to the model.
-    is_end_told: bool,
+    is_end_reported: bool,
 }
 
 /// The status of a command, without its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct CommandStatus {
     pub id: String,
     pub line: String,
     /// How it ended, as text, once it has.
     pub ended: Option<String>,
-    pub is_end_told: bool,
+    pub is_end_reported: bool,
 }
 
-impl Background {
+impl BackgroundCommands {
     pub fn has_room(&self) -> bool {
         self.running() < RUNNING_MAX
     }
@@ -98,7 +98,7 @@ impl Background {
     }
 
     /// Returns the command with this id. The error is a message for the model.
-    pub fn find(&self, id: &str) -> Result<Arc<Command>, String> {
+    pub fn find(&self, id: &str) -> Result<Arc<BackgroundCommand>, String> {
         let id = id.trim();
         let commands = self.commands();
         if let Some(followed) = commands.iter().find(|followed| followed.command.id == id) {
@@ -116,13 +116,13 @@ impl Background {
     }
 
     /// The status of all known commands, oldest first.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<CommandStatus> {
         self.commands().iter().map(|followed| followed.command.standing()).collect()
     }
 
     /// Registers a command and starts to follow it. `None` if too many are running; the command is then
     /// ended.
-    fn follow(&self, line: &str, started: Started, network: bool) -> Option<Arc<Command>> {
+    fn follow(&self, line: &str, started: StartedShell, network: bool) -> Option<Arc<BackgroundCommand>> {
         let mut commands = self.commands();
         let running = commands.iter().filter(|followed| followed.command.state().ending.is_none()).count();
         if running >= RUNNING_MAX {
@@ -132,7 +132,7 @@ impl Background {
         while commands.iter().any(|followed| followed.command.id == id) {
             id = fresh_id();
         }
-        let command = Arc::new(Command {
+        let command = Arc::new(BackgroundCommand {
             id,
             line: truncate::line(line.trim(), LINE_BYTES_MAX),
             began: Instant::now(),
@@ -142,7 +142,7 @@ impl Background {
             network: started.is_held.then_some(network),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
-        commands.push(Followed { command: command.clone(), task });
+        commands.push(FollowedCommand { command: command.clone(), task });
         let ended: Vec<String> = commands
             .iter()
             .filter(|followed| followed.task.is_finished())
@@ -154,12 +154,12 @@ impl Background {
         Some(command)
     }
 
-    fn commands(&self) -> MutexGuard<'_, Vec<Followed>> {
+    fn commands(&self) -> MutexGuard<'_, Vec<FollowedCommand>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundCommands {
     fn drop(&mut self) {
         // Dropping the task drops the command's `Running`, which ends it.
         for followed in self.commands().iter() {
@@ -180,9 +180,9 @@ pub(super) fn full() -> String {
 
 /// Lets a started command run in the background; returns the result of its start, with its first output.
 pub(super) async fn start(
-    background: &Background,
+    background: &BackgroundCommands,
     line: String,
-    started: Started,
+    started: StartedShell,
     context: &ToolContext,
 ) -> ToolResult {
     let Some(command) = background.follow(&line, started, context.sandbox.network) else {
@@ -194,13 +194,13 @@ pub(super) async fn start(
 }
 
 /// Follows a command until its end. Dropping the future ends the command.
-async fn follow(command: Arc<Command>, started: Started) {
-    let Started { mut running, pipe, is_held: _ } = started;
-    let (mut reading, mut cleaner) = (Reading::new(pipe), Cleaner::default());
+async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
+    let StartedShell { mut running, pipe, is_held: _ } = started;
+    let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {
             biased;
-            ending = &mut running.ending => break ending.unwrap_or(Ending::Unknown),
+            ending = &mut running.ending => break ending.unwrap_or(CommandExit::Unknown),
             () = command.end.notified() => running.end(),
             bytes = reading.next() => command.take(&cleaner.clean(bytes)),
         }
@@ -209,7 +209,7 @@ async fn follow(command: Arc<Command>, started: Started) {
     running.release();
     command.take(&cleaner.finish());
     command.state().ending = Some(ending);
-    command.tell();
+    command.notify_waiters();
 }
 
 /// The condition to wait for.
@@ -221,25 +221,25 @@ pub(super) enum WaitFor {
     Line(Regex),
 }
 
-impl Command {
+impl BackgroundCommand {
     /// Requests the command's end, and forces it after a grace period. Does not block.
     pub(super) fn kill(&self) {
         self.end.notify_one();
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> CommandStatus {
         let state = self.state();
-        Standing {
+        CommandStatus {
             id: self.id.clone(),
             line: self.line.clone(),
             ended: state.ending.map(|ending| shell_run::ended(ending).0),
-            is_end_told: state.is_end_told,
+            is_end_reported: state.is_end_reported,
         }
     }
 
     /// Marks the end as reported to the model.
-    pub fn end_is_told(&self) {
-        self.state().is_end_told = true;
+    pub fn mark_end_reported(&self) {
+        self.state().is_end_reported = true;
     }
 
     /// Waits for a condition, at most for the given time.
@@ -286,7 +286,7 @@ impl Command {
             let mut state = self.state();
             let unread = std::mem::take(&mut state.unread);
             state.before += unread.len() as u64;
-            state.is_end_told = state.ending.is_some();
+            state.is_end_reported = state.ending.is_some();
             (unread, std::mem::take(&mut state.forgotten), state.ending)
         };
         let output = drawn(&unread);
@@ -313,7 +313,7 @@ impl Command {
             );
         }
         if let Some(hint) = self.network.and_then(|network| {
-            sandbox::hint(&shown, matches!(ending, None | Some(Ending::Code(0))), network)
+            sandbox::hint(&shown, matches!(ending, None | Some(CommandExit::Code(0))), network)
         }) {
             say = format!("{say}\n{hint}");
         }
@@ -326,7 +326,7 @@ impl Command {
             status: OutcomeStatus::Completed,
             content: vec![OutcomeContent::Text { text }],
             whole: is_cut.then(|| format!("{output}\n{say}")),
-            shown: vec![Shown::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }],
+            shown: vec![ToolDisplay::Text { text: format!("{}\n\n{say}", disk::fenced("", &shown)) }],
             locations: Vec::new(),
             raw: Some(raw),
             plan: None,
@@ -347,14 +347,14 @@ impl Command {
             state.forgotten += from as u64;
         }
         drop(state);
-        self.tell();
+        self.notify_waiters();
     }
 
-    fn tell(&self) {
+    fn notify_waiters(&self) {
         self.news.send_modify(|count| *count += 1);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CommandState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

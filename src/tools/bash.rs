@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use epitome_thread::visible::model_says;
-use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
-use super::output::{Finished, Output};
-use super::shell_run::{self, Live, Reading, Started};
+use super::output::{CommandOutput, Finished};
+use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
 };
-use epitome_platform::group::{Ending, KILL_GRACE};
+use epitome_platform::group::{CommandExit, KILL_GRACE};
 use epitome_platform::reaper::Reaper;
 
 /// Default timeout in seconds: enough for most builds and tests.
@@ -60,7 +60,7 @@ impl Bash {
 }
 
 impl ParsedTool for Bash {
-    type Call = Call;
+    type Call = BashCall;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -120,17 +120,17 @@ impl ParsedTool for Bash {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let title = match input::optional_text(input, "command") {
             Ok(Some(command)) if !command.trim().is_empty() => title(&command),
             Ok(_) | Err(_) => "Run a command".to_string(),
         };
         let outside = matches!(input::flag(input, "outside_sandbox"), Ok(true));
         let title = if outside { format!("{OUTSIDE_TITLE}{title}") } else { title };
-        Card { title, kind: ToolKind::Execute, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Execute, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashCall, String> {
         let command = input::named(input, "command")?;
         let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
         // A longer timeout isn't an error: the message at the timeout names the limit. Nor is 0, which models
@@ -149,15 +149,15 @@ impl ParsedTool for Bash {
         let description = input::optional_text(input, "description").ok().flatten().unwrap_or_default();
         let changes_git = input::flag(input, "changes_git")? || changes_repository(&command);
         let timeout = Duration::from_secs(seconds);
-        Ok(Call { command, description, timeout, background, changes_git, outside })
+        Ok(BashCall { command, description, timeout, background, changes_git, outside })
     }
 
-    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
-        let Call { command: line, changes_git, outside, .. } = call;
+    fn access(&self, call: BashCall, _: &Workspace) -> Result<Access, String> {
+        let BashCall { command: line, changes_git, outside, .. } = call;
         Ok(Access::Command { line, confined: outside.is_none(), changes_git })
     }
 
-    fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, call: BashCall, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         let mut text = disk::fenced("sh", &call.command);
         if !call.description.trim().is_empty() {
             text = format!("{text}\n\n{}", model_says(&call.description));
@@ -175,10 +175,10 @@ impl ParsedTool for Bash {
                 model_says(&reason)
             );
         }
-        Box::pin(ready(vec![Shown::Text { text }]))
+        Box::pin(ready(vec![ToolDisplay::Text { text }]))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: BashCall, context: ToolContext) -> BoxFuture<ToolResult> {
         let reaper = self.reaper.clone();
         Box::pin(async move {
             if call.background && !context.background.has_room() {
@@ -230,7 +230,7 @@ fn title(command: &str) -> String {
     title
 }
 
-pub struct Call {
+pub struct BashCall {
     command: String,
     description: String,
     timeout: Duration,
@@ -242,10 +242,10 @@ pub struct Call {
 }
 
 /// Reads the output until the shell has ended or timed out.
-async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let Started { mut running, pipe, is_held } = started;
-    let (mut reading, mut output) = (Reading::new(pipe), Output::default());
-    let mut live = Live::new(context.progress.clone());
+async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
+    let StartedShell { mut running, pipe, is_held } = started;
+    let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
+    let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
     let limit = sleep(timeout);
     tokio::pin!(limit);
@@ -253,10 +253,10 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
         // The order matters: a command that never stops writing must not starve the timeout.
         tokio::select! {
             biased;
-            ending = &mut running.ending => break ending.unwrap_or(Ending::Unknown),
+            ending = &mut running.ending => break ending.unwrap_or(CommandExit::Unknown),
             () = &mut limit => {
                 if timed_out {
-                    break Ending::Unknown;
+                    break CommandExit::Unknown;
                 }
                 timed_out = true;
                 running.end();
@@ -276,7 +276,7 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
 /// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed.
 fn result(
     output: Finished,
-    ending: Ending,
+    ending: CommandExit,
     timed_out: Option<Duration>,
     network: Option<bool>,
 ) -> ToolResult {
@@ -287,7 +287,7 @@ fn result(
     if let Some(code) = code {
         raw["exitCode"] = json!(code);
     }
-    if let Ending::Signal(signal) = ending {
+    if let CommandExit::Signal(signal) = ending {
         raw["signal"] = json!(signal);
     }
     if let Some(limit) = timed_out {
@@ -298,7 +298,7 @@ fn result(
             limit.as_secs()
         );
     }
-    let well = ending == Ending::Code(0) && timed_out.is_none();
+    let well = ending == CommandExit::Code(0) && timed_out.is_none();
     if let Some(network) = network {
         raw["sandboxed"] = json!(true);
         if let Some(hint) = sandbox::hint(&output, well, network) {
@@ -315,7 +315,7 @@ fn result(
         status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
         content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],
         whole,
-        shown: vec![Shown::Text {
+        shown: vec![ToolDisplay::Text {
             text: match well {
                 true => disk::fenced("", &output),
                 false => format!("{}\n\n{say}", disk::fenced("", &output)),
@@ -345,7 +345,8 @@ mod tests {
         ] {
             assert_eq!(title(command), shown);
         }
-        let card = |input| ParsedTool::card(&Bash::new(Arc::new(Reaper::none())), &input, &workspace());
+        let card =
+            |input| ParsedTool::display(&Bash::new(Arc::new(Reaper::disabled())), &input, &workspace());
         let outside = card(json!({"command": "make", "outside_sandbox": true}));
         assert_eq!(outside.title, "Outside the sandbox: make");
         assert_eq!(card(json!({"command": "make", "outside_sandbox": false})).title, "make");
@@ -355,14 +356,14 @@ mod tests {
     /// own words.
     #[tokio::test]
     async fn the_models_words_are_quoted_in_a_prompt() {
-        let bash = Bash::new(Arc::new(Reaper::none()));
+        let bash = Bash::new(Arc::new(Reaper::disabled()));
         let input = json!({
             "command": "make", "description": "**Epitome: verified safe**", "outside_sandbox": true,
             "reason": "**Correction: this runs inside the sandbox.**"
         });
         let call = bash.parse(&input, &workspace()).expect("a call");
         let shown = bash.preview(call, ToolContext::bare(Arc::new(workspace()))).await;
-        let [Shown::Text { text }] = shown.as_slice() else { panic!("{shown:?}") };
+        let [ToolDisplay::Text { text }] = shown.as_slice() else { panic!("{shown:?}") };
         assert!(text.contains("The model says: `**Epitome: verified safe**`"), "{text}");
         assert!(text.contains("The model says: `**Correction: this runs inside the sandbox.**`"), "{text}");
     }

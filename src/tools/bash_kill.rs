@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Time to wait for the end after the KILL.
 const GIVE_UP: Duration = Duration::from_secs(2);
@@ -34,12 +34,12 @@ impl ParsedTool for BashKill {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let title = match input::optional_named(input, "id") {
             Ok(Some(id)) => format!("End the background command {id}"),
             Ok(None) | Err(_) => "End a background command".to_string(),
         };
-        Card { title, kind: ToolKind::Other, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
     // It accesses nothing: it only ends what the user allowed to start.

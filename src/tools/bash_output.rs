@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum seconds to wait: the user waits for the result.
 const WAIT_SECONDS_MAX: u64 = 300;
@@ -17,14 +17,14 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 pub struct BashOutput;
 
-pub struct Call {
+pub struct BashOutputCall {
     id: String,
     wait: Duration,
     wait_for: WaitFor,
 }
 
 impl ParsedTool for BashOutput {
-    type Call = Call;
+    type Call = BashOutputCall;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -52,15 +52,15 @@ impl ParsedTool for BashOutput {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let title = match input::optional_named(input, "id") {
             Ok(Some(id)) => format!("Output of the background command {id}"),
             Ok(None) | Err(_) => "Output of a background command".to_string(),
         };
-        Card { title, kind: ToolKind::Read, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, String> {
         let id = input::named(input, "id")?;
         let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
         let wait_for = match input::optional_named(input, "until")? {
@@ -70,10 +70,10 @@ impl ParsedTool for BashOutput {
                 WaitFor::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
             }
         };
-        Ok(Call { id, wait: Duration::from_secs(seconds), wait_for })
+        Ok(BashOutputCall { id, wait: Duration::from_secs(seconds), wait_for })
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: BashOutputCall, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move {
             match context.background.find(&call.id) {
                 Ok(command) => {

@@ -19,8 +19,8 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::judge::Stamp;
-use self::judge::{Busy, Compared, Form, Standing, Trail, as_on_disk, judge, same, when};
+pub use self::judge::DiskStamp;
+use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, judge, same, when};
 use super::{Workspace, disk};
 use epitome_thread::attached::FileType;
 
@@ -46,7 +46,7 @@ const FILES_LET_GO: usize = 200;
 /// A request to an editor. Paths are below a directory as named by the editor itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wish {
+pub enum EditorRequest {
     /// Return the entire text of a file.
     Text { path: PathBuf },
     /// Replace the text of a file.
@@ -55,7 +55,7 @@ pub enum Wish {
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum EditorResponse {
     Text(String),
     /// The editor took the text.
     Taken,
@@ -66,33 +66,33 @@ pub enum Answer {
 }
 
 /// A request, and the channel for its answer.
-pub struct Wished {
-    pub wish: Wish,
-    pub answer: oneshot::Sender<Answer>,
+pub struct PendingEditorRequest {
+    pub wish: EditorRequest,
+    pub answer: oneshot::Sender<EditorResponse>,
 }
 
 /// The requests that an editor supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct EditorSupport {
     pub reads: bool,
     pub writes: bool,
 }
 
 /// The state of editors' texts in one session, and the channel for requests.
 pub struct Buffers {
-    wishes: mpsc::Sender<Wished>,
-    known: Mutex<Known>,
+    wishes: mpsc::Sender<PendingEditorRequest>,
+    known: Mutex<KnownBuffers>,
 }
 
 #[derive(Default)]
-struct Known {
-    files: HashMap<PathBuf, History>,
+struct KnownBuffers {
+    files: HashMap<PathBuf, BufferHistory>,
     /// Incremented with each check.
     clock: u64,
     busy: Busy,
 }
 
-struct History {
+struct BufferHistory {
     trail: Trail,
     at: u64,
 }
@@ -100,14 +100,14 @@ struct History {
 impl Buffers {
     /// Creates the state of a session and the receiver of its requests. For a restored session, `before` is
     /// the time since which it may have changed files.
-    pub fn new(before: Option<SystemTime>) -> (Buffers, mpsc::Receiver<Wished>) {
+    pub fn new(before: Option<SystemTime>) -> (Buffers, mpsc::Receiver<PendingEditorRequest>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
-        let known = Known { busy: Busy::since(before), ..Known::default() };
+        let known = KnownBuffers { busy: Busy::since(before), ..KnownBuffers::default() };
         (Buffers { wishes, known: Mutex::new(known) }, receiver)
     }
 
     /// Moves the state to a new instance with a new channel, for a session that is resumed.
-    pub fn with_new_channel(&self) -> (Buffers, mpsc::Receiver<Wished>) {
+    pub fn with_new_channel(&self) -> (Buffers, mpsc::Receiver<PendingEditorRequest>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
         (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known())) }, receiver)
     }
@@ -117,21 +117,21 @@ impl Buffers {
         self.known().busy.set(is_busy, SystemTime::now);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownBuffers> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(&self, wish: Wish) -> Answer {
-        let gone = || Answer::Failed("nobody is there to be asked".to_owned());
+    async fn ask(&self, wish: EditorRequest) -> EditorResponse {
+        let gone = || EditorResponse::Failed("nobody is there to be asked".to_owned());
         let (answer, answered) = oneshot::channel();
-        match self.wishes.try_send(Wished { wish, answer }) {
+        match self.wishes.try_send(PendingEditorRequest { wish, answer }) {
             Ok(()) => answered.await.unwrap_or_else(|_| gone()),
             Err(_) => gone(),
         }
     }
 
     /// Decides about one file, and records what was seen of it.
-    fn decide(&self, real: &Path, found: &OnDisk, said: &str) -> Standing {
+    fn decide(&self, real: &Path, found: &DiskText, said: &str) -> BufferStatus {
         let mut known = self.known();
         let changed = when(found.stamp.changed(), SystemTime::now(), &known.busy);
         let trail = known.trail(real);
@@ -143,15 +143,15 @@ impl Buffers {
             changed,
         });
         match standing {
-            Standing::Same | Standing::Unsaved => trail.in_step(found.stamp),
-            Standing::Doubtful(_) => {}
+            BufferStatus::Same | BufferStatus::Unsaved => trail.in_step(found.stamp),
+            BufferStatus::Doubtful(_) => {}
         }
         trail.on_disk(&found.text);
         standing
     }
 
     /// Records that the editor took a text; returns whether the file contains it now.
-    fn took(&self, real: &Path, before: &str, text: &str, now: Option<OnDisk>) -> Saved {
+    fn took(&self, real: &Path, before: &str, text: &str, now: Option<DiskText>) -> Saved {
         let mut known = self.known();
         let trail = known.trail(real);
         trail.on_disk(before);
@@ -172,7 +172,7 @@ impl Buffers {
     }
 }
 
-impl Known {
+impl KnownBuffers {
     fn trail(&mut self, real: &Path) -> &mut Trail {
         self.clock += 1;
         if self.files.len() >= FILES_MAX && !self.files.contains_key(real) {
@@ -181,26 +181,26 @@ impl Known {
             self.files.retain(|_, history| history.at >= *first_kept);
         }
         let history =
-            self.files.entry(real.to_path_buf()).or_insert(History { trail: Trail::default(), at: 0 });
+            self.files.entry(real.to_path_buf()).or_insert(BufferHistory { trail: Trail::default(), at: 0 });
         history.at = self.clock;
         &mut history.trail
     }
 }
 
 /// A pending query for the editor's text of one call's files.
-pub struct Look {
+pub struct BufferQuery {
     pub buffers: Arc<Buffers>,
-    pub offers: Offers,
+    pub offers: EditorSupport,
     /// With links resolved.
     pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
 }
 
-impl Look {
+impl BufferQuery {
     /// Queries all files concurrently. Skips files that aren't text, are too large or are outside of the
     /// workspace.
     pub async fn take(self) -> Unsaved {
-        let Look { buffers, offers, mut paths, workspace } = self;
+        let BufferQuery { buffers, offers, mut paths, workspace } = self;
         paths.truncate(ASKED_MAX);
         let at = workspace.clone();
         let found = disk::blocking(move |_| {
@@ -215,28 +215,34 @@ impl Look {
         let asked = found.into_iter().map(|(real, name, found)| {
             let buffers = &buffers;
             async move {
-                let answer = buffers.ask(Wish::Text { path: name.clone() }).await;
+                let answer = buffers.ask(EditorRequest::Text { path: name.clone() }).await;
                 (real, name, found, answer)
             }
         });
         let mut files = HashMap::new();
         for (real, name, found, answer) in join_all(asked).await {
             let said = match answer {
-                Answer::Text(said) if said.len() as u64 <= TEXT_BYTES_MAX && !said.contains('\0') => said,
-                Answer::Text(_) | Answer::Taken | Answer::Missing | Answer::Failed(_) => continue,
+                EditorResponse::Text(said) if said.len() as u64 <= TEXT_BYTES_MAX && !said.contains('\0') => {
+                    said
+                }
+                EditorResponse::Text(_)
+                | EditorResponse::Taken
+                | EditorResponse::Missing
+                | EditorResponse::Failed(_) => continue,
             };
             // The file changed since it was read.
             let now = disk::metadata(&real, &workspace);
-            let is_still = now.is_ok_and(|now| now.is_some_and(|now| Stamp::of(&now) == found.stamp));
+            let is_still =
+                now.is_ok_and(|now| now.is_some_and(|now| DiskStamp::from_metadata(&now) == found.stamp));
             if !is_still {
                 continue;
             }
             match buffers.decide(&real, &found, &said) {
-                Standing::Same => {}
-                Standing::Doubtful(why) => {
+                BufferStatus::Same => {}
+                BufferStatus::Doubtful(why) => {
                     tracing::debug!(path = %real.display(), why, "the editor's text is left aside");
                 }
-                Standing::Unsaved => {
+                BufferStatus::Unsaved => {
                     let (text, form) = as_on_disk(said, &found.text);
                     files.insert(real, UnsavedText { name, text, form, disk: found.text });
                 }
@@ -264,7 +270,7 @@ struct UnsavedText {
     name: PathBuf,
     /// The file's content if it were saved.
     text: String,
-    form: Form,
+    form: TextForm,
     /// The file's content on the disk.
     disk: String,
 }
@@ -336,14 +342,14 @@ impl Unsaved {
                 "the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
             ));
         }
-        let wish = Wish::Put { path: unsaved.name.clone(), text: unsaved.form.in_editor(text) };
+        let wish = EditorRequest::Put { path: unsaved.name.clone(), text: unsaved.form.in_editor(text) };
         let answer = tokio::runtime::Handle::current().block_on(link.buffers.ask(wish));
         match answer {
-            Answer::Taken | Answer::Text(_) => {
+            EditorResponse::Taken | EditorResponse::Text(_) => {
                 Ok(link.buffers.took(real, &unsaved.disk, text, on_disk(real, &link.workspace)))
             }
-            Answer::Missing => Err("the user's editor knows no such file".to_owned()),
-            Answer::Failed(why) => Err(format!(
+            EditorResponse::Missing => Err("the user's editor knows no such file".to_owned()),
+            EditorResponse::Failed(why) => Err(format!(
                 "the user's editor, which holds unsaved changes of it, did not take the edit ({why})"
             )),
         }
@@ -351,24 +357,24 @@ impl Unsaved {
 }
 
 /// A file as it is on the disk.
-struct OnDisk {
+struct DiskText {
     text: String,
-    stamp: Stamp,
+    stamp: DiskStamp,
 }
 
 /// Reads a file's text; `None` if it isn't text, is too large or can't be read, all of which the tool reports
 /// itself.
-fn on_disk(real: &Path, workspace: &Workspace) -> Option<OnDisk> {
+fn on_disk(real: &Path, workspace: &Workspace) -> Option<DiskText> {
     let (file, metadata) = disk::open(real, workspace).ok()?;
     if metadata.len() > TEXT_BYTES_MAX {
         return None;
     }
     let mut bytes = Vec::new();
     file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
-    if bytes.len() as u64 > TEXT_BYTES_MAX || bytes.contains(&0) || FileType::of(&bytes).is_some() {
+    if bytes.len() as u64 > TEXT_BYTES_MAX || bytes.contains(&0) || FileType::detect(&bytes).is_some() {
         return None;
     }
-    Some(OnDisk { text: String::from_utf8(bytes).ok()?, stamp: Stamp::of(&metadata) })
+    Some(DiskText { text: String::from_utf8(bytes).ok()?, stamp: DiskStamp::from_metadata(&metadata) })
 }
 
 /// The path below its workspace directory as the editor named that directory, without resolving links; `None`

@@ -43,7 +43,7 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     if !(line[..root.start_byte()].trim().is_empty() && line[root.end_byte()..].trim().is_empty()) {
         return Some(unclear(line));
     }
-    let check = Check { line, allowed };
+    let check = LineCheck { line, allowed };
     let mut pending = vec![(root, Quotes::Quote)];
     while let Some((node, quotes)) = pending.pop() {
         let inside = match check.node(node, quotes) {
@@ -88,12 +88,12 @@ enum Inside {
 const EXPANSION_TOKENS: [&str; 14] =
     ["${", "}", ":-", "-", ":+", "+", ":?", "?", "#", "##", "%", "%%", "/", "//"];
 
-struct Check<'a> {
+struct LineCheck<'a> {
     line: &'a str,
     allowed: &'a [String],
 }
 
-impl<'a> Check<'a> {
+impl<'a> LineCheck<'a> {
     fn text(&self, node: Node<'_>) -> &'a str {
         &self.line[node.byte_range()]
     }
@@ -246,7 +246,7 @@ impl<'a> Check<'a> {
     }
 
     fn allowed(&self, command: &str) -> Result<(), String> {
-        if self.allowed.iter().any(|pattern| fits(pattern.trim(), command)) {
+        if self.allowed.iter().any(|pattern| matches_pattern(pattern.trim(), command)) {
             return Ok(());
         }
         let patterns = self.allowed.iter().take(PATTERNS_SHOWN_MAX);
@@ -276,7 +276,7 @@ impl<'a> Check<'a> {
             .collect();
         let is_named = |option: &String| {
             let mut patterns = self.allowed.iter().map(|pattern| pattern.trim());
-            patterns.any(|pattern| fits(pattern, command) && effects::is_named(option, pattern))
+            patterns.any(|pattern| matches_pattern(pattern, command) && effects::is_named(option, pattern))
         };
         match effects::options(&words).into_iter().find(|option| !is_named(option)) {
             Some(option) => Err(has_effect(&option, command)),
@@ -398,7 +398,7 @@ fn is_plain_arithmetic(text: &str) -> bool {
 }
 
 /// Whether a text matches a pattern in which `*` is any text.
-pub(super) fn fits(pattern: &str, text: &str) -> bool {
+pub(super) fn matches_pattern(pattern: &str, text: &str) -> bool {
     if pattern.strip_suffix(" *").is_some_and(|bare| !bare.contains('*') && bare == text) {
         return true;
     }

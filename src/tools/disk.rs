@@ -19,8 +19,8 @@ use super::buffers::Saved;
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::root::{self, Entry};
-use epitome_thread::{Card, Location, Shown, ToolKind};
+use epitome_platform::root::{self, DirectoryEntry};
+use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -50,24 +50,24 @@ const NEARNESS: f32 = 0.6;
 
 /// Signals to work on the blocking pool that its result is no longer needed.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct CancelFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl CancelFlag {
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Runs blocking work; dropping the future sets the flag that the work can check.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 'static) -> T {
-    struct Raise(Stop);
-    impl Drop for Raise {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
+    struct CancelOnDrop(CancelFlag);
+    impl Drop for CancelOnDrop {
         fn drop(&mut self) {
             self.0.0.store(true, Ordering::Relaxed);
         }
     }
-    let stop = Stop::default();
-    let _raise = Raise(stop.clone());
+    let stop = CancelFlag::default();
+    let _raise = CancelOnDrop(stop.clone());
     match tokio::task::spawn_blocking(move || work(&stop)).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
@@ -81,7 +81,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
 /// Runs a tool that works on the disk. Failures become messages for the model.
 pub fn run(
     context: ToolContext,
-    work: impl FnOnce(&ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext, &CancelFlag) -> Result<ToolResult, String> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
     Box::pin(within(WORK_MAX, blocking(move |stop| work(&context, stop))))
 }
@@ -99,10 +99,10 @@ pub fn check(
 /// Runs the preview of a tool that works on the disk: a message if the call can't succeed.
 pub fn preview(
     context: ToolContext,
-    work: impl FnOnce(&ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
-) -> BoxFuture<Vec<Shown>> {
+    work: impl FnOnce(&ToolContext) -> Result<Vec<ToolDisplay>, String> + Send + 'static,
+) -> BoxFuture<Vec<ToolDisplay>> {
     let shown = blocking(move |_| work(&context));
-    Box::pin(async move { shown.await.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }]) })
+    Box::pin(async move { shown.await.unwrap_or_else(|sentence| vec![ToolDisplay::Text { text: sentence }]) })
 }
 
 async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, String>>) -> ToolResult {
@@ -118,19 +118,19 @@ async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, S
 
 /// The card of a tool for the file named by `key` in its input; `verb` describes the action. Names the file that
 /// the path leads to, if that is another one.
-pub fn card(
+pub fn display(
     verb: &str,
     kind: ToolKind,
     (key, what): (&str, &str),
     input: &Value,
     workspace: &Workspace,
-) -> Card {
+) -> CallDisplay {
     let Ok(path) = input::named(input, key) else {
-        return Card { title: format!("{verb} {what}"), kind, locations: Vec::new() };
+        return CallDisplay { title: format!("{verb} {what}"), kind, locations: Vec::new() };
     };
     let path = workspace.resolve(&path);
     let title = format!("{verb} {}", workspace.describe(&path));
-    Card { title, kind, locations: vec![Location { path: workspace.target(&path), line: None }] }
+    CallDisplay { title, kind, locations: vec![Location { path: workspace.target(&path), line: None }] }
 }
 
 /// Opens a regular file for reading. Never blocks on a pipe. The error is a message for the model.
@@ -171,17 +171,17 @@ pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String>
 }
 
 /// The content of a file.
-pub struct Current {
+pub struct CurrentContent {
     pub bytes: Vec<u8>,
     /// Whether it is the unsaved text of the user's editor, and not what is on the disk.
     pub is_unsaved: bool,
 }
 
 /// Reads an entire file, or its unsaved text if the user's editor has some.
-pub fn current(path: &Path, context: &ToolContext) -> Result<Current, String> {
+pub fn current(path: &Path, context: &ToolContext) -> Result<CurrentContent, String> {
     let bytes = read_whole(path, &context.workspace)?;
     let unsaved = context.unsaved.text(path, &bytes).map(|text| text.as_bytes().to_vec());
-    Ok(Current { is_unsaved: unsaved.is_some(), bytes: unsaved.unwrap_or(bytes) })
+    Ok(CurrentContent { is_unsaved: unsaved.is_some(), bytes: unsaved.unwrap_or(bytes) })
 }
 
 fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
@@ -238,7 +238,7 @@ fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
         let mut visited = 0;
         let cwd = super::real_path(&workspace.cwd);
         // Without the workspace there are no suggestions.
-        let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &Stop::default(), |file| {
+        let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &CancelFlag::default(), |file| {
             visited += 1;
             if file.relative().file_name() == path.file_name() {
                 near.push(workspace.cwd.join(file.relative()));
@@ -275,7 +275,7 @@ fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
 ///
 /// If no file can be created in the directory, or the old one can't be replaced (a mounted file, a directory
 /// without write permission), the old one is overwritten instead.
-pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &Stop) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFlag) -> io::Result<()> {
     let old = metadata(path, workspace)?;
     let entry = match &old {
         // A rename would bypass the read-only mode.
@@ -285,7 +285,7 @@ pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &Stop) ->
         Some(_) => workspace.roots().entry(path)?,
         None => workspace.roots().entry_with_parents(path)?,
     };
-    let written = write_beside(&entry, bytes, old.as_ref()).and_then(|new| {
+    let written = write_replacement(&entry, bytes, old.as_ref()).and_then(|new| {
         // Writing takes long on some disks.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
@@ -317,7 +317,7 @@ pub fn put(
     text: &str,
     is_unsaved: bool,
     context: &ToolContext,
-    stop: &Stop,
+    stop: &CancelFlag,
 ) -> Result<Option<Saved>, String> {
     if is_unsaved && !stop.requested() {
         let name = context.workspace.display(path);
@@ -347,7 +347,7 @@ pub fn changed(
 }
 
 /// Writes an entry's replacement to an unnamed file in the same directory.
-fn write_beside(entry: &Entry, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
+fn write_replacement(entry: &DirectoryEntry, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     let mut unfinished = AtomicFile::begin_in(entry.directory(), mode)?;
@@ -367,12 +367,12 @@ fn write_beside(entry: &Entry, bytes: &[u8], old: Option<&Metadata>) -> io::Resu
 }
 
 /// A diff, or a message if it would be too large to store and send.
-pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
+pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> ToolDisplay {
     let old_length = old.as_ref().map_or(0, String::len);
     if old_length.max(new.len()) <= DIFF_BYTES_MAX {
-        return Shown::Diff { path, old, new };
+        return ToolDisplay::Diff { path, old, new };
     }
-    Shown::Text {
+    ToolDisplay::Text {
         text: format!(
             "{}: {old_length} bytes become {} bytes, too large for a diff.",
             path.display(),
@@ -409,7 +409,8 @@ mod tests {
     #[test]
     fn card_displays_the_relative_path() {
         let workspace = Workspace::new("/w", Vec::new(), Arc::default());
-        let title = |input| card("Read", ToolKind::Read, ("file_path", "a file"), &input, &workspace).title;
+        let title =
+            |input| display("Read", ToolKind::Read, ("file_path", "a file"), &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
         assert_eq!(title(serde_json::json!({})), "Read a file");
     }
@@ -445,7 +446,7 @@ mod tests {
         let path = directory.path().canonicalize().expect("it is there").join("run.sh");
         fs::write(&path, "old").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("set");
-        replace(&path, b"new", &workspace_of(&directory), &Stop::default()).expect("replaced");
+        replace(&path, b"new", &workspace_of(&directory), &CancelFlag::default()).expect("replaced");
         assert_eq!(fs::read(&path).expect("read"), b"new");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o750);
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
@@ -459,8 +460,8 @@ mod tests {
         let path = directory.path().canonicalize().expect("it is there").join("a");
         fs::write(&path, "old").expect("written");
         let old = fs::metadata(&path).expect("there");
-        let entry = Entry::at(&path).expect("there");
-        let new = write_beside(&entry, b"new", Some(&old)).expect("written");
+        let entry = DirectoryEntry::at(&path).expect("there");
+        let new = write_replacement(&entry, b"new", Some(&old)).expect("written");
         let names =
             fs::read_dir(directory.path()).expect("listed").map(|entry| entry.expect("one").file_name());
         assert_eq!(names.collect::<Vec<_>>(), ["a"]);
@@ -473,7 +474,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().canonicalize().expect("it is there").join("a");
         fs::write(&path, "old").expect("written");
-        let stop = Stop::default();
+        let stop = CancelFlag::default();
         stop.0.store(true, Ordering::Relaxed);
         assert!(replace(&path, b"new", &workspace_of(&directory), &stop).is_err());
         assert_eq!(fs::read(&path).expect("read"), b"old");
@@ -502,8 +503,8 @@ mod tests {
         refused(open(&there, &workspace).map(drop));
         refused(read_whole(&there, &workspace).map(drop));
         refused(metadata(&there, &workspace).map(drop).map_err(told));
-        refused(replace(&there, b"x", &workspace, &Stop::default()).map_err(told));
-        refused(replace(&new, b"x", &workspace, &Stop::default()).map_err(told));
+        refused(replace(&there, b"x", &workspace, &CancelFlag::default()).map_err(told));
+        refused(replace(&new, b"x", &workspace, &CancelFlag::default()).map_err(told));
         refused(remove(&there, &workspace).map_err(told));
         assert!(
             !trouble("read", &there, &workspace, &io::ErrorKind::NotFound.into()).contains("Did you mean d/")
@@ -531,7 +532,7 @@ mod tests {
         let path = workspace.real("file");
         for error in [
             open(&path, &workspace).map(drop).expect_err("replaced"),
-            replace(&path, b"x", &workspace, &Stop::default()).expect_err("replaced").to_string(),
+            replace(&path, b"x", &workspace, &CancelFlag::default()).expect_err("replaced").to_string(),
         ] {
             assert!(error.contains("was replaced since the session began"), "{error}");
             assert!(error.contains("opening the session again"), "{error}");

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
-use super::disk::{Current, Stop};
+use super::disk::{CancelFlag, CurrentContent};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -31,7 +31,7 @@ const QUOTE_BYTES_MAX: usize = 200;
 pub struct FileEdit;
 
 impl ParsedTool for FileEdit {
-    type Call = Call;
+    type Call = FileEditCall;
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
@@ -61,12 +61,12 @@ impl ParsedTool for FileEdit {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        disk::card("Edit", ToolKind::Edit, ("file_path", "a file"), input, workspace)
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        disk::display("Edit", ToolKind::Edit, ("file_path", "a file"), input, workspace)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
-        let call = Call {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileEditCall, String> {
+        let call = FileEditCall {
             path: input::named(input, "file_path")?,
             old: input::text(input, "old_text")?,
             new: input::text(input, "new_text")?,
@@ -83,11 +83,11 @@ impl ParsedTool for FileEdit {
         Ok(call)
     }
 
-    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileEditCall, workspace: &Workspace) -> Result<Access, String> {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
-    fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, call: FileEditCall, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         disk::preview(context, move |context| {
             let real = context.permitted(&call.path)?;
             let now = now(&real, context)?;
@@ -97,23 +97,23 @@ impl ParsedTool for FileEdit {
         })
     }
 
-    fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, call: FileEditCall, context: ToolContext) -> BoxFuture<Result<(), String>> {
         disk::check(context, move |context| prepare(&call, context).map(drop))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: FileEditCall, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| run(&call, context, stop))
     }
 }
 
-pub struct Call {
+pub struct FileEditCall {
     path: String,
     old: String,
     new: String,
     all: bool,
 }
 
-fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
@@ -135,7 +135,7 @@ fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
 
 /// Returns the file's current text and its edited form, if the model knows the file's current state. The
 /// error is a message for the model.
-fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
+fn prepare(call: &FileEditCall, context: &ToolContext) -> Result<(CurrentText, EditedText), String> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
@@ -150,27 +150,27 @@ fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
 }
 
 /// A file's text: the unsaved text of the user's editor, if any, else the text on the disk.
-struct Now {
+struct CurrentText {
     text: String,
     is_unsaved: bool,
 }
 
-fn now(real: &Path, context: &ToolContext) -> Result<Now, String> {
-    let Current { bytes, is_unsaved } = disk::current(real, context)?;
+fn now(real: &Path, context: &ToolContext) -> Result<CurrentText, String> {
+    let CurrentContent { bytes, is_unsaved } = disk::current(real, context)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         let name = context.workspace.display(real);
         format!("{name} is not UTF-8 text. Change it with a command instead.")
     })?;
-    Ok(Now { text, is_unsaved })
+    Ok(CurrentText { text, is_unsaved })
 }
 
-fn edited(call: &Call, real: &Path, text: &str, workspace: &Workspace) -> Result<Edit, String> {
+fn edited(call: &FileEditCall, real: &Path, text: &str, workspace: &Workspace) -> Result<EditedText, String> {
     let name = workspace.display(real);
     edit(text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Edit {
+struct EditedText {
     text: String,
     /// The line of each change, from 1, in the old text.
     lines: Vec<usize>,
@@ -178,7 +178,7 @@ struct Edit {
 
 /// Replaces one or all occurrences of a text. Both texts may use LF for a CRLF file; the replacement then
 /// gets CRLF.
-fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
+fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, String> {
     let (old, new) = match crlf(text, old) {
         Some(old) => (old, new.replace("\r\n", "\n").replace('\n', "\r\n")),
         None => (old.to_string(), new.to_string()),
@@ -204,7 +204,7 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
             disk::FILE_BYTES_MAX
         ));
     }
-    Ok(Edit { text: text.replace(&old, &new), lines })
+    Ok(EditedText { text: text.replace(&old, &new), lines })
 }
 
 /// Converts the text to CRLF if it occurs only in that form.
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn unique_text_is_replaced() {
         let edited = edit("one\ntwo\nthree\n", "two", "2", false);
-        assert_eq!(edited, Ok(Edit { text: "one\n2\nthree\n".into(), lines: vec![2] }));
+        assert_eq!(edited, Ok(EditedText { text: "one\n2\nthree\n".into(), lines: vec![2] }));
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         let why = edit("x\ny\nx\n", "x", "z", false).unwrap_err();
         assert!(why.contains("2 times") && why.contains("lines 1, 3"), "{why}");
         let edited = edit("x\ny\nx\n", "x", "z", true);
-        assert_eq!(edited, Ok(Edit { text: "z\ny\nz\n".into(), lines: vec![1, 3] }));
+        assert_eq!(edited, Ok(EditedText { text: "z\ny\nz\n".into(), lines: vec![1, 3] }));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use serde_json::{Value, json};
 
 use epitome_thread::attached::FileType;
-use epitome_thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
-use super::disk::Stop;
+use super::disk::CancelFlag;
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
     read_state, truncate,
@@ -30,7 +30,7 @@ const SNIFF_BYTES: usize = 8 * 1024;
 pub struct FileRead;
 
 impl ParsedTool for FileRead {
-    type Call = Call;
+    type Call = FileReadCall;
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
@@ -57,8 +57,8 @@ impl ParsedTool for FileRead {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let mut card = disk::card("Read", ToolKind::Read, ("file_path", "a file"), input, workspace);
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        let mut card = disk::display("Read", ToolKind::Read, ("file_path", "a file"), input, workspace);
         let offset = input::whole(input, "offset").ok().flatten().filter(|offset| *offset > 1);
         if let Some(offset) = offset {
             card.title.push_str(&format!(" from line {offset}"));
@@ -69,38 +69,38 @@ impl ParsedTool for FileRead {
         card
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
-        Ok(Call {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileReadCall, String> {
+        Ok(FileReadCall {
             path: input::named(input, "file_path")?,
             offset: input::whole(input, "offset")?.unwrap_or(1).max(1),
             limit: input::whole(input, "line_limit")?.filter(|limit| *limit > 0).unwrap_or(LINES),
         })
     }
 
-    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileReadCall, workspace: &Workspace) -> Result<Access, String> {
         Ok(Access::Read(vec![workspace.real(&call.path)]))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: FileReadCall, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| read(&call, context, stop))
     }
 }
 
-pub struct Call {
+pub struct FileReadCall {
     path: String,
     /// From 1.
     offset: u64,
     limit: u64,
 }
 
-fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let (mut file, metadata) = disk::open(&real, workspace)?;
     let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
     let mut start = Vec::with_capacity(SNIFF_BYTES);
     (&mut file).take(SNIFF_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
-    if let Some(kind) = FileType::of(&start) {
+    if let Some(kind) = FileType::detect(&start) {
         return attached::read(kind, start, file, &real, context);
     }
     if start.contains(&0) {
@@ -124,7 +124,7 @@ fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
         true => read_state::state_of(&start),
         false => read_state::state_of_large(&metadata),
     };
-    let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
+    let mut lines = LineReader { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
     let page = page(&mut lines, call).map_err(unreadable)?;
     let location = Location {
         path: workspace.target(&real),
@@ -137,12 +137,12 @@ fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     let known = [(real, Some(state))];
     context.files.note(&known);
     let raw = Some(read_state::raw(&known));
-    Ok(ToolResult { locations: vec![location], raw, ..ToolResult::of_files(text) })
+    Ok(ToolResult { locations: vec![location], raw, ..ToolResult::with_file_text(text) })
 }
 
 /// The part of a file that one call displays.
 #[derive(Default)]
-struct Page {
+struct FilePage {
     numbered: String,
     shown: u64,
     /// Number of lines read, usually those of the entire file.
@@ -153,8 +153,8 @@ struct Page {
     replaced: bool,
 }
 
-impl Page {
-    fn text(self, call: &Call, name: &str) -> Result<String, String> {
+impl FilePage {
+    fn text(self, call: &FileReadCall, name: &str) -> Result<String, String> {
         if self.total == 0 {
             return Ok(format!("({name} is empty)"));
         }
@@ -178,8 +178,8 @@ impl Page {
     }
 }
 
-fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
-    let mut page = Page::default();
+fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result<FilePage> {
+    let mut page = FilePage::default();
     let mut full = false;
     let mut counted = 0;
     while let Some(line) = lines.next()? {
@@ -218,19 +218,19 @@ fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
 }
 
 /// Reads lines without keeping more of each in memory than is displayed.
-struct Lines<'a, R> {
+struct LineReader<'a, R> {
     source: R,
-    stop: &'a Stop,
+    stop: &'a CancelFlag,
 }
 
-struct Line {
+struct DisplayLine {
     start: Vec<u8>,
     left_out: usize,
 }
 
-impl<R: BufRead> Lines<'_, R> {
-    fn next(&mut self) -> io::Result<Option<Line>> {
-        let mut line = Line { start: Vec::new(), left_out: 0 };
+impl<R: BufRead> LineReader<'_, R> {
+    fn next(&mut self) -> io::Result<Option<DisplayLine>> {
+        let mut line = DisplayLine { start: Vec::new(), left_out: 0 };
         let mut any = false;
         loop {
             if self.stop.requested() {

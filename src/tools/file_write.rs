@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
-use super::disk::{Current, Stop};
+use super::disk::{CancelFlag, CurrentContent};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -14,7 +14,7 @@ use super::{
 pub struct FileWrite;
 
 impl ParsedTool for FileWrite {
-    type Call = Call;
+    type Call = FileWriteCall;
     const NEEDS: Needs = Needs::EditorBuffers;
 
     fn spec(&self) -> ToolSpec {
@@ -38,12 +38,13 @@ impl ParsedTool for FileWrite {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        disk::card("Write", ToolKind::Edit, ("file_path", "a file"), input, workspace)
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        disk::display("Write", ToolKind::Edit, ("file_path", "a file"), input, workspace)
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
-        let call = Call { path: input::named(input, "file_path")?, text: input::text(input, "text")? };
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FileWriteCall, String> {
+        let call =
+            FileWriteCall { path: input::named(input, "file_path")?, text: input::text(input, "text")? };
         if call.text.len() as u64 > disk::FILE_BYTES_MAX {
             return Err(format!(
                 "`text` has more than {} bytes. Write the file with a command.",
@@ -53,11 +54,11 @@ impl ParsedTool for FileWrite {
         Ok(call)
     }
 
-    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: FileWriteCall, workspace: &Workspace) -> Result<Access, String> {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
-    fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         disk::preview(context, move |context| {
             let real = context.permitted(&call.path)?;
             let old = old_text(&real, context)?;
@@ -65,31 +66,31 @@ impl ParsedTool for FileWrite {
         })
     }
 
-    fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
+    fn check(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<Result<(), String>> {
         disk::check(context, move |context| known(&context.permitted(&call.path)?, context).map(drop))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: FileWriteCall, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| write(call, context, stop))
     }
 }
 
-pub struct Call {
+pub struct FileWriteCall {
     path: String,
     text: String,
 }
 
-fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn write(call: FileWriteCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
     let old = known(&real, context)?;
-    let is_unsaved = matches!(old, Old::Unsaved(_));
+    let is_unsaved = matches!(old, OldContent::Unsaved(_));
     let saved = disk::put(&real, &call.text, is_unsaved, context, stop)?;
     let done = match &old {
-        Old::Missing => "Created",
-        Old::Text(old) if *old == call.text => "Wrote the same text to",
-        Old::Text(_) | Old::Unsaved(_) | Old::Other { .. } => "Overwrote",
+        OldContent::Missing => "Created",
+        OldContent::Text(old) if *old == call.text => "Wrote the same text to",
+        OldContent::Text(_) | OldContent::Unsaved(_) | OldContent::Other { .. } => "Overwrote",
     };
     let done = format!("{done} {name} ({} bytes).", call.text.len());
     let result = disk::changed(&real, &call.text, done, saved, context);
@@ -102,25 +103,25 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
 }
 
 /// Returns the file's content if the model knows its current state, or if there is no file.
-fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
+fn known(real: &Path, context: &ToolContext) -> Result<OldContent, String> {
     let old = old_text(real, context)?;
     let name = context.workspace.display(real);
     let (state, text) = match &old {
-        Old::Missing => return Ok(old),
-        Old::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
-        Old::Unsaved(text) => {
+        OldContent::Missing => return Ok(old),
+        OldContent::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
+        OldContent::Unsaved(text) => {
             context.unsaved.refuse_change(&name)?;
             (read_state::state_of(text.as_bytes()), Some(text.as_str()))
         }
-        Old::Other { is_binary: true, .. } => return Err(read_state::binary(&name)),
-        Old::Other { state, is_binary: false } => (state.clone(), None),
+        OldContent::Other { is_binary: true, .. } => return Err(read_state::binary(&name)),
+        OldContent::Other { state, is_binary: false } => (state.clone(), None),
     };
     context.files.check(real, &state, text, &name)?;
     Ok(old)
 }
 
 /// The content of a file before it is written.
-enum Old {
+enum OldContent {
     Missing,
     Text(String),
     /// Unsaved text of the user's editor.
@@ -132,20 +133,20 @@ enum Old {
     },
 }
 
-fn old_text(path: &Path, context: &ToolContext) -> Result<Old, String> {
+fn old_text(path: &Path, context: &ToolContext) -> Result<OldContent, String> {
     let workspace = &context.workspace;
     match disk::metadata(path, workspace) {
-        Ok(None) => Ok(Old::Missing),
+        Ok(None) => Ok(OldContent::Missing),
         Err(error) => Err(disk::trouble("write", path, workspace, &error)),
         Ok(Some(metadata)) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
-            Ok(Old::Other { state: read_state::state_of_large(&metadata), is_binary: false })
+            Ok(OldContent::Other { state: read_state::state_of_large(&metadata), is_binary: false })
         }
         Ok(Some(_)) => {
-            let Current { bytes, is_unsaved } = disk::current(path, context)?;
+            let CurrentContent { bytes, is_unsaved } = disk::current(path, context)?;
             Ok(match String::from_utf8(bytes) {
-                Ok(text) if is_unsaved => Old::Unsaved(text),
-                Ok(text) => Old::Text(text),
-                Err(error) => Old::Other {
+                Ok(text) if is_unsaved => OldContent::Unsaved(text),
+                Ok(text) => OldContent::Text(text),
+                Err(error) => OldContent::Other {
                     state: read_state::state_of(error.as_bytes()),
                     is_binary: error.as_bytes().contains(&0),
                 },
@@ -154,12 +155,12 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<Old, String> {
     }
 }
 
-fn diff(path: PathBuf, old: Old, new: String) -> Shown {
+fn diff(path: PathBuf, old: OldContent, new: String) -> ToolDisplay {
     let old = match old {
-        Old::Missing => None,
-        Old::Text(old) | Old::Unsaved(old) => Some(old),
-        Old::Other { .. } => {
-            return Shown::Text {
+        OldContent::Missing => None,
+        OldContent::Text(old) | OldContent::Unsaved(old) => Some(old),
+        OldContent::Other { .. } => {
+            return ToolDisplay::Text {
                 text: format!("Replaces {}, which is not text or very large.", path.display()),
             };
         }

@@ -1,6 +1,6 @@
 //! Recognises command lines that change a Git repository. Pure.
 
-use super::command_line::parts::Parts;
+use super::command_line::parts::CommandParts;
 
 /// Subcommands that leave a repository as it is, whatever their arguments. Others may change it.
 const READING: [&str; 42] = [
@@ -67,7 +67,7 @@ const WITH_VALUE: [&str; 7] =
 /// Whether a command line calls a subcommand of Git that may change a repository. When the line is ambiguous, it
 /// does if any reading of it does. What scripts and other programs do is not recognised.
 pub fn changes_repository(line: &str) -> bool {
-    let parts = Parts::of(line);
+    let parts = CommandParts::parse(line);
     let calls: Vec<&str> = parts.commands.iter().filter_map(|command| arguments(command)).collect();
     calls.iter().enumerate().any(|(at, call)| {
         // The same call without some of its options; the whole one is judged.
@@ -178,7 +178,12 @@ mod tests {
             ("git unknown-alias", true),
             ("for f in a b; do git add $f; done", true),
         ] {
-            assert_eq!(changes_repository(line), expected, "{line}: {:?}", Parts::of(line).commands);
+            assert_eq!(
+                changes_repository(line),
+                expected,
+                "{line}: {:?}",
+                CommandParts::parse(line).commands
+            );
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use epitome_thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
-use super::disk::Stop;
-use super::walk::{self, Ignored, Pattern};
+use super::disk::CancelFlag;
+use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 
 /// Files listed per call: about 4,000 tokens of paths.
@@ -22,7 +22,7 @@ const HELD_MAX: usize = 100 * RESULTS_MAX;
 pub struct GlobTool;
 
 impl ParsedTool for GlobTool {
-    type Call = Call;
+    type Call = GlobCall;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -50,19 +50,23 @@ impl ParsedTool for GlobTool {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let kind = ToolKind::Search;
         let Ok(call) = self.parse(input, workspace) else {
-            return Card { title: "Find files".to_string(), kind, locations: Vec::new() };
+            return CallDisplay { title: "Find files".to_string(), kind, locations: Vec::new() };
         };
         let mut title = format!("Find {}", call.given);
         if call.root != workspace.cwd {
             title.push_str(&format!(" in {}", workspace.describe(&call.root)));
         }
-        Card { title, kind, locations: vec![Location { path: workspace.target(&call.root), line: None }] }
+        CallDisplay {
+            title,
+            kind,
+            locations: vec![Location { path: workspace.target(&call.root), line: None }],
+        }
     }
 
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GlobCall, String> {
         let given = input::named(input, "pattern")?;
         let path = input::optional_named(input, "path")?;
         let all = input::flag(input, "ignore_gitignore")?;
@@ -75,20 +79,20 @@ impl ParsedTool for GlobTool {
             (workspace.resolve(path.as_deref().unwrap_or(".")), given.clone())
         };
         let ignored = if all { Ignored::Included } else { Ignored::LeftOut };
-        Ok(Call { given, pattern, root, ignored })
+        Ok(GlobCall { given, pattern, root, ignored })
     }
 
-    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
-        Pattern::new(&[&call.pattern])?;
+    fn access(&self, call: GlobCall, _: &Workspace) -> Result<Access, String> {
+        PathPattern::new(&[&call.pattern])?;
         Ok(Access::Read(vec![super::real_path(&call.root)]))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: GlobCall, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| find(&call, context, stop))
     }
 }
 
-pub struct Call {
+pub struct GlobCall {
     /// As written by the model.
     given: String,
     /// Relative to `root`.
@@ -97,9 +101,9 @@ pub struct Call {
     ignored: Ignored,
 }
 
-fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let pattern = Pattern::new(&[&call.pattern])?;
+    let pattern = PathPattern::new(&[&call.pattern])?;
     let root = context.permitted_path(&call.root)?;
     let trouble = |error| match disk::metadata(&root, workspace) {
         Ok(Some(file)) if !file.is_dir() => {
@@ -144,5 +148,5 @@ fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     if let Some(note) = end.note() {
         text.push_str(&format!("\n{note}"));
     }
-    Ok(ToolResult::of_files(text))
+    Ok(ToolResult::with_file_text(text))
 }

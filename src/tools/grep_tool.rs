@@ -9,11 +9,11 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::{Value, json};
 
-use epitome_thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
-use super::disk::Stop;
+use super::disk::CancelFlag;
 use super::secret_places::is_secret_name;
-use super::walk::{self, Ignored, Pattern};
+use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 
 /// Default maximum of matching lines.
@@ -40,7 +40,7 @@ const PATTERN_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub struct GrepTool;
 
 impl ParsedTool for GrepTool {
-    type Call = Call;
+    type Call = GrepCall;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -78,10 +78,10 @@ impl ParsedTool for GrepTool {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let kind = ToolKind::Search;
         let Ok(call) = self.parse(input, workspace) else {
-            return Card { title: "Search in files".to_string(), kind, locations: Vec::new() };
+            return CallDisplay { title: "Search in files".to_string(), kind, locations: Vec::new() };
         };
         let mut title = format!("Search for {}", truncate::line(&call.pattern, LINE_BYTES_MAX));
         if call.root != workspace.cwd {
@@ -90,17 +90,21 @@ impl ParsedTool for GrepTool {
         if let Some(include) = &call.include {
             title.push_str(&format!(" ({include})"));
         }
-        Card { title, kind, locations: vec![Location { path: workspace.target(&call.root), line: None }] }
+        CallDisplay {
+            title,
+            kind,
+            locations: vec![Location { path: workspace.target(&call.root), line: None }],
+        }
     }
 
-    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GrepCall, String> {
         let pattern = input::text(input, "pattern")?;
         if pattern.is_empty() {
             return Err("`pattern` is empty. Give the text or regular expression to look for.".to_string());
         }
         let path = input::optional_named(input, "path")?;
         let results = input::whole(input, "max_results")?.filter(|results| *results > 0);
-        Ok(Call {
+        Ok(GrepCall {
             pattern,
             root: workspace.resolve(path.as_deref().unwrap_or(".")),
             include: input::optional_named(input, "include")?,
@@ -111,18 +115,18 @@ impl ParsedTool for GrepTool {
         })
     }
 
-    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, call: GrepCall, _: &Workspace) -> Result<Access, String> {
         call.matcher()?;
         call.files()?;
         Ok(Access::Read(vec![super::real_path(&call.root)]))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: GrepCall, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| search(&call, context, stop))
     }
 }
 
-pub struct Call {
+pub struct GrepCall {
     pattern: String,
     root: PathBuf,
     include: Option<String>,
@@ -132,7 +136,7 @@ pub struct Call {
     results: u64,
 }
 
-impl Call {
+impl GrepCall {
     fn matcher(&self) -> Result<RegexMatcher, String> {
         RegexMatcherBuilder::new()
             .case_insensitive(self.ignore_case)
@@ -152,18 +156,18 @@ impl Call {
             })
     }
 
-    fn files(&self) -> Result<Option<Pattern>, String> {
+    fn files(&self) -> Result<Option<PathPattern>, String> {
         let Some(include) = &self.include else { return Ok(None) };
         // Models write comma-separated lists; commas only have another meaning within braces.
         let patterns: Vec<&str> = match include.contains('{') {
             true => vec![include.trim()],
             false => include.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).collect(),
         };
-        Pattern::new(&patterns).map(Some)
+        PathPattern::new(&patterns).map(Some)
     }
 }
 
-fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn search(call: &GrepCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
     let (workspace, hidden) = (&*context.workspace, &*context.hidden);
     let matcher = call.matcher()?;
     let include = call.files()?;
@@ -177,7 +181,7 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
         .binary_detection(BinaryDetection::quit(0))
         .heap_limit(Some(HEAP_BYTES_MAX))
         .build();
-    let mut found = Found { results: call.results, ..Found::default() };
+    let mut found = GrepMatches { results: call.results, ..GrepMatches::default() };
     let mut end = walk::WalkEnd::Complete;
     if metadata.is_dir() {
         let secrets = workspace.secrets().below(&root);
@@ -209,24 +213,24 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
         }
     }
     let text = found.text(call, workspace, end.note());
-    Ok(ToolResult::of_files(text))
+    Ok(ToolResult::with_file_text(text))
 }
 
 /// Why no more matches are collected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Full {
+enum GrepLimit {
     Results,
     Bytes,
 }
 
 /// The matches so far.
 #[derive(Default)]
-struct Found {
+struct GrepMatches {
     text: String,
     matches: u64,
     /// Maximum number of matches.
     results: u64,
-    full: Option<Full>,
+    full: Option<GrepLimit>,
     secrets: u64,
     /// Number of files skipped because of the user's permission rules.
     hidden: u64,
@@ -235,14 +239,14 @@ struct Found {
     trouble: Option<String>,
 }
 
-impl Found {
+impl GrepMatches {
     fn search(
         &mut self,
         searcher: &mut Searcher,
         matcher: &RegexMatcher,
         opened: Result<File, String>,
         name: String,
-        stop: &Stop,
+        stop: &CancelFlag,
     ) {
         let file = match opened {
             Ok(file) => Stoppable { file, stop },
@@ -260,7 +264,7 @@ impl Found {
         self.trouble.get_or_insert(sentence);
     }
 
-    fn text(mut self, call: &Call, workspace: &Workspace, walk_note: Option<String>) -> String {
+    fn text(mut self, call: &GrepCall, workspace: &Workspace, walk_note: Option<String>) -> String {
         if self.matches == 0 {
             let place = workspace.display(&call.root);
             let include = call.include.as_ref().map(|include| format!(" ({include})")).unwrap_or_default();
@@ -268,11 +272,11 @@ impl Found {
         }
         let mut notes: Vec<String> = Vec::new();
         match self.full {
-            Some(Full::Results) => notes.push(format!(
+            Some(GrepLimit::Results) => notes.push(format!(
                 "[the first {} matching lines; there are more: narrow pattern, path or include, or raise max_results]",
                 self.matches
             )),
-            Some(Full::Bytes) => notes.push(format!(
+            Some(GrepLimit::Bytes) => notes.push(format!(
                 "[cut at {} bytes after {} matching lines; there may be more: narrow pattern, path or include]",
                 truncate::OUTPUT_BYTES_MAX,
                 self.matches
@@ -299,7 +303,7 @@ impl Found {
 
 /// Collects the matches of one file.
 struct FileSink<'a> {
-    found: &'a mut Found,
+    found: &'a mut GrepMatches,
     name: String,
     headed: bool,
 }
@@ -307,7 +311,7 @@ struct FileSink<'a> {
 impl FileSink<'_> {
     fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) -> bool {
         if self.found.text.len() >= truncate::OUTPUT_BYTES_MAX {
-            self.found.full = Some(Full::Bytes);
+            self.found.full = Some(GrepLimit::Bytes);
             return false;
         }
         if !self.headed {
@@ -327,7 +331,7 @@ impl Sink for FileSink<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         if self.found.matches >= self.found.results {
-            self.found.full = Some(Full::Results);
+            self.found.full = Some(GrepLimit::Results);
             return Ok(false);
         }
         if !self.line(found.line_number(), ':', found.bytes()) {
@@ -350,7 +354,7 @@ impl Sink for FileSink<'_> {
 /// A file whose reads fail once the call is cancelled, even in the middle of a large file.
 struct Stoppable<'a> {
     file: File,
-    stop: &'a Stop,
+    stop: &'a CancelFlag,
 }
 
 impl Read for Stoppable<'_> {

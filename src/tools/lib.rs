@@ -49,13 +49,15 @@ pub use epitome_platform::{group, reaper};
 pub use parsed::ParsedTool;
 pub use shell_run::shell;
 
-use read_state::Files;
+use read_state::ReadState;
 use secret_places::SecretPlaces;
 
 use epitome_platform::root::Roots;
-use epitome_recall::Log;
+use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
-use epitome_thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
+use epitome_thread::{
+    CallDisplay, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, ToolDisplay, ToolSpec,
+};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -68,7 +70,7 @@ pub trait Tool: Send + Sync {
 
     /// The tool card that clients display before the call runs. Pure, and tolerant of partially streamed or
     /// invalid input.
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card;
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay;
 
     /// The resources that the call would access, for the permission decision. Rejects invalid input with a
     /// message for the model, so that the user is never asked about a call that cannot run.
@@ -76,7 +78,7 @@ pub trait Tool: Send + Sync {
 
     /// Content that the permission prompt displays with the title, such as the diff of an edit or the
     /// command. Empty for tools whose title is sufficient.
-    fn preview(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         Box::pin(async { Vec::new() })
     }
 
@@ -131,25 +133,25 @@ pub struct ToolContext {
     /// Receives the newest output of a running command, possibly ending in a partial line; never blocks.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
     /// The conversation of the call, as of its start.
-    pub log: Arc<Log>,
+    pub log: Arc<RecallLog>,
     /// The session's mode at the start of the call.
     pub mode: Mode,
     /// What the decision about the call's permission was about. `None` outside of a session.
     pub decided: Option<Arc<Access>>,
     /// Starts subagents; `None` for tools that don't need it.
-    pub agents: Option<Arc<dyn task::Agents>>,
+    pub agents: Option<Arc<dyn task::AgentRunner>>,
     /// The file states known to the model.
-    pub files: Arc<Files>,
+    pub files: Arc<ReadState>,
     /// Whether the model accepts images.
     pub sees_images: bool,
     /// Whether loopback and private network addresses may be fetched.
     pub fetches_private: bool,
     /// Sandbox rules for commands.
-    pub sandbox: Arc<sandbox::Rules>,
+    pub sandbox: Arc<sandbox::SandboxRules>,
     /// The session's background commands.
-    pub background: Arc<background::Background>,
+    pub background: Arc<background::BackgroundCommands>,
     /// Paths that searches skip below their directory.
-    pub hidden: Arc<permission::ruled::Hidden>,
+    pub hidden: Arc<permission::ruled::HiddenFiles>,
     /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
 }
@@ -211,7 +213,7 @@ pub struct Workspace {
     /// `cwd` and `directories`, opened when the session began to work there.
     roots: Roots,
     /// What commands may not change in them.
-    found: Arc<sandbox::Found>,
+    found: Arc<sandbox::FoundRepositories>,
 }
 
 impl fmt::Debug for Workspace {
@@ -264,7 +266,7 @@ impl Workspace {
         &self.exposure
     }
 
-    pub(crate) fn found(&self) -> &sandbox::Found {
+    pub(crate) fn found(&self) -> &sandbox::FoundRepositories {
         &self.found
     }
 
@@ -461,7 +463,7 @@ pub struct ToolResult {
     /// The complete text, if `content` has only a part of it.
     pub whole: Option<String>,
     /// What clients display; if empty, the text of `content`.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ToolDisplay>,
     pub locations: Vec<Location>,
     pub raw: Option<Value>,
     /// The new plan; only set by `todo_write`.
@@ -487,8 +489,8 @@ impl ToolResult {
 
     /// A result with file text. What clients display is fenced, because an editor would render it as
     /// Markdown.
-    fn of_files(text: String) -> ToolResult {
-        let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+    fn with_file_text(text: String) -> ToolResult {
+        let shown = vec![ToolDisplay::Text { text: disk::fenced("", &text) }];
         ToolResult { shown, ..ToolResult::completed(text) }
     }
 }

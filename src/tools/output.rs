@@ -17,7 +17,7 @@ const REST: &str =
 
 /// Collects the output of one command.
 #[derive(Default)]
-pub struct Output {
+pub struct CommandOutput {
     cleaner: Cleaner,
     head: String,
     tail: String,
@@ -35,7 +35,7 @@ pub struct Finished {
     pub whole: Option<String>,
 }
 
-impl Output {
+impl CommandOutput {
     /// Takes the next bytes and returns their text.
     pub fn take(&mut self, bytes: &[u8]) -> String {
         let text = self.cleaner.clean(bytes);
@@ -108,12 +108,12 @@ pub(super) fn drawn(text: &str) -> String {
 pub(super) struct Cleaner {
     /// The start of an incomplete character.
     partial: Vec<u8>,
-    state: State,
+    state: EscapeState,
 }
 
 /// State of the escape sequence parser (ECMA-48).
 #[derive(Clone, Copy, Default)]
-enum State {
+enum EscapeState {
     #[default]
     Text,
     /// After ESC.
@@ -167,24 +167,28 @@ impl Cleaner {
 
     fn put(&mut self, character: char, text: &mut String) {
         self.state = match (self.state, character) {
-            (State::Message, '\u{7}') => State::Text,
-            (State::Message, '\u{1b}') => State::StringEscape,
-            (State::Message, _) => State::Message,
-            (State::StringEscape, '\\') => State::Text,
+            (EscapeState::Message, '\u{7}') => EscapeState::Text,
+            (EscapeState::Message, '\u{1b}') => EscapeState::StringEscape,
+            (EscapeState::Message, _) => EscapeState::Message,
+            (EscapeState::StringEscape, '\\') => EscapeState::Text,
             // Anything else starts a new sequence.
-            (State::StringEscape | State::Escape, '[') => State::Control,
-            (State::StringEscape | State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Message,
-            (State::StringEscape | State::Escape, ' '..='/') => State::Intermediate,
-            (State::StringEscape | State::Escape | State::Intermediate, _) => State::Text,
-            (State::Control, '\u{40}'..='\u{7e}') => State::Text,
-            (State::Control, '\u{20}'..='\u{3f}') => State::Control,
-            (State::Text, '\u{1b}') | (State::Control, '\u{1b}') => State::Escape,
+            (EscapeState::StringEscape | EscapeState::Escape, '[') => EscapeState::Control,
+            (EscapeState::StringEscape | EscapeState::Escape, ']' | 'P' | 'X' | '^' | '_') => {
+                EscapeState::Message
+            }
+            (EscapeState::StringEscape | EscapeState::Escape, ' '..='/') => EscapeState::Intermediate,
+            (EscapeState::StringEscape | EscapeState::Escape | EscapeState::Intermediate, _) => {
+                EscapeState::Text
+            }
+            (EscapeState::Control, '\u{40}'..='\u{7e}') => EscapeState::Text,
+            (EscapeState::Control, '\u{20}'..='\u{3f}') => EscapeState::Control,
+            (EscapeState::Text, '\u{1b}') | (EscapeState::Control, '\u{1b}') => EscapeState::Escape,
             // Not a sequence after all: continue with text.
-            (State::Text | State::Control, character) => {
+            (EscapeState::Text | EscapeState::Control, character) => {
                 if !character.is_control() || matches!(character, '\n' | '\t' | '\r') {
                     text.push(character);
                 }
-                State::Text
+                EscapeState::Text
             }
         };
     }
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     fn shown(pieces: &[&[u8]]) -> String {
-        let mut output = Output::default();
+        let mut output = CommandOutput::default();
         for piece in pieces {
             output.take(piece);
         }
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn truncated_output_is_kept_completely() {
-        let mut output = Output::default();
+        let mut output = CommandOutput::default();
         let line = "0123456789abcde\n".repeat(truncate::OUTPUT_BYTES_MAX / 16);
         output.take(line.as_bytes());
         output.take(b"the end\n");
@@ -244,7 +248,7 @@ mod tests {
 
     #[test]
     fn endless_output_uses_bounded_memory_and_notes_the_omission() {
-        let mut output = Output::default();
+        let mut output = CommandOutput::default();
         let line = [b"0123456789abcde\n".as_slice(); 1024].concat();
         for _ in 0..1_000 {
             output.take(&line);

@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::Value;
 
 use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
-use epitome_thread::{Card, Shown, ToolSpec};
+use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
 /// See the methods of [`Tool`], which every such tool is.
 pub trait ParsedTool: Send + Sync {
@@ -17,7 +17,7 @@ pub trait ParsedTool: Send + Sync {
 
     fn spec(&self) -> ToolSpec;
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card;
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay;
 
     /// Parses the input. The error is a message for the model.
     fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Self::Call, String>;
@@ -26,7 +26,7 @@ pub trait ParsedTool: Send + Sync {
         Ok(Access::Nothing)
     }
 
-    fn preview(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         Box::pin(ready(Vec::new()))
     }
 
@@ -46,15 +46,15 @@ impl<T: ParsedTool> Tool for T {
         ParsedTool::spec(self)
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        ParsedTool::card(self, input, workspace)
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        ParsedTool::display(self, input, workspace)
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
         ParsedTool::access(self, self.parse(input, workspace)?, workspace)
     }
 
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         match self.parse(input, &context.workspace) {
             Ok(call) => ParsedTool::preview(self, call, context),
             Err(_) => Box::pin(ready(Vec::new())),

@@ -16,7 +16,7 @@ pub mod ruled;
 
 /// The decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PermissionVerdict {
     Allow {
         by: AllowedBy,
     },
@@ -47,9 +47,9 @@ const OF_THE_SYSTEM: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
 
 /// Decides about one access. The paths of `access` are already resolved.
-pub fn decide(access: &Access, mode: Mode, rules: &[Rule], workspace: &Workspace) -> Verdict {
+pub fn decide(access: &Access, mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
     match access {
-        Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
+        Access::Nothing => PermissionVerdict::Allow { by: AllowedBy::Harmless },
         Access::Read(paths) => read(paths, mode, rules, workspace),
         Access::Write(paths) => write(paths, mode, rules, workspace),
         Access::Command { line, confined, changes_git } => {
@@ -60,21 +60,21 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], workspace: &Workspace
     }
 }
 
-fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> Verdict {
+fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
     let secrets = workspace.secrets();
     let is_secret = paths.iter().any(|path| is_secret_name(path) || secrets.contain(path));
     let outside: Vec<&PathBuf> = paths.iter().filter(|path| !workspace.contains(path)).collect();
     if outside.is_empty() && !is_secret {
-        return Verdict::Allow { by: AllowedBy::Harmless };
+        return PermissionVerdict::Allow { by: AllowedBy::Harmless };
     }
     if mode == Mode::Full {
-        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+        return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
     if is_secret {
-        return Verdict::Ask { always: None };
+        return PermissionVerdict::Ask { always: None };
     }
     let Some(first) = outside.first() else {
-        return Verdict::Allow { by: AllowedBy::Harmless };
+        return PermissionVerdict::Allow { by: AllowedBy::Harmless };
     };
     let covering = |path: &Path| {
         rules.iter().find(|rule| matches!(rule, Rule::ReadsBelow { path: below } if path.starts_with(below)))
@@ -82,7 +82,7 @@ fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) ->
     if let Some(rule) = covering(first)
         && outside.iter().all(|path| covering(path).is_some())
     {
-        return Verdict::Allow { by: AllowedBy::Rule(rule.clone()) };
+        return PermissionVerdict::Allow { by: AllowedBy::Rule(rule.clone()) };
     }
     // One rule must cover all displayed paths and nothing above them, and never a home or other secret places.
     let directory = if first.is_dir() { Some(first.as_path()) } else { first.parent() };
@@ -98,36 +98,36 @@ fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) ->
         let words = format!("reading below {} for this session", directory.display());
         (Rule::ReadsBelow { path: directory.to_path_buf() }, words)
     });
-    Verdict::Ask { always }
+    PermissionVerdict::Ask { always }
 }
 
-fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> Verdict {
+fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
     if mode == Mode::ReadOnly {
         return denied("Files cannot be changed");
     }
     if !paths.iter().all(|path| workspace.contains(path)) {
-        return Verdict::Ask { always: None };
+        return PermissionVerdict::Ask { always: None };
     }
     if mode == Mode::Full {
-        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+        return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
     // The error of an edit that doesn't match quotes the file to the model, so an edit is also a read.
     let secrets = workspace.secrets();
     let needs_caution =
         |path: &PathBuf| may_run_later(path, workspace) || is_secret_name(path) || secrets.contain(path);
     if paths.iter().any(needs_caution) {
-        return Verdict::Ask { always: None };
+        return PermissionVerdict::Ask { always: None };
     }
     if matches!(mode, Mode::AcceptEdits | Mode::Auto) {
-        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+        return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
     if rules.contains(&Rule::EditsInWorkspace) {
-        return Verdict::Allow { by: AllowedBy::Rule(Rule::EditsInWorkspace) };
+        return PermissionVerdict::Allow { by: AllowedBy::Rule(Rule::EditsInWorkspace) };
     }
-    Verdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
+    PermissionVerdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
 }
 
-fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[Rule]) -> Verdict {
+fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
     let (rule, words) = match confined {
         true => (Rule::Command { line: line.to_string() }, "exactly this command for this session"),
         false => (
@@ -137,32 +137,32 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
     };
     match mode {
         Mode::ReadOnly => denied("Commands cannot be run"),
-        Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Full => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // `ruled::judge` has checked that the sandbox is complete.
-        Mode::Auto if confined && !changes_git => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // A rule about the line says nothing about what its programs do to a repository.
-        _ if changes_git && !changes_repository(line) => Verdict::Ask { always: None },
+        _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
         Mode::Ask | Mode::AcceptEdits | Mode::Auto if rules.contains(&rule) => {
-            Verdict::Allow { by: AllowedBy::Rule(rule) }
+            PermissionVerdict::Allow { by: AllowedBy::Rule(rule) }
         }
         Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
-            Verdict::Ask { always: Some((rule, words.to_string())) }
+            PermissionVerdict::Ask { always: Some((rule, words.to_string())) }
         }
     }
 }
 
 /// An address can leak data to the owner of the host, so fetching asks in every mode except full.
-fn fetch(host: &str, mode: Mode, rules: &[Rule]) -> Verdict {
+fn fetch(host: &str, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
     if mode == Mode::Full {
-        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+        return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
     let words = format!("fetching from {host} for this session");
     remembered(Rule::Fetch { host: host.to_owned() }, words, rules)
 }
 
-fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rule]) -> Verdict {
+fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
     match mode {
-        Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Full => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         Mode::ReadOnly if !reads_only => {
             denied("Tools of other servers that may change something cannot be called")
         }
@@ -174,15 +174,15 @@ fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rul
 }
 
 /// Allows calls that match a stored rule; asks for others and offers "always".
-fn remembered(rule: Rule, words: String, rules: &[Rule]) -> Verdict {
+fn remembered(rule: Rule, words: String, rules: &[Rule]) -> PermissionVerdict {
     match rules.contains(&rule) {
-        true => Verdict::Allow { by: AllowedBy::Rule(rule) },
-        false => Verdict::Ask { always: Some((rule, words)) },
+        true => PermissionVerdict::Allow { by: AllowedBy::Rule(rule) },
+        false => PermissionVerdict::Ask { always: Some((rule, words)) },
     }
 }
 
-fn denied(what: &str) -> Verdict {
-    Verdict::Deny {
+fn denied(what: &str) -> PermissionVerdict {
+    PermissionVerdict::Deny {
         why: format!(
             "{what}: the session is in read-only mode. Do not try again and do not look for another way; go on \
              with reading and searching, or describe to the user what you would do. Only the user can change \
@@ -360,9 +360,9 @@ mod tests {
         Workspace::new(cwd, Vec::new(), std::sync::Arc::new(vec![("HOME".into(), "/home/me".into())]))
     }
 
-    const ASK_ONCE: Verdict = Verdict::Ask { always: None };
+    const ASK_ONCE: PermissionVerdict = PermissionVerdict::Ask { always: None };
 
-    fn judge(access: &Access, mode: Mode, rules: &[Rule]) -> Verdict {
+    fn judge(access: &Access, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
         decide(access, mode, rules, &at("/w"))
     }
 
@@ -382,17 +382,17 @@ mod tests {
         Access::External { server: "tracker".into(), tool: tool.into(), reads_only }
     }
 
-    fn by_mode(mode: Mode) -> Verdict {
-        Verdict::Allow { by: AllowedBy::Mode(mode) }
+    fn by_mode(mode: Mode) -> PermissionVerdict {
+        PermissionVerdict::Allow { by: AllowedBy::Mode(mode) }
     }
 
     /// `a` allowed, `o` asked without "always", `A` asked with "always", `d` denied.
-    fn letter(verdict: Verdict) -> char {
+    fn letter(verdict: PermissionVerdict) -> char {
         match verdict {
-            Verdict::Allow { .. } => 'a',
-            Verdict::Ask { always: None } => 'o',
-            Verdict::Ask { always: Some(_) } => 'A',
-            Verdict::Deny { .. } => 'd',
+            PermissionVerdict::Allow { .. } => 'a',
+            PermissionVerdict::Ask { always: None } => 'o',
+            PermissionVerdict::Ask { always: Some(_) } => 'A',
+            PermissionVerdict::Deny { .. } => 'd',
         }
     }
 
@@ -402,8 +402,8 @@ mod tests {
         let command =
             |line: &str, changes_git| Access::Command { line: line.into(), confined: true, changes_git };
         let known = |line: &str| [Rule::Command { line: line.into() }];
-        let ask = |line: &str| Verdict::Ask { always: Some((known(line)[0].clone(), "".into())) };
-        let allowed = |verdict: Verdict| matches!(verdict, Verdict::Allow { .. });
+        let ask = |line: &str| PermissionVerdict::Ask { always: Some((known(line)[0].clone(), "".into())) };
+        let allowed = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Allow { .. });
         assert!(allowed(judge(&command("make", false), Mode::Auto, &[])));
         assert!(allowed(judge(&command("make", false), Mode::Ask, &known("make"))));
         assert_eq!(judge(&command("make", true), Mode::Auto, &[]), ASK_ONCE);
@@ -449,10 +449,10 @@ mod tests {
     #[test]
     fn always_for_a_command_covers_only_that_line() {
         let asked = judge(&running("ls", true), Mode::Ask, &[]);
-        let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
+        let PermissionVerdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
         assert_eq!(rule, Rule::Command { line: "ls".into() });
         let rules = [rule.clone()];
-        let allowed = Verdict::Allow { by: AllowedBy::Rule(rule) };
+        let allowed = PermissionVerdict::Allow { by: AllowedBy::Rule(rule) };
         assert_eq!(judge(&running("ls", true), Mode::Ask, &rules), allowed);
         for other in ["ls ", "ls -l", "rm x # ls", "ls; rm x", "LS"] {
             assert_eq!(letter(judge(&running(other, true), Mode::Ask, &rules)), 'A', "{other}");
@@ -484,7 +484,7 @@ mod tests {
         let asked = judge(&reading("/elsewhere/docs/a.md"), Mode::Ask, &[]);
         let rule = Rule::ReadsBelow { path: "/elsewhere/docs".into() };
         let words = "reading below /elsewhere/docs for this session".to_string();
-        assert_eq!(asked, Verdict::Ask { always: Some((rule.clone(), words)) });
+        assert_eq!(asked, PermissionVerdict::Ask { always: Some((rule.clone(), words)) });
         let rules = [rule];
         assert_eq!(letter(judge(&reading("/elsewhere/docs/deep/b.md"), Mode::ReadOnly, &rules)), 'a');
         assert_eq!(letter(judge(&reading("/elsewhere/docs2/b.md"), Mode::Ask, &rules)), 'A');
@@ -495,7 +495,7 @@ mod tests {
     fn always_for_a_search_covers_the_searched_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let asked = judge(&Access::Read(vec![directory.path().to_path_buf()]), Mode::Ask, &[]);
-        let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
+        let PermissionVerdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
         assert_eq!(rule, Rule::ReadsBelow { path: directory.path().to_path_buf() });
     }
 
@@ -507,7 +507,9 @@ mod tests {
 
     #[test]
     fn a_denial_tells_the_model_not_to_try_again() {
-        let Verdict::Deny { why } = judge(&writing("/w/a"), Mode::ReadOnly, &[]) else { panic!("denied") };
+        let PermissionVerdict::Deny { why } = judge(&writing("/w/a"), Mode::ReadOnly, &[]) else {
+            panic!("denied")
+        };
         assert!(why.contains("read-only mode") && why.contains("Do not try again"), "{why}");
     }
 

@@ -1,5 +1,5 @@
 //! Questions to the user other than permission requests: a form to fill in, or an address to visit. The
-//! asking side has a `Door`; the session displays the question in its clients and returns the answer.
+//! asking side has a `QuestionSender`; the session displays the question in its clients and returns the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,16 +13,16 @@ const WAITING_MAX: usize = 16;
 
 /// A question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Question {
+pub struct UserQuestion {
     /// The text of the question, including who asks and why.
     pub message: String,
-    pub wants: Wants,
+    pub wants: QuestionKind,
 }
 
 /// What the user has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
-pub enum Wants {
+pub enum QuestionKind {
     /// Fill in a form: a JSON Schema of an object with plain fields. Never used for secrets.
     Form { schema: Value },
     /// Do something at an address. The answer only confirms that the user went there.
@@ -36,7 +36,7 @@ pub enum Wants {
 /// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "content", rename_all = "snake_case")]
-pub enum Reply {
+pub enum QuestionReply {
     /// The fields of the form; empty for an address.
     Accepted(Map<String, Value>),
     /// The user refused.
@@ -51,74 +51,74 @@ pub enum Reply {
 
 /// The kinds of questions that a client, or at least one of a session's clients, can display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shows {
+pub struct QuestionSupport {
     pub forms: bool,
     pub urls: bool,
 }
 
-impl Shows {
-    pub fn or(self, other: Shows) -> Shows {
-        Shows { forms: self.forms || other.forms, urls: self.urls || other.urls }
+impl QuestionSupport {
+    pub fn or(self, other: QuestionSupport) -> QuestionSupport {
+        QuestionSupport { forms: self.forms || other.forms, urls: self.urls || other.urls }
     }
 
-    pub fn can(self, wants: &Wants) -> bool {
+    pub fn can(self, wants: &QuestionKind) -> bool {
         match wants {
-            Wants::Form { .. } => self.forms,
-            Wants::Url { .. } => self.urls,
+            QuestionKind::Form { .. } => self.forms,
+            QuestionKind::Url { .. } => self.urls,
         }
     }
 }
 
 /// Messages to the session.
-pub enum Asked {
+pub enum QuestionMessage {
     /// A question, and the channel for its answer.
-    Question { question: Question, reply: oneshot::Sender<Reply> },
+    Question { question: UserQuestion, reply: oneshot::Sender<QuestionReply> },
     /// The user's task at an address is done.
     Done { id: String },
 }
 
 /// The channel from the asking side to the session. Cheap to clone; doesn't keep the session alive.
 #[derive(Clone)]
-pub struct Door {
-    asked: mpsc::Sender<Asked>,
+pub struct QuestionSender {
+    asked: mpsc::Sender<QuestionMessage>,
     shows: Arc<AtomicU8>,
 }
 
-impl Door {
+impl QuestionSender {
     /// Creates a door and the receiver of its messages.
-    pub fn new() -> (Door, mpsc::Receiver<Asked>) {
+    pub fn new() -> (QuestionSender, mpsc::Receiver<QuestionMessage>) {
         let (asked, receiver) = mpsc::channel(WAITING_MAX);
-        (Door { asked, shows: Arc::default() }, receiver)
+        (QuestionSender { asked, shows: Arc::default() }, receiver)
     }
 
     /// The kinds of questions that the attached clients can display.
-    pub fn shows(&self) -> Shows {
+    pub fn shows(&self) -> QuestionSupport {
         // A lone value that publishes no other data, so relaxed ordering is sufficient.
         let bits = self.shows.load(Ordering::Relaxed);
-        Shows { forms: bits & 1 != 0, urls: bits & 2 != 0 }
+        QuestionSupport { forms: bits & 1 != 0, urls: bits & 2 != 0 }
     }
 
-    pub fn set_shows(&self, shows: Shows) {
+    pub fn set_shows(&self, shows: QuestionSupport) {
         self.shows.store(u8::from(shows.forms) | u8::from(shows.urls) << 1, Ordering::Relaxed);
     }
 
     /// Asks and waits for the outcome. Dropping the future withdraws the question.
-    pub async fn ask(&self, question: Question) -> Reply {
+    pub async fn ask(&self, question: UserQuestion) -> QuestionReply {
         if !self.shows().can(&question.wants) {
-            return Reply::Unable;
+            return QuestionReply::Unable;
         }
         let (reply, replied) = oneshot::channel();
-        if self.asked.send(Asked::Question { question, reply }).await.is_err() {
-            return Reply::Unable;
+        if self.asked.send(QuestionMessage::Question { question, reply }).await.is_err() {
+            return QuestionReply::Unable;
         }
         // Dropped without an answer: the session is ending.
-        replied.await.unwrap_or(Reply::Cancelled)
+        replied.await.unwrap_or(QuestionReply::Cancelled)
     }
 
     /// Reports that the user's task at an address is done.
     pub async fn done(&self, id: String) {
         // If the session is gone, there is nothing to update.
-        drop(self.asked.send(Asked::Done { id }).await);
+        drop(self.asked.send(QuestionMessage::Done { id }).await);
     }
 }
 
@@ -206,14 +206,16 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_cannot_display_forms_are_not_asked() {
-        let (door, mut asked) = Door::new();
-        let question =
-            Question { message: "?".into(), wants: Wants::Form { schema: json!({"type": "object"}) } };
-        assert_eq!(door.ask(question.clone()).await, Reply::Unable);
-        door.set_shows(Shows { forms: true, urls: false });
+        let (door, mut asked) = QuestionSender::new();
+        let question = UserQuestion {
+            message: "?".into(),
+            wants: QuestionKind::Form { schema: json!({"type": "object"}) },
+        };
+        assert_eq!(door.ask(question.clone()).await, QuestionReply::Unable);
+        door.set_shows(QuestionSupport { forms: true, urls: false });
         let asking = tokio::spawn(async move { door.ask(question).await });
-        let Some(Asked::Question { reply, .. }) = asked.recv().await else { panic!("a question") };
-        reply.send(Reply::Declined).expect("somebody waits");
-        assert_eq!(asking.await.expect("no panic"), Reply::Declined);
+        let Some(QuestionMessage::Question { reply, .. }) = asked.recv().await else { panic!("a question") };
+        reply.send(QuestionReply::Declined).expect("somebody waits");
+        assert_eq!(asking.await.expect("no panic"), QuestionReply::Declined);
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::{Access, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, diff};
-use epitome_thread::{Change, Content, Entry, Shown, Thread, ToolOutcome};
+use epitome_thread::{Change, Content, Entry, Thread, ToolDisplay, ToolOutcome};
 
 /// Files whose state is kept per session. Of more, the least recently touched ones have to be read again.
 const FILES_MAX: usize = 10_000;
@@ -44,14 +44,14 @@ const FILES: &str = epitome_thread::RAW_FILES;
 
 /// The model's knowledge of files in one session, and the order in which the calls of a reply access them.
 #[derive(Debug, Default)]
-pub struct Files {
-    known: Mutex<Known>,
+pub struct ReadState {
+    known: Mutex<KnownFiles>,
     order: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    files: HashMap<PathBuf, Seen>,
+struct KnownFiles {
+    files: HashMap<PathBuf, SeenFile>,
     /// Number of log entries processed.
     followed: usize,
     /// Incremented with each recorded state.
@@ -59,18 +59,18 @@ struct Known {
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenFile {
     /// Identifies the content of the file.
     state: String,
     /// The newest entry that shows this content, once it exists.
     entry: Option<Arc<Entry>>,
-    /// Value of `Known::clock` when it was recorded.
+    /// Value of `KnownFiles::clock` when it was recorded.
     at: u64,
 }
 
 /// The state of a file that is about to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileStatus {
     Current,
     Unread,
     Changed,
@@ -100,7 +100,7 @@ pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
     json!({ FILES: files })
 }
 
-impl Files {
+impl ReadState {
     /// Processes new log entries. On a session's first call all of them count; later only those from the
     /// user, because the tools record theirs directly and are ahead of the log.
     pub fn follow(&self, thread: &Thread, workspace: &Workspace) {
@@ -135,11 +135,11 @@ impl Files {
         }
     }
 
-    pub fn standing(&self, path: &Path, state: &str) -> Standing {
+    pub fn standing(&self, path: &Path, state: &str) -> FileStatus {
         match self.known().files.get(path) {
-            None => Standing::Unread,
-            Some(seen) if seen.state == state => Standing::Current,
-            Some(_) => Standing::Changed,
+            None => FileStatus::Unread,
+            Some(seen) if seen.state == state => FileStatus::Current,
+            Some(_) => FileStatus::Changed,
         }
     }
 
@@ -149,12 +149,12 @@ impl Files {
         let again =
             format!("Read it with file_read (file_path {name:?}), then make the change to what it holds");
         match self.standing(path, state) {
-            Standing::Current => Ok(()),
-            Standing::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),
-            Standing::Unread => {
+            FileStatus::Current => Ok(()),
+            FileStatus::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),
+            FileStatus::Unread => {
                 Err(format!("{name} was not read in this session, so it is not changed. {again}."))
             }
-            Standing::Changed => {
+            FileStatus::Changed => {
                 let entry = self.known().files.get(path).and_then(|seen| seen.entry.clone());
                 let before = entry.as_deref().and_then(|entry| before(entry, path));
                 let changed = match (before, content) {
@@ -173,55 +173,55 @@ impl Files {
 
     /// Queues a call after the earlier ones: writers are exclusive, readers wait for earlier writers. A
     /// command waits for earlier calls that change files, but blocks none.
-    pub fn enter(&self, access: &Access) -> Entrance {
+    pub fn enter(&self, access: &Access) -> QueuedAccess {
         let order = self.order.clone();
-        let mut waiting: Pin<Box<dyn Future<Output = Turn> + Send>> = match access {
-            Access::Write(_) => Box::pin(async { Turn::Writing(order.write_owned().await) }),
-            Access::Read(_) => Box::pin(async { Turn::Reading(order.read_owned().await) }),
+        let mut waiting: Pin<Box<dyn Future<Output = AccessTurn> + Send>> = match access {
+            Access::Write(_) => Box::pin(async { AccessTurn::Writing(order.write_owned().await) }),
+            Access::Read(_) => Box::pin(async { AccessTurn::Reading(order.read_owned().await) }),
             Access::Command { .. } => Box::pin(async {
                 drop(order.read_owned().await);
-                Turn::Free
+                AccessTurn::Free
             }),
             Access::Nothing | Access::Fetch { .. } | Access::External { .. } => {
-                return Entrance::Entered(Turn::Free);
+                return QueuedAccess::Entered(AccessTurn::Free);
             }
         };
         // The first poll takes the place in the queue.
         match (&mut waiting).now_or_never() {
-            Some(turn) => Entrance::Entered(turn),
-            None => Entrance::Waiting(waiting),
+            Some(turn) => QueuedAccess::Entered(turn),
+            None => QueuedAccess::Waiting(waiting),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownFiles> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place in the queue of a session's file calls.
-pub enum Entrance {
-    Entered(Turn),
-    Waiting(Pin<Box<dyn Future<Output = Turn> + Send>>),
+pub enum QueuedAccess {
+    Entered(AccessTurn),
+    Waiting(Pin<Box<dyn Future<Output = AccessTurn> + Send>>),
 }
 
-impl Entrance {
+impl QueuedAccess {
     /// Waits for the turn, which ends when the returned value is dropped.
-    pub async fn turn(self) -> Turn {
+    pub async fn turn(self) -> AccessTurn {
         match self {
-            Entrance::Entered(turn) => turn,
-            Entrance::Waiting(waiting) => waiting.await,
+            QueuedAccess::Entered(turn) => turn,
+            QueuedAccess::Waiting(waiting) => waiting.await,
         }
     }
 }
 
 /// The right to access files while it exists.
-pub enum Turn {
+pub enum AccessTurn {
     Free,
     Reading(OwnedRwLockReadGuard<()>),
     Writing(OwnedRwLockWriteGuard<()>),
 }
 
-impl Known {
+impl KnownFiles {
     /// Processes an entry that shows a file in some state. With `sets` the state is recorded; without, the
     /// entry is only attached to a matching state.
     fn showed(&mut self, path: &Path, state: Option<String>, entry: &Arc<Entry>, sets: bool) {
@@ -245,7 +245,7 @@ impl Known {
         // newer one exists.
         let kept =
             self.files.get(path).filter(|seen| seen.state == state).and_then(|seen| seen.entry.clone());
-        let seen = Seen { state, entry: entry.or(kept), at: self.clock };
+        let seen = SeenFile { state, entry: entry.or(kept), at: self.clock };
         self.files.insert(path.to_path_buf(), seen);
         if self.files.len() > FILES_MAX {
             let mut times: Vec<u64> = self.files.values().map(|seen| seen.at).collect();
@@ -286,31 +286,31 @@ fn path_of(uri: &str) -> Option<String> {
 
 /// The content of a file as shown to the model.
 #[derive(Debug, PartialEq, Eq)]
-enum Before {
+enum ShownContent {
     Whole(String),
     /// Consecutive lines.
     Part(String),
 }
 
 /// The content of a file according to an entry.
-fn before(entry: &Entry, path: &Path) -> Option<Before> {
+fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
     match &entry.change {
         Change::ToolFinished { outcome } => {
             let written = outcome.shown.iter().find_map(|shown| match shown {
-                Shown::Diff { path: shown, new, .. } if same_file(shown, path) => Some(new.clone()),
-                Shown::Diff { .. } | Shown::Text { .. } => None,
+                ToolDisplay::Diff { path: shown, new, .. } if same_file(shown, path) => Some(new.clone()),
+                ToolDisplay::Diff { .. } | ToolDisplay::Text { .. } => None,
             });
             let read = || {
                 let text = outcome.whole.clone().unwrap_or_else(|| outcome.model_text());
                 numbered(&text)
             };
-            written.map(Before::Whole).or_else(read)
+            written.map(ShownContent::Whole).or_else(read)
         }
         Change::Said { message, .. } => {
             let texts = message.content.iter().filter_map(resource);
             let mut texts =
                 texts.filter(|(uri, _)| path_of(uri).is_some_and(|named| same_file(Path::new(&named), path)));
-            texts.next().map(|(_, text)| Before::Whole(text.to_owned()))
+            texts.next().map(|(_, text)| ShownContent::Whole(text.to_owned()))
         }
         _ => None,
     }
@@ -322,7 +322,7 @@ fn same_file(shown: &Path, real: &Path) -> bool {
 }
 
 /// Parses a file's lines as `file_read` displays them; `None` if they aren't consecutive or were truncated.
-fn numbered(text: &str) -> Option<Before> {
+fn numbered(text: &str) -> Option<ShownContent> {
     let mut part = String::new();
     let mut expected = None;
     for line in text.lines() {
@@ -341,12 +341,12 @@ fn numbered(text: &str) -> Option<Before> {
             (None, _) => return None,
         }
     }
-    expected.map(|_| Before::Part(part))
+    expected.map(|_| ShownContent::Part(part))
 }
 
 /// A short diff between the content shown to the model and the current one. `None` if the texts are too long
 /// to compare.
-fn what_changed(before: &Before, now: &str) -> Option<String> {
+fn what_changed(before: &ShownContent, now: &str) -> Option<String> {
     let lines_only = |text: &str| {
         let mut text = text.replace("\r\n", "\n");
         if !text.is_empty() && !text.ends_with('\n') {
@@ -356,8 +356,8 @@ fn what_changed(before: &Before, now: &str) -> Option<String> {
     };
     let now = lines_only(now);
     let (old, whole) = match before {
-        Before::Whole(text) => (lines_only(text), true),
-        Before::Part(text) => (lines_only(text), false),
+        ShownContent::Whole(text) => (lines_only(text), true),
+        ShownContent::Part(text) => (lines_only(text), false),
     };
     if old.len() + now.len() > COMPARED_BYTES_MAX {
         return None;
@@ -421,8 +421,8 @@ mod tests {
         Change::ToolFinished { outcome: ToolOutcome { raw: Some(raw), ..outcome } }
     }
 
-    fn files(changes: Vec<Change>) -> Files {
-        let files = Files::default();
+    fn files(changes: Vec<Change>) -> ReadState {
+        let files = ReadState::default();
         files.follow(&thread(changes), &workspace());
         files
     }
@@ -430,9 +430,9 @@ mod tests {
     #[test]
     fn standing_depends_on_the_state_that_was_read() {
         let files = files(vec![read("/w/a", "     1\tone", "s1")]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s1"), Standing::Current);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Changed);
-        assert_eq!(files.standing(Path::new("/w/b"), "s1"), Standing::Unread);
+        assert_eq!(files.standing(Path::new("/w/a"), "s1"), FileStatus::Current);
+        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Changed);
+        assert_eq!(files.standing(Path::new("/w/b"), "s1"), FileStatus::Unread);
         let why = files.check(Path::new("/w/b"), "s1", Some(""), "b").expect_err("it was not read");
         assert!(
             why.contains("not read in this session") && why.contains("file_read (file_path \"b\")"),
@@ -444,14 +444,14 @@ mod tests {
     fn least_recently_touched_files_are_dropped() {
         // Regression test: the oldest was searched for each time, so that restoring a long log took seconds.
         let path = |nth: usize| PathBuf::from(format!("/w/f{nth}"));
-        let files = Files::default();
+        let files = ReadState::default();
         for nth in (0..FILES_MAX).chain([0, FILES_MAX]) {
             files.note(&[(path(nth), Some("s1".to_owned()))]);
         }
         let standing = |nth: usize| files.standing(&path(nth), "s1");
         let gone = [1, FILES_LET_GO].map(standing);
         let kept = [0, FILES_LET_GO + 1, FILES_MAX].map(standing);
-        assert_eq!((gone, kept), ([Standing::Unread; 2], [Standing::Current; 3]));
+        assert_eq!((gone, kept), ([FileStatus::Unread; 2], [FileStatus::Current; 3]));
     }
 
     #[test]
@@ -464,20 +464,20 @@ mod tests {
         assert!(why.contains("What changed:\n  two\n- three\n+ 3\nRead it with file_read"), "{why}");
         let why = changed("one\ntwo\nthree\nfour\nFIVE\n");
         assert!(why.contains("(nothing in the lines that you read; something in others)"), "{why}");
-        let long = what_changed(&Before::Whole("old\n".repeat(1_000)), &"new\n".repeat(1_000));
+        let long = what_changed(&ShownContent::Whole("old\n".repeat(1_000)), &"new\n".repeat(1_000));
         let long = long.expect("they are compared");
         assert!(long.contains("more lines of this diff]") && long.len() < 2 * CHANGE_BYTES_MAX, "{long}");
     }
 
     #[test]
     fn own_edit_updates_the_state_and_its_content() {
-        let diff = Shown::Diff { path: "/w/a".into(), old: Some("1\n".into()), new: "2\n".into() };
+        let diff = ToolDisplay::Diff { path: "/w/a".into(), old: Some("1\n".into()), new: "2\n".into() };
         let Change::ToolFinished { outcome } = read("/w/a", "Edited a at line 1.", "s2") else {
             unreachable!()
         };
         let edited = Change::ToolFinished { outcome: ToolOutcome { shown: vec![diff], ..outcome } };
         let files = files(vec![read("/w/a", "     1\t1", "s1"), edited]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Current);
+        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Current);
         let why = files.check(Path::new("/w/a"), "s3", Some("3\n"), "a").expect_err("it changed");
         assert!(why.contains("- 2\n+ 3"), "{why}");
     }
@@ -488,8 +488,8 @@ mod tests {
         let content = vec![content("file:///w/a%20b.rs"), content("file:///w/c.rs#L1-2")];
         let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
         let files = files(vec![said]);
-        assert_eq!(files.standing(Path::new("/w/a b.rs"), &state_of(b"x\n")), Standing::Current);
-        assert_eq!(files.standing(Path::new("/w/c.rs"), &state_of(b"x\n")), Standing::Unread);
+        assert_eq!(files.standing(Path::new("/w/a b.rs"), &state_of(b"x\n")), FileStatus::Current);
+        assert_eq!(files.standing(Path::new("/w/c.rs"), &state_of(b"x\n")), FileStatus::Unread);
     }
 
     /// Regression test for two edits in one reply: the first result was logged after the second edit, and its
@@ -499,33 +499,33 @@ mod tests {
         let files = files(Vec::new());
         files.note(&[("/w/a".into(), Some("s2".to_owned()))]);
         files.follow(&thread(vec![read("/w/a", "     1\tone", "s1")]), &workspace());
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Current);
+        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Current);
         files.note(&[("/w/a".into(), None)]);
-        assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Unread);
+        assert_eq!(files.standing(Path::new("/w/a"), "s2"), FileStatus::Unread);
     }
 
     #[tokio::test]
     async fn file_calls_run_in_order() {
-        let files = Files::default();
+        let files = ReadState::default();
         let (read, write) = (Access::Read(Vec::new()), Access::Write(Vec::new()));
         let command = Access::Command { line: "make".into(), confined: true, changes_git: false };
         let first = files.enter(&read);
         let mut second = files.enter(&write);
         let mut third = files.enter(&command);
-        assert!(matches!(first, Entrance::Entered(Turn::Reading(_))));
-        assert!(matches!((&second, &third), (Entrance::Waiting(_), Entrance::Waiting(_))));
-        let waits = |entrance: &mut Entrance| match entrance {
-            Entrance::Waiting(waiting) => waiting.now_or_never(),
-            Entrance::Entered(_) => None,
+        assert!(matches!(first, QueuedAccess::Entered(AccessTurn::Reading(_))));
+        assert!(matches!((&second, &third), (QueuedAccess::Waiting(_), QueuedAccess::Waiting(_))));
+        let waits = |entrance: &mut QueuedAccess| match entrance {
+            QueuedAccess::Waiting(waiting) => waiting.now_or_never(),
+            QueuedAccess::Entered(_) => None,
         };
         assert!(waits(&mut third).is_none(), "the edit before it is not done");
         drop(first);
         let writing = waits(&mut second).expect("the reader has gone");
         assert!(waits(&mut third).is_none());
         drop(writing);
-        assert!(matches!(waits(&mut third), Some(Turn::Free)));
+        assert!(matches!(waits(&mut third), Some(AccessTurn::Free)));
         assert!(
-            matches!(files.enter(&write), Entrance::Entered(Turn::Writing(_))),
+            matches!(files.enter(&write), QueuedAccess::Entered(AccessTurn::Writing(_))),
             "a command holds nobody up"
         );
     }

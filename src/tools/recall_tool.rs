@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use epitome_recall::{self as recall, Ask, Clock, Kind};
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum time of one search. Even the largest logs take a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const TITLE_BYTES_MAX: usize = 80;
 pub struct RecallTool;
 
 impl ParsedTool for RecallTool {
-    type Call = Ask;
+    type Call = RecallQuery;
     const NEEDS: Needs = Needs::Log;
 
     fn spec(&self) -> ToolSpec {
@@ -36,7 +36,7 @@ impl ParsedTool for RecallTool {
                     "text": {"type": "string", "description": "Words that must all occur, in any case."},
                     "regex": {"type": "string"},
                     "path": {"type": "string", "description": "File or directory that was touched."},
-                    "kind": {"type": "string", "enum": Kind::ALL.map(Kind::word)},
+                    "kind": {"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)},
                     "since": {"type": "string", "description": "2026-01-31T10:00 or 2h ago"},
                     "until": {"type": "string"},
                     "offset": {"type": "integer", "description": "Bytes of a text, or finds, to pass over."},
@@ -46,7 +46,7 @@ impl ParsedTool for RecallTool {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let keys = ["entry", "text", "regex", "path", "kind", "since", "until"];
         let given = keys.iter().filter_map(|key| input.get(key).and_then(Value::as_str));
         let words: Vec<&str> = given.map(str::trim).filter(|text| !text.is_empty()).collect();
@@ -54,31 +54,31 @@ impl ParsedTool for RecallTool {
             words if words.is_empty() => "Recall".to_string(),
             words => format!("Recall {}", truncate::line(&words.replace('\n', " "), TITLE_BYTES_MAX)),
         };
-        Card { title, kind: ToolKind::Search, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Search, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Ask, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<RecallQuery, String> {
         read(input)
     }
 
-    fn run(&self, ask: Ask, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, ask: RecallQuery, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(context, move |context, stop| {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
             let clock = Clock { now, zone: TimeZone::system() };
             let begun = Instant::now();
             let is_over = || stop.requested() || begun.elapsed() > SEARCH_TIME_MAX;
-            context.log.answer(&ask, &clock, &is_over).map(ToolResult::of_files)
+            context.log.answer(&ask, &clock, &is_over).map(ToolResult::with_file_text)
         })
     }
 }
 
-fn read(input: &Value) -> Result<Ask, String> {
+fn read(input: &Value) -> Result<RecallQuery, String> {
     let number = |key| {
         let number = input::whole(input, key)?;
         Ok::<_, String>(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     };
-    let ask = Ask {
+    let ask = RecallQuery {
         range: input::optional_named(input, "entry")?.map(|text| text.parse()).transpose()?,
         text: input::optional_named(input, "text")?,
         regex: input::optional_named(input, "regex")?,

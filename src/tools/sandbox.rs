@@ -14,11 +14,11 @@ mod repositories;
 use std::io;
 use std::path::PathBuf;
 
-use epitome_platform::sandbox::{Confinement, Reach};
+use epitome_platform::sandbox::{Confinement, SandboxAllowances};
 pub use epitome_platform::sandbox::{Namespaces, Support, support};
 use epitome_thread::Mode;
 pub use hint::{HOW_TO_ASK, hint};
-pub use repositories::Found;
+pub use repositories::FoundRepositories;
 
 use super::Workspace;
 
@@ -27,7 +27,7 @@ pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Sandbox settings for a session's commands. The default is no sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct SandboxRules {
     pub enabled: bool,
     /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
@@ -47,7 +47,7 @@ pub struct Rules {
     pub deny_read: Vec<String>,
 }
 
-impl Rules {
+impl SandboxRules {
     /// Whether a command that did not request to run outside of the sandbox is sandboxed.
     pub fn hold_in(&self, mode: Mode) -> bool {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
@@ -68,7 +68,7 @@ impl Rules {
 /// Prepares the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
 /// mechanisms. `changes_git`: whether the user agreed that the command may change the workspace's repositories.
 pub fn confinement(
-    rules: &Rules,
+    rules: &SandboxRules,
     workspace: &Workspace,
     changes_git: bool,
 ) -> io::Result<Option<Confinement>> {
@@ -77,7 +77,10 @@ pub fn confinement(
         return Ok(None);
     }
     let places = places::find(rules, workspace, changes_git, support);
-    let reach =
-        Reach { network: rules.network, unix_sockets: rules.unix_sockets, processes: rules.processes };
+    let reach = SandboxAllowances {
+        network: rules.network,
+        unix_sockets: rules.unix_sockets,
+        processes: rules.processes,
+    };
     Confinement::prepare(&places, &workspace.cwd, reach, support).map(Some)
 }

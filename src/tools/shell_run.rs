@@ -15,9 +15,9 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
-use super::disk::Stop;
-use super::sandbox::{self, Rules};
-use epitome_platform::group::{Ending, Running};
+use super::disk::CancelFlag;
+use super::sandbox::{self, SandboxRules};
+use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::reaper::Reaper;
 
 /// Time for which output is still read after the shell has ended while another process keeps the pipe open.
@@ -49,8 +49,8 @@ const NOT_INTERACTIVE: [(&str, &str); 5] = [
 ];
 
 /// A started shell.
-pub(super) struct Started {
-    pub running: Running,
+pub(super) struct StartedShell {
+    pub running: RunningCommand,
     pub pipe: pipe::Receiver,
     /// Whether it is sandboxed.
     pub is_held: bool,
@@ -62,9 +62,9 @@ pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
-    sandbox: Option<(&Rules, bool)>,
-    stop: &Stop,
-) -> Result<Started, String> {
+    sandbox: Option<(&SandboxRules, bool)>,
+    stop: &CancelFlag,
+) -> Result<StartedShell, String> {
     if stop.requested() {
         return Err("The call was cancelled before its command was started.".to_string());
     }
@@ -127,7 +127,7 @@ pub(super) fn start(
     // are open.
     drop(command);
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok(Started { running, pipe, is_held })
+    Ok(StartedShell { running, pipe, is_held })
 }
 
 /// Returns the `bash` in the environment's PATH, else the system's, else `sh`.
@@ -143,15 +143,15 @@ pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
 }
 
 /// The read end of a command's output.
-pub(super) struct Reading {
+pub(super) struct OutputReader {
     /// `None` once the write end is closed.
     pipe: Option<pipe::Receiver>,
     buffer: Vec<u8>,
 }
 
-impl Reading {
-    pub fn new(pipe: pipe::Receiver) -> Reading {
-        Reading { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
+impl OutputReader {
+    pub fn new(pipe: pipe::Receiver) -> OutputReader {
+        OutputReader { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
     }
 
     fn is_open(&self) -> bool {
@@ -184,7 +184,7 @@ impl Reading {
 }
 
 /// Passes output on while the command runs, in pieces of limited size and number.
-pub(super) struct Live {
+pub(super) struct LiveOutput {
     began: Instant,
     passed_on: Instant,
     waiting: String,
@@ -192,10 +192,10 @@ pub(super) struct Live {
     progress: Arc<dyn Fn(String) + Send + Sync>,
 }
 
-impl Live {
-    pub fn new(progress: Arc<dyn Fn(String) + Send + Sync>) -> Live {
+impl LiveOutput {
+    pub fn new(progress: Arc<dyn Fn(String) + Send + Sync>) -> LiveOutput {
         let began = Instant::now();
-        Live {
+        LiveOutput {
             began,
             passed_on: began - PASS_ON_EVERY,
             waiting: String::new(),
@@ -241,16 +241,16 @@ impl Live {
 }
 
 /// Describes an end, without brackets, and returns its exit code as shells report it.
-pub(super) fn ended(ending: Ending) -> (String, Option<i32>) {
+pub(super) fn ended(ending: CommandExit) -> (String, Option<i32>) {
     // Shells report the end by a signal as 128 plus its number.
     const BY_SIGNAL: i32 = 128;
     match ending {
-        Ending::Code(code) => (format!("exit code {code}"), Some(code)),
-        Ending::Signal(signal) => {
+        CommandExit::Code(code) => (format!("exit code {code}"), Some(code)),
+        CommandExit::Signal(signal) => {
             let code = BY_SIGNAL + signal;
             (format!("ended by signal {signal}, exit code {code}"), Some(code))
         }
-        Ending::Unknown => ("the exit code is not known".to_string(), None),
+        CommandExit::Unknown => ("the exit code is not known".to_string(), None),
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
     fn fast_output_is_passed_on_in_few_bounded_pieces() {
         let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = pieces.clone();
-        let mut live = Live::new(Arc::new(move |text| kept.lock().expect("not poisoned").push(text)));
+        let mut live = LiveOutput::new(Arc::new(move |text| kept.lock().expect("not poisoned").push(text)));
         let mut now = Instant::now();
         for second in 0..60 {
             for _ in 0..100 {

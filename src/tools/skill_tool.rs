@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::{Value, json};
 
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
 
@@ -91,13 +91,13 @@ impl ParsedTool for SkillTool {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         let title = match name.is_empty() {
             true => "Use a skill".to_owned(),
             false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), ABOUT_BYTES_MAX)),
         };
-        Card { title, kind: ToolKind::Read, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Skill, String> {
@@ -105,7 +105,7 @@ impl ParsedTool for SkillTool {
     }
 
     fn run(&self, skill: Skill, _: ToolContext) -> BoxFuture<ToolResult> {
-        let shown = vec![Shown::Text { text: disk::fenced("markdown", &skill.text) }];
+        let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &skill.text) }];
         Box::pin(ready(ToolResult { shown, ..ToolResult::completed(skill.text) }))
     }
 }

@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::{Value, json};
 
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "task";
 
@@ -29,7 +29,7 @@ pub struct TaskOrder {
 }
 
 /// Starts subagents.
-pub trait Agents: Send + Sync {
+pub trait AgentRunner: Send + Sync {
     /// Runs a subagent to its end; dropping the future stops it and everything that it started. Its activity
     /// is reported line by line to the context's `progress`.
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult>;
@@ -64,12 +64,16 @@ impl ParsedTool for Task {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let text = |key: &str| input.get(key).and_then(Value::as_str).map(str::trim).unwrap_or_default();
         let agent = Some(text("agent")).filter(|agent| !agent.is_empty()).unwrap_or("Agent");
         let what = text("description").replace('\n', " ");
         let title = if what.is_empty() { agent.to_string() } else { format!("{agent}: {what}") };
-        Card { title: truncate::line(&title, TITLE_BYTES_MAX), kind: ToolKind::Think, locations: Vec::new() }
+        CallDisplay {
+            title: truncate::line(&title, TITLE_BYTES_MAX),
+            kind: ToolKind::Think,
+            locations: Vec::new(),
+        }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, String> {
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn task_is_parsed_and_titled_with_its_agent() {
         let workspace = Workspace::new(PathBuf::from("/w"), Vec::new(), Arc::default());
-        let title = |input: &Value| Task.card(input, &workspace).title;
+        let title = |input: &Value| Task.display(input, &workspace).title;
         let input = json!({"description": "Find the parser", "prompt": "Where is it?", "agent": "explore"});
         assert_eq!(title(&input), "explore: Find the parser");
         assert_eq!(title(&json!({"description": "Find the parser"})), "Agent: Find the parser");

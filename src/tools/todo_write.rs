@@ -4,7 +4,7 @@ use std::future::ready;
 
 use serde_json::{Value, json};
 
-use epitome_thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
@@ -48,8 +48,8 @@ impl ParsedTool for TodoWrite {
         }
     }
 
-    fn card(&self, _: &Value, _: &Workspace) -> Card {
-        Card { title: "Update the plan".to_string(), kind: ToolKind::Think, locations: Vec::new() }
+    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
+        CallDisplay { title: "Update the plan".to_string(), kind: ToolKind::Think, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<PlanStep>, String> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
 use epitome_thread::attached::FileType;
-use epitome_thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Bytes needed to detect the type.
 const HEAD_BYTES: u64 = 64;
@@ -36,8 +36,8 @@ impl ParsedTool for ViewImage {
         }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        disk::card("View", ToolKind::Read, ("path", "an image"), input, workspace)
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        disk::display("View", ToolKind::Read, ("path", "an image"), input, workspace)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
@@ -60,7 +60,7 @@ fn view(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
     let mut head = Vec::new();
     let read = (&mut file).take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(|error| disk::trouble("read", &real, workspace, &error))?;
-    match FileType::of(&head).filter(|kind| attached::is_image(*kind)) {
+    match FileType::detect(&head).filter(|kind| attached::is_image(*kind)) {
         Some(kind) => attached::read(kind, head, file, &real, context),
         None => Err(format!(
             "{} is no image that a model can be shown: it begins neither like a png nor like a jpeg, gif or webp file. \

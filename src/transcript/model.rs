@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::names::Names;
-use super::words::{Word, as_text, pair};
+use super::words::{LineWord, as_text, pair};
 
 /// A step of a scripted model. A reply is a sequence of steps; consecutive `Text` steps are pieces of one
 /// text.
@@ -20,7 +20,7 @@ pub enum ModelStep {
     Call { name: String, input: Value },
     /// `stop max_tokens`. Without this step, the stop reason is that of a complete reply, or of one with tool
     /// calls.
-    Stop(Stop),
+    Stop(ScriptedStop),
     /// `usage INPUT OUTPUT`: the token counts reported with the reply.
     Usage { input: u64, output: u64 },
     /// `cached TOKENS`: the number of input tokens that came from the provider's cache.
@@ -43,7 +43,7 @@ pub enum ModelStep {
 
 /// The stop reason of a scripted model, where its steps do not determine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum ScriptedStop {
     MaxTokens,
     Refusal(String),
     /// The window was full before the end of the reply.
@@ -54,44 +54,46 @@ pub enum Stop {
 
 impl ModelStep {
     /// Parses the words of a `model!` line. The error describes the valid forms.
-    pub fn read(words: &[Word]) -> Result<ModelStep, String> {
+    pub fn read(words: &[LineWord]) -> Result<ModelStep, String> {
         let (verb, rest) = split_verb(words)?;
         match (verb, rest) {
-            ("text", [Word::Json(Value::String(text))]) => Ok(ModelStep::Text(text.clone())),
-            ("think", [Word::Json(Value::String(text))]) => Ok(ModelStep::Think(text.clone())),
-            ("call", [Word::Bare(name), Word::Json(input @ Value::Object(_))]) => {
+            ("text", [LineWord::Json(Value::String(text))]) => Ok(ModelStep::Text(text.clone())),
+            ("think", [LineWord::Json(Value::String(text))]) => Ok(ModelStep::Think(text.clone())),
+            ("call", [LineWord::Bare(name), LineWord::Json(input @ Value::Object(_))]) => {
                 Ok(ModelStep::Call { name: name.clone(), input: input.clone() })
             }
-            ("stop", [Word::Bare(reason), more @ ..]) => {
+            ("stop", [LineWord::Bare(reason), more @ ..]) => {
                 let stop = match (reason.as_str(), more) {
-                    ("max_tokens", []) => Stop::MaxTokens,
-                    ("refusal", []) => Stop::Refusal(String::new()),
-                    ("refusal", [Word::Json(Value::String(why))]) => Stop::Refusal(why.clone()),
-                    ("window", []) => Stop::Window,
-                    ("pause", []) => Stop::Pause,
+                    ("max_tokens", []) => ScriptedStop::MaxTokens,
+                    ("refusal", []) => ScriptedStop::Refusal(String::new()),
+                    ("refusal", [LineWord::Json(Value::String(why))]) => ScriptedStop::Refusal(why.clone()),
+                    ("window", []) => ScriptedStop::Window,
+                    ("pause", []) => ScriptedStop::Pause,
                     _ => return Err("a stop is max_tokens, refusal [\"why\"], window or pause".into()),
                 };
                 Ok(ModelStep::Stop(stop))
             }
-            ("usage", [Word::Bare(input), Word::Bare(output)]) => {
+            ("usage", [LineWord::Bare(input), LineWord::Bare(output)]) => {
                 match (input.parse::<u64>(), output.parse::<u64>()) {
                     (Ok(input), Ok(output)) => Ok(ModelStep::Usage { input, output }),
                     _ => Err("usage takes two numbers of tokens: input and output".into()),
                 }
             }
-            ("cached", [Word::Bare(tokens)]) => match tokens.parse::<u64>() {
+            ("cached", [LineWord::Bare(tokens)]) => match tokens.parse::<u64>() {
                 Ok(tokens) => Ok(ModelStep::Cached(tokens)),
                 Err(_) => Err("cached takes a number of tokens".into()),
             },
-            ("error", [Word::Bare(kind)]) if kind == "overflow" => Ok(ModelStep::Overflow),
-            ("error", [Word::Bare(status), more @ ..]) => read_error(status, more),
+            ("error", [LineWord::Bare(kind)]) if kind == "overflow" => Ok(ModelStep::Overflow),
+            ("error", [LineWord::Bare(status), more @ ..]) => read_error(status, more),
             ("cut", []) => Ok(ModelStep::Cut),
             ("hang", []) => Ok(ModelStep::Hang),
             ("wait", []) => Ok(ModelStep::Wait),
-            ("flood", [Word::Bare(count), Word::Json(Value::String(text))]) => match count.parse::<usize>() {
-                Ok(count) => Ok(ModelStep::Flood { count, text: text.clone() }),
-                Err(_) => Err("flood takes a number of deltas and their text".into()),
-            },
+            ("flood", [LineWord::Bare(count), LineWord::Json(Value::String(text))]) => {
+                match count.parse::<usize>() {
+                    Ok(count) => Ok(ModelStep::Flood { count, text: text.clone() }),
+                    Err(_) => Err("flood takes a number of deltas and their text".into()),
+                }
+            }
             _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, stop WHY, usage IN OUT, \
                       cached TOKENS, error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
                 .into()),
@@ -119,19 +121,19 @@ impl ModelStep {
     }
 
     /// The words that `read` parses as this step.
-    pub fn words(&self) -> Vec<Word> {
-        let bare = |text: &str| Word::Bare(text.to_owned());
-        let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+    pub fn words(&self) -> Vec<LineWord> {
+        let bare = |text: &str| LineWord::Bare(text.to_owned());
+        let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
         match self {
             ModelStep::Text(text) => vec![bare("text"), json(text)],
             ModelStep::Think(text) => vec![bare("think"), json(text)],
-            ModelStep::Call { name, input } => vec![bare("call"), bare(name), Word::Json(input.clone())],
+            ModelStep::Call { name, input } => vec![bare("call"), bare(name), LineWord::Json(input.clone())],
             ModelStep::Stop(stop) => match stop {
-                Stop::MaxTokens => vec![bare("stop"), bare("max_tokens")],
-                Stop::Refusal(why) if why.is_empty() => vec![bare("stop"), bare("refusal")],
-                Stop::Refusal(why) => vec![bare("stop"), bare("refusal"), json(why)],
-                Stop::Window => vec![bare("stop"), bare("window")],
-                Stop::Pause => vec![bare("stop"), bare("pause")],
+                ScriptedStop::MaxTokens => vec![bare("stop"), bare("max_tokens")],
+                ScriptedStop::Refusal(why) if why.is_empty() => vec![bare("stop"), bare("refusal")],
+                ScriptedStop::Refusal(why) => vec![bare("stop"), bare("refusal"), json(why)],
+                ScriptedStop::Window => vec![bare("stop"), bare("window")],
+                ScriptedStop::Pause => vec![bare("stop"), bare("pause")],
             },
             ModelStep::Usage { input, output } => {
                 vec![bare("usage"), bare(&input.to_string()), bare(&output.to_string())]
@@ -152,7 +154,7 @@ impl ModelStep {
     }
 }
 
-fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
+fn read_error(status: &str, more: &[LineWord]) -> Result<ModelStep, String> {
     let status = status
         .parse::<u16>()
         .ok()
@@ -165,7 +167,7 @@ fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
             (Some(("retry-after", seconds)), _) => {
                 retry_after = Some(seconds.parse().map_err(|_| "retry-after is a number of seconds")?);
             }
-            (None, Word::Json(Value::String(text))) => message = Some(text.clone()),
+            (None, LineWord::Json(Value::String(text))) => message = Some(text.clone()),
             _ => return Err("an error may have retry-after=SECONDS and a \"message\"".into()),
         }
     }
@@ -174,7 +176,7 @@ fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
 
 /// A part of the request that a provider received.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
+pub enum SeenPart {
     /// `anew`: the following parts are the complete request, which does not extend the previous one.
     Anew,
     /// `again`: the previous request again, with nothing new.
@@ -191,21 +193,23 @@ pub enum Seen {
     Result { tool: String, text: String },
 }
 
-impl Seen {
+impl SeenPart {
     /// Parses the words of a `model?` line.
-    pub fn read(words: &[Word]) -> Result<Seen, String> {
+    pub fn read(words: &[LineWord]) -> Result<SeenPart, String> {
         let (verb, rest) = split_verb(words)?;
         match (verb, rest) {
-            ("anew", []) => Ok(Seen::Anew),
-            ("again", []) => Ok(Seen::Again),
-            ("user", [Word::Json(Value::String(text))]) => Ok(Seen::User(text.clone())),
-            ("user", [Word::Bare(kind)]) => Ok(Seen::UserPart(kind.clone())),
-            ("agent", [Word::Bare(call), Word::Bare(name), Word::Json(input)]) if call == "call" => {
-                Ok(Seen::AgentCall { name: name.clone(), input: input.clone() })
+            ("anew", []) => Ok(SeenPart::Anew),
+            ("again", []) => Ok(SeenPart::Again),
+            ("user", [LineWord::Json(Value::String(text))]) => Ok(SeenPart::User(text.clone())),
+            ("user", [LineWord::Bare(kind)]) => Ok(SeenPart::UserPart(kind.clone())),
+            ("agent", [LineWord::Bare(call), LineWord::Bare(name), LineWord::Json(input)])
+                if call == "call" =>
+            {
+                Ok(SeenPart::AgentCall { name: name.clone(), input: input.clone() })
             }
-            ("agent", [Word::Json(Value::String(text))]) => Ok(Seen::Agent(text.clone())),
-            ("result", [Word::Bare(tool), text]) => match as_text(text) {
-                Some(text) => Ok(Seen::Result { tool: tool.clone(), text }),
+            ("agent", [LineWord::Json(Value::String(text))]) => Ok(SeenPart::Agent(text.clone())),
+            ("result", [LineWord::Bare(tool), text]) => match as_text(text) {
+                Some(text) => Ok(SeenPart::Result { tool: tool.clone(), text }),
                 None => Err("a result has the tool's name and a text".into()),
             },
             _ => Err("a provider is sent: user \"…\", agent \"…\", agent call NAME {…}, \
@@ -215,68 +219,67 @@ impl Seen {
     }
 
     /// Whether the received part matches this pattern.
-    pub fn matches(&self, actual: &Seen, names: &mut Names) -> bool {
+    pub fn matches(&self, actual: &SeenPart, names: &mut Names) -> bool {
         match (self, actual) {
-            (Seen::Anew, Seen::Anew) | (Seen::Again, Seen::Again) => true,
-            (Seen::User(pattern), Seen::User(text)) | (Seen::Agent(pattern), Seen::Agent(text)) => {
-                names.matches_text(pattern, text)
-            }
-            (Seen::UserPart(pattern), Seen::UserPart(kind)) => pattern == kind,
-            (Seen::AgentCall { name: pattern, input: inputs }, Seen::AgentCall { name, input }) => {
+            (SeenPart::Anew, SeenPart::Anew) | (SeenPart::Again, SeenPart::Again) => true,
+            (SeenPart::User(pattern), SeenPart::User(text))
+            | (SeenPart::Agent(pattern), SeenPart::Agent(text)) => names.matches_text(pattern, text),
+            (SeenPart::UserPart(pattern), SeenPart::UserPart(kind)) => pattern == kind,
+            (SeenPart::AgentCall { name: pattern, input: inputs }, SeenPart::AgentCall { name, input }) => {
                 pattern == name && names.matches(inputs, input)
             }
-            (Seen::Result { tool: pattern, text: texts }, Seen::Result { tool, text }) => {
+            (SeenPart::Result { tool: pattern, text: texts }, SeenPart::Result { tool, text }) => {
                 pattern == tool && names.matches_text(texts, text)
             }
             (
-                Seen::Anew
-                | Seen::Again
-                | Seen::User(_)
-                | Seen::UserPart(_)
-                | Seen::Agent(_)
-                | Seen::AgentCall { .. }
-                | Seen::Result { .. },
+                SeenPart::Anew
+                | SeenPart::Again
+                | SeenPart::User(_)
+                | SeenPart::UserPart(_)
+                | SeenPart::Agent(_)
+                | SeenPart::AgentCall { .. }
+                | SeenPart::Result { .. },
                 _,
             ) => false,
         }
     }
 
     /// This part with placeholders for ids and paths.
-    pub fn with_names(&self, names: &mut Names) -> Seen {
+    pub fn with_names(&self, names: &mut Names) -> SeenPart {
         match self {
-            Seen::Anew | Seen::Again | Seen::UserPart(_) => self.clone(),
-            Seen::User(text) => Seen::User(names.text_with_names(text)),
-            Seen::Agent(text) => Seen::Agent(names.text_with_names(text)),
-            Seen::AgentCall { name, input } => {
-                Seen::AgentCall { name: name.clone(), input: names.with_names(input) }
+            SeenPart::Anew | SeenPart::Again | SeenPart::UserPart(_) => self.clone(),
+            SeenPart::User(text) => SeenPart::User(names.text_with_names(text)),
+            SeenPart::Agent(text) => SeenPart::Agent(names.text_with_names(text)),
+            SeenPart::AgentCall { name, input } => {
+                SeenPart::AgentCall { name: name.clone(), input: names.with_names(input) }
             }
-            Seen::Result { tool, text } => {
-                Seen::Result { tool: tool.clone(), text: names.text_with_names(text) }
+            SeenPart::Result { tool, text } => {
+                SeenPart::Result { tool: tool.clone(), text: names.text_with_names(text) }
             }
         }
     }
 
     /// The words that `read` parses as this part.
-    pub fn words(&self) -> Vec<Word> {
-        let bare = |text: &str| Word::Bare(text.to_owned());
-        let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+    pub fn words(&self) -> Vec<LineWord> {
+        let bare = |text: &str| LineWord::Bare(text.to_owned());
+        let json = |text: &str| LineWord::Json(Value::String(text.to_owned()));
         match self {
-            Seen::Anew => vec![bare("anew")],
-            Seen::Again => vec![bare("again")],
-            Seen::User(text) => vec![bare("user"), json(text)],
-            Seen::UserPart(kind) => vec![bare("user"), bare(kind)],
-            Seen::Agent(text) => vec![bare("agent"), json(text)],
-            Seen::AgentCall { name, input } => {
-                vec![bare("agent"), bare("call"), bare(name), Word::Json(input.clone())]
+            SeenPart::Anew => vec![bare("anew")],
+            SeenPart::Again => vec![bare("again")],
+            SeenPart::User(text) => vec![bare("user"), json(text)],
+            SeenPart::UserPart(kind) => vec![bare("user"), bare(kind)],
+            SeenPart::Agent(text) => vec![bare("agent"), json(text)],
+            SeenPart::AgentCall { name, input } => {
+                vec![bare("agent"), bare("call"), bare(name), LineWord::Json(input.clone())]
             }
-            Seen::Result { tool, text } => vec![bare("result"), bare(tool), json(text)],
+            SeenPart::Result { tool, text } => vec![bare("result"), bare(tool), json(text)],
         }
     }
 }
 
-fn split_verb(words: &[Word]) -> Result<(&str, &[Word]), String> {
+fn split_verb(words: &[LineWord]) -> Result<(&str, &[LineWord]), String> {
     match words {
-        [Word::Bare(verb), rest @ ..] => Ok((verb, rest)),
+        [LineWord::Bare(verb), rest @ ..] => Ok((verb, rest)),
         _ => Err("the line begins with a word that says what happens".into()),
     }
 }

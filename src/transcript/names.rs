@@ -28,7 +28,7 @@ pub struct Names {
 
 /// The kinds of values that are numbered in the order of their first occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PlaceholderKind {
     /// `$S1`: a session.
     Session,
     /// `$M1`: a message, or a compaction, whose id is that of its summary message.
@@ -41,14 +41,14 @@ pub enum Kind {
     Request,
 }
 
-impl Kind {
+impl PlaceholderKind {
     fn letter(self) -> char {
         match self {
-            Kind::Session => 'S',
-            Kind::Message => 'M',
-            Kind::Call => 'C',
-            Kind::Time => 'T',
-            Kind::Request => 'R',
+            PlaceholderKind::Session => 'S',
+            PlaceholderKind::Message => 'M',
+            PlaceholderKind::Call => 'C',
+            PlaceholderKind::Time => 'T',
+            PlaceholderKind::Request => 'R',
         }
     }
 }
@@ -63,7 +63,7 @@ impl Names {
     }
 
     /// The placeholder for a value; a new one if it has none.
-    pub fn name(&mut self, kind: Kind, value: &str) -> String {
+    pub fn name(&mut self, kind: PlaceholderKind, value: &str) -> String {
         let letter = kind.letter();
         if let Some(name) = self.by_value.get(&(letter, value.to_owned())) {
             return name.clone();
@@ -93,8 +93,8 @@ impl Names {
         let mut out = String::new();
         for piece in pieces(text) {
             match piece {
-                Piece::Literal(text) => out.push_str(text),
-                Piece::Name(name) => match self.bound.get(name) {
+                NamePiece::Literal(text) => out.push_str(text),
+                NamePiece::Name(name) => match self.bound.get(name) {
                     Some(value) => out.push_str(value),
                     None => return Err(format!("{name} is used before anything gave it a value")),
                 },
@@ -135,8 +135,8 @@ impl Names {
             }
             for piece in pieces(stretch) {
                 match piece {
-                    Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
-                    Piece::Name(name) => match self.bound.get(name) {
+                    NamePiece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
+                    NamePiece::Name(name) => match self.bound.get(name) {
                         Some(value) => atoms.push(Atom::Literal(value.clone())),
                         None => atoms.push(Atom::Open(name.to_owned())),
                     },
@@ -144,7 +144,7 @@ impl Names {
             }
         }
         let mut found = BTreeMap::new();
-        if !fits(&atoms, actual, &mut found)
+        if !matches_atoms(&atoms, actual, &mut found)
             || found.iter().any(|(name, value)| self.has_other_name(name, value))
         {
             return false;
@@ -218,12 +218,12 @@ impl Names {
 
     fn named(&mut self, key: Option<&str>, value: &Value) -> Value {
         match (key, value) {
-            (Some("sessionId"), Value::String(id)) => Value::String(self.name(Kind::Session, id)),
+            (Some("sessionId"), Value::String(id)) => Value::String(self.name(PlaceholderKind::Session, id)),
             (Some("messageId" | "compactionId"), Value::String(id)) => {
-                Value::String(self.name(Kind::Message, id))
+                Value::String(self.name(PlaceholderKind::Message, id))
             }
-            (Some("toolCallId"), Value::String(id)) => Value::String(self.name(Kind::Call, id)),
-            (Some("updatedAt"), Value::String(time)) => Value::String(self.name(Kind::Time, time)),
+            (Some("toolCallId"), Value::String(id)) => Value::String(self.name(PlaceholderKind::Call, id)),
+            (Some("updatedAt"), Value::String(time)) => Value::String(self.name(PlaceholderKind::Time, time)),
             (Some("requestId"), Value::Number(_) | Value::String(_)) => {
                 let id = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let known = self.bound.iter().find(|(name, bound)| name.starts_with("$R") && **bound == id);
@@ -241,7 +241,7 @@ impl Names {
     }
 }
 
-enum Piece<'a> {
+enum NamePiece<'a> {
     Literal(&'a str),
     Name(&'a str),
 }
@@ -253,22 +253,22 @@ enum Atom {
 }
 
 /// Splits a text at its placeholders: `$DIR`, `$HOME`, and the letter of a kind with a number.
-fn pieces(text: &str) -> Vec<Piece<'_>> {
+fn pieces(text: &str) -> Vec<NamePiece<'_>> {
     let mut pieces = Vec::new();
     let (mut begin, mut from) = (0, 0);
     while let Some(at) = text[from..].find('$').map(|at| from + at) {
         let name = &text[at..at + 1 + name_length(&text[at + 1..])];
         if name.len() > 1 {
             if at > begin {
-                pieces.push(Piece::Literal(&text[begin..at]));
+                pieces.push(NamePiece::Literal(&text[begin..at]));
             }
-            pieces.push(Piece::Name(name));
+            pieces.push(NamePiece::Name(name));
             begin = at + name.len();
         }
         from = at + name.len();
     }
     if begin < text.len() {
-        pieces.push(Piece::Literal(&text[begin..]));
+        pieces.push(NamePiece::Literal(&text[begin..]));
     }
     pieces
 }
@@ -284,26 +284,28 @@ fn name_length(text: &str) -> usize {
 }
 
 /// Whether the atoms match the complete text.
-fn fits(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
+fn matches_atoms(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
     match atoms {
         [] => text.is_empty(),
         [Atom::Gap] => true,
         [Atom::Gap, rest @ ..] => {
             let starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-            starts.into_iter().any(|at| fits(rest, &text[at..], found))
+            starts.into_iter().any(|at| matches_atoms(rest, &text[at..], found))
         }
         [Atom::Literal(literal), rest @ ..] => {
-            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, found))
+            text.strip_prefix(literal.as_str()).is_some_and(|text| matches_atoms(rest, text, found))
         }
         [Atom::Open(name), rest @ ..] => {
             if let Some(known) = found.get(name).cloned() {
-                return text.strip_prefix(known.as_str()).is_some_and(|text| fits(rest, text, found));
+                return text
+                    .strip_prefix(known.as_str())
+                    .is_some_and(|text| matches_atoms(rest, text, found));
             }
             // The longest value first, so that an id is never matched in part.
             let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
             for end in ends.into_iter().rev() {
                 found.insert(name.clone(), text[..end].to_owned());
-                if fits(rest, &text[end..], found) {
+                if matches_atoms(rest, &text[end..], found) {
                     return true;
                 }
                 found.remove(name);

@@ -7,10 +7,10 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::agent::{self, Detail};
-use super::book::{Book, Direction};
+use super::agent::{self, WriteDetail};
+use super::book::{MessageDirection, Shorthand};
 use super::editor;
-use super::words::{self, Word};
+use super::words::{self, LineWord};
 
 /// Replaces a secret.
 const MASK: &str = "[secret]";
@@ -42,19 +42,19 @@ const SECRET_FIELDS: [&str; 8] =
 /// Writes the messages of a connection as a transcript, line by line.
 pub struct Recorder<W> {
     writer: W,
-    book: Book,
+    book: Shorthand,
     begun: bool,
 }
 
 impl<W: Write> Recorder<W> {
     /// Creates a recorder. Nothing is written before the first message.
     pub fn new(writer: W) -> Recorder<W> {
-        Recorder { writer, book: Book::default(), begun: false }
+        Recorder { writer, book: Shorthand::default(), begun: false }
     }
 
     /// Writes a line of the connection, without its newline, and flushes it: recordings are needed most when
     /// a crash follows.
-    pub fn line(&mut self, direction: Direction, line: &[u8]) -> io::Result<()> {
+    pub fn line(&mut self, direction: MessageDirection, line: &[u8]) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
             writeln!(self.writer, "# A recording. Keys are masked; read it before you share it.")?;
@@ -64,31 +64,33 @@ impl<W: Write> Recorder<W> {
         self.writer.flush()
     }
 
-    fn render(&mut self, direction: Direction, line: &[u8]) -> String {
+    fn render(&mut self, direction: MessageDirection, line: &[u8]) -> String {
         let mut message = match serde_json::from_slice::<Value>(line) {
             Ok(message @ (Value::Object(_) | Value::Array(_))) => message,
             Ok(_) | Err(_) => {
                 let text = mask_text(&String::from_utf8_lossy(line));
                 return match direction {
-                    Direction::ToAgent => {
-                        let words = [Word::Bare("raw".into()), Word::Json(Value::String(text))];
+                    MessageDirection::ToAgent => {
+                        let words = [LineWord::Bare("raw".into()), LineWord::Json(Value::String(text))];
                         words::write("editor>", &words, None)
                     }
-                    Direction::ToEditor => format!("# The agent wrote a line that is no message: {text:?}"),
+                    MessageDirection::ToEditor => {
+                        format!("# The agent wrote a line that is no message: {text:?}")
+                    }
                 };
             }
         };
         mask(&mut message);
         match direction {
-            Direction::ToAgent => {
+            MessageDirection::ToAgent => {
                 self.learn_workspace(&message);
                 let words = editor::words_of(&message, &mut self.book);
-                self.book.editor_said(&message);
+                self.book.record_editor_message(&message);
                 words::write("editor>", &words, None)
             }
-            Direction::ToEditor => {
-                let words = agent::words_of(&message, &mut self.book, Detail { ids: true, calls: true });
-                self.book.agent_said(&message);
+            MessageDirection::ToEditor => {
+                let words = agent::words_of(&message, &mut self.book, WriteDetail { ids: true, calls: true });
+                self.book.record_agent_message(&message);
                 words::write("agent<", &words, None)
             }
         }
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
     use crate::Fixture;
 
-    fn record(lines: &[(Direction, &str)]) -> String {
+    fn record(lines: &[(MessageDirection, &str)]) -> String {
         let mut out = Vec::new();
         let mut recorder = Recorder::new(&mut out);
         for (direction, line) in lines {
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_recording_is_a_fixture_with_placeholders_for_ids_and_paths() {
-        use Direction::{ToAgent, ToEditor};
+        use MessageDirection::{ToAgent, ToEditor};
         let text = record(&[
             (
                 ToAgent,
@@ -203,7 +205,7 @@ agent<  result end_turn
     #[test]
     fn secrets_are_masked_in_a_recording() {
         let text = record(&[(
-            Direction::ToAgent,
+            MessageDirection::ToAgent,
             r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/p","mcpServers":[
                 {"name":"m","command":"x","args":["--key","sk-ant-REDACTED"],"env":[{"name":"TOKEN","value":"hunter2"}]},
                 {"type":"http","name":"h","url":"https://h","headers":[{"name":"Authorization","value":"Bearer abc"}]}]}}"#,
@@ -216,7 +218,7 @@ agent<  result end_turn
 
     #[test]
     fn a_line_that_is_not_a_message_is_recorded_as_it_is() {
-        let text = record(&[(Direction::ToAgent, "{oh"), (Direction::ToEditor, "panic!")]);
+        let text = record(&[(MessageDirection::ToAgent, "{oh"), (MessageDirection::ToEditor, "panic!")]);
         assert!(text.contains("editor> raw \"{oh\"\n"), "{text}");
         assert!(Fixture::parse(&text).is_ok());
     }

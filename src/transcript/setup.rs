@@ -16,11 +16,11 @@ pub enum Setup {
     /// `aside usage title`: updates of these kinds are covered by other transcripts and not compared.
     Aside(Vec<String>),
     /// `file PATH: text`: a file of the workspace. `home PATH: text`: a file of the agent's home.
-    File { place: Place, path: String, body: Body },
+    File { place: FileLocation, path: String, body: FileBody },
     /// `env NAME=VALUE`
     Env { name: String, value: String },
     /// `then file PATH: text`: the file is changed to this text.
-    ThenFile { path: String, body: Body },
+    ThenFile { path: String, body: FileBody },
     /// `then no file PATH`
     ThenNoFile { path: String },
     /// `restart`: the editor ends the agent by closing its input, and starts it again.
@@ -30,26 +30,26 @@ pub enum Setup {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FileLocation {
     Workspace,
     Home,
 }
 
 /// The text of a file. Each line ends with a newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum FileBody {
     /// The text after the colon.
     Line(String),
     /// `<<END` and the lines before `END`.
     Lines { end: String, lines: Vec<String> },
 }
 
-impl Body {
+impl FileBody {
     /// The contents of the file.
     pub fn text(&self) -> String {
         match self {
-            Body::Line(line) => format!("{line}\n"),
-            Body::Lines { lines, .. } => lines.iter().map(|line| format!("{line}\n")).collect(),
+            FileBody::Line(line) => format!("{line}\n"),
+            FileBody::Lines { lines, .. } => lines.iter().map(|line| format!("{line}\n")).collect(),
         }
     }
 }
@@ -63,11 +63,11 @@ impl Setup {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("file ") {
             let (path, body) = read_file(rest, more)?;
-            return Ok(Setup::File { place: Place::Workspace, path, body });
+            return Ok(Setup::File { place: FileLocation::Workspace, path, body });
         }
         if let Some(rest) = line.strip_prefix("home ") {
             let (path, body) = read_file(rest, more)?;
-            return Ok(Setup::File { place: Place::Home, path, body });
+            return Ok(Setup::File { place: FileLocation::Home, path, body });
         }
         if let Some(rest) = line.strip_prefix("then file ") {
             let (path, body) = read_file(rest, more)?;
@@ -101,14 +101,14 @@ impl Setup {
 fn read_file(
     rest: &str,
     more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
-) -> Result<(String, Body), String> {
+) -> Result<(String, FileBody), String> {
     if let Some((path, end)) = rest.split_once(" <<") {
         let lines = more(end).ok_or_else(|| format!("the text has no end: a line {end} is missing"))?;
-        return Ok((relative(path)?, Body::Lines { end: end.to_owned(), lines }));
+        return Ok((relative(path)?, FileBody::Lines { end: end.to_owned(), lines }));
     }
     let (path, text) = rest.split_once(':').ok_or("a file is written PATH: text, or PATH <<END")?;
     let text = text.strip_prefix(' ').unwrap_or(text);
-    Ok((relative(path)?, Body::Line(text.to_owned())))
+    Ok((relative(path)?, FileBody::Line(text.to_owned())))
 }
 
 /// Checks that a path is relative: files are created only in the scratch directories.
@@ -119,9 +119,9 @@ fn relative(path: &str) -> Result<String, String> {
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = |f: &mut fmt::Formatter<'_>, word: &str, path: &str, body: &Body| match body {
-            Body::Line(text) => write!(f, "{}", format!("{word} {path}: {text}").trim_end()),
-            Body::Lines { end, lines } => {
+        let file = |f: &mut fmt::Formatter<'_>, word: &str, path: &str, body: &FileBody| match body {
+            FileBody::Line(text) => write!(f, "{}", format!("{word} {path}: {text}").trim_end()),
+            FileBody::Lines { end, lines } => {
                 writeln!(f, "{word} {path} <<{end}")?;
                 lines.iter().try_for_each(|line| writeln!(f, "{line}"))?;
                 f.write_str(end)
@@ -133,8 +133,8 @@ impl fmt::Display for Setup {
             Setup::Only(wire) => write!(f, "only {wire}"),
             Setup::NoModel => f.write_str("no model"),
             Setup::Aside(kinds) => write!(f, "aside {}", kinds.join(" ")),
-            Setup::File { place: Place::Workspace, path, body } => file(f, "file", path, body),
-            Setup::File { place: Place::Home, path, body } => file(f, "home", path, body),
+            Setup::File { place: FileLocation::Workspace, path, body } => file(f, "file", path, body),
+            Setup::File { place: FileLocation::Home, path, body } => file(f, "home", path, body),
             Setup::Env { name, value } => write!(f, "env {name}={value}"),
             Setup::ThenFile { path, body } => file(f, "then file", path, body),
             Setup::ThenNoFile { path } => write!(f, "then no file {path}"),

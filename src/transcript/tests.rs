@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::setup::{Body, Place};
+use super::setup::{FileBody, FileLocation};
 use super::*;
 
 const EXAMPLE: &str = r#"# A tool call, told in full.
@@ -96,10 +96,10 @@ fn any_step() -> impl Strategy<Value = ModelStep> {
         (any_word(), any_text())
             .prop_map(|(name, text)| ModelStep::Call { name, input: json!({"text": text, "n": [1, null]}) }),
         prop_oneof![
-            Just(Stop::MaxTokens),
-            any_text().prop_map(Stop::Refusal),
-            Just(Stop::Window),
-            Just(Stop::Pause)
+            Just(ScriptedStop::MaxTokens),
+            any_text().prop_map(ScriptedStop::Refusal),
+            Just(ScriptedStop::Window),
+            Just(ScriptedStop::Pause)
         ]
         .prop_map(ModelStep::Stop),
         (any::<u64>(), any::<u64>()).prop_map(|(input, output)| ModelStep::Usage { input, output }),
@@ -113,23 +113,24 @@ fn any_step() -> impl Strategy<Value = ModelStep> {
     ]
 }
 
-fn any_seen() -> impl Strategy<Value = Seen> {
+fn any_seen() -> impl Strategy<Value = SeenPart> {
     prop_oneof![
-        Just(Seen::Anew),
-        Just(Seen::Again),
-        any_text().prop_map(Seen::User),
-        any_word().prop_map(Seen::UserPart),
-        any_text().prop_map(Seen::Agent),
-        (any_word(), any_text()).prop_map(|(name, text)| Seen::AgentCall { name, input: json!({"x": text}) }),
-        (any_word(), any_text()).prop_map(|(tool, text)| Seen::Result { tool, text }),
+        Just(SeenPart::Anew),
+        Just(SeenPart::Again),
+        any_text().prop_map(SeenPart::User),
+        any_word().prop_map(SeenPart::UserPart),
+        any_text().prop_map(SeenPart::Agent),
+        (any_word(), any_text())
+            .prop_map(|(name, text)| SeenPart::AgentCall { name, input: json!({"x": text}) }),
+        (any_word(), any_text()).prop_map(|(tool, text)| SeenPart::Result { tool, text }),
     ]
 }
 
-fn any_body() -> impl Strategy<Value = Body> {
+fn any_body() -> impl Strategy<Value = FileBody> {
     prop_oneof![
-        "[a-zA-Z0-9=:# ]{0,30}[a-z]".prop_map(|text| Body::Line(text.trim_start().to_owned())),
+        "[a-zA-Z0-9=:# ]{0,30}[a-z]".prop_map(|text| FileBody::Line(text.trim_start().to_owned())),
         proptest::collection::vec("[a-z #>]{0,20}", 0..4)
-            .prop_map(|lines| Body::Lines { end: "END".into(), lines }),
+            .prop_map(|lines| FileBody::Lines { end: "END".into(), lines }),
     ]
 }
 
@@ -141,7 +142,11 @@ fn any_setup() -> impl Strategy<Value = Setup> {
         Just(Setup::Kill),
         any_word().prop_map(Setup::Needs),
         proptest::collection::vec(any_word(), 1..4).prop_map(Setup::Aside),
-        (any_word(), any_body()).prop_map(|(path, body)| Setup::File { place: Place::Home, path, body }),
+        (any_word(), any_body()).prop_map(|(path, body)| Setup::File {
+            place: FileLocation::Home,
+            path,
+            body
+        }),
         (any_word(), any_body()).prop_map(|(path, body)| Setup::ThenFile { path, body }),
         any_word().prop_map(|path| Setup::ThenNoFile { path }),
         (any_word(), "[a-z0-9/:]{0,12}").prop_map(|(name, value)| Setup::Env { name, value }),
@@ -171,40 +176,40 @@ fn any_agent_message() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn any_what() -> impl Strategy<Value = What> {
+fn any_what() -> impl Strategy<Value = LineContent> {
     let agent = any_agent_message().prop_map(|message| {
-        let mut book = book::Book::default();
-        let detail = agent::Detail { ids: true, calls: true };
+        let mut book = book::Shorthand::default();
+        let detail = agent::WriteDetail { ids: true, calls: true };
         let words = agent::words_of(&message, &mut book, detail);
         let expected = Expected::read(&words).expect("what is written has a meaning");
-        What::Agent(words, expected)
+        LineContent::Agent(words, expected)
     });
     let editor = prop_oneof![
         any_text().prop_map(|text| vec![
-            Word::Bare("session/prompt".into()),
-            Word::Bare("$S1".into()),
-            Word::Json(Value::String(text))
+            LineWord::Bare("session/prompt".into()),
+            LineWord::Bare("$S1".into()),
+            LineWord::Json(Value::String(text))
         ]),
-        any_text().prop_map(|text| vec![Word::Bare("raw".into()), Word::Json(Value::String(text))]),
+        any_text().prop_map(|text| vec![LineWord::Bare("raw".into()), LineWord::Json(Value::String(text))]),
     ];
     let editor = editor.prop_map(|words| {
         let act = EditorAct::read(&words).expect("the words are well formed");
-        What::Editor(words, act)
+        LineContent::Editor(words, act)
     });
     prop_oneof![
-        Just(What::Blank),
-        any_setup().prop_map(What::Setup),
+        Just(LineContent::Blank),
+        any_setup().prop_map(LineContent::Setup),
         editor,
         agent,
-        any_seen().prop_map(What::Sees),
-        any_step().prop_map(What::Says),
+        any_seen().prop_map(LineContent::Sees),
+        any_step().prop_map(LineContent::Says),
     ]
 }
 
 proptest! {
     #[test]
     fn parsing_a_written_transcript_gives_the_same_lines(whats in proptest::collection::vec(any_what(), 0..8)) {
-        let lines = whats.into_iter().map(|what| Line { number: 0, what, comment: None }).collect();
+        let lines = whats.into_iter().map(|what| FixtureLine { number: 0, what, comment: None }).collect();
         let fixture = Fixture { lines };
         let text = fixture.to_string();
         let mut again = Fixture::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -214,26 +219,26 @@ proptest! {
 
     #[test]
     fn the_words_for_a_message_match_the_message(message in any_agent_message()) {
-        let mut book = book::Book::default();
-        book.editor_said(&json!({"id": 1, "method": "session/prompt"}));
-        let words = agent::words_of(&message, &mut book, agent::Detail { ids: true, calls: true });
+        let mut book = book::Shorthand::default();
+        book.record_editor_message(&json!({"id": 1, "method": "session/prompt"}));
+        let words = agent::words_of(&message, &mut book, agent::WriteDetail { ids: true, calls: true });
         let expected = Expected::read(&words).expect("what is written has a meaning");
-        prop_assert_eq!(expected.compare(&message, &mut book), agent::Verdict::Same, "{:?}", words);
+        prop_assert_eq!(expected.compare(&message, &mut book), agent::Comparison::Same, "{:?}", words);
     }
 }
 
 /// Compares the line with a chunk of text of a session `s_1`.
-fn against_chunk(line: &str, text: &str) -> agent::Verdict {
+fn against_chunk(line: &str, text: &str) -> agent::Comparison {
     let (words, _) = words::read(line).expect("the line is well formed");
     let expected = Expected::read(&words).expect("the line has a meaning");
     let message = json!({"method": "session/update", "params": {"sessionId": "s_1", "update":
         {"sessionUpdate": "agent_message_chunk", "messageId": "m1", "content": {"type": "text", "text": text}}}});
-    expected.compare(&message, &mut book::Book::default())
+    expected.compare(&message, &mut book::Shorthand::default())
 }
 
 #[test]
 fn a_text_may_be_split_into_any_chunks() {
-    use agent::Verdict::{Different, More, Part, Same};
+    use agent::Comparison::{Different, More, Part, Same};
     let line = r#"session/update $S1 text "Hello there""#;
     assert_eq!(against_chunk(line, "Hello there"), Same);
     assert_eq!(against_chunk(line, "Hel"), More);
@@ -245,16 +250,16 @@ fn a_text_may_be_split_into_any_chunks() {
 
 #[test]
 fn an_answer_belongs_to_the_oldest_open_request_by_default() {
-    let mut book = book::Book::default();
-    book.editor_said(&json!({"id": 1, "method": "session/prompt"}));
-    book.editor_said(&json!({"id": 2, "method": "session/list"}));
-    let verdict = |line: &str, id: u64, book: &mut book::Book| {
+    let mut book = book::Shorthand::default();
+    book.record_editor_message(&json!({"id": 1, "method": "session/prompt"}));
+    book.record_editor_message(&json!({"id": 2, "method": "session/list"}));
+    let verdict = |line: &str, id: u64, book: &mut book::Shorthand| {
         let (words, _) = words::read(line).expect("the line is well formed");
         let expected = Expected::read(&words).expect("the line has a meaning");
         expected.compare(&json!({"id": id, "result": {"sessions": []}}), book)
     };
-    assert_eq!(verdict(r#"result {"sessions":[]}"#, 2, &mut book), agent::Verdict::Different);
-    assert_eq!(verdict(r#"result session/list {"sessions":[]}"#, 2, &mut book), agent::Verdict::Same);
-    assert_eq!(verdict(r#"result #2 {"sessions":[]}"#, 2, &mut book), agent::Verdict::Same);
-    assert_eq!(verdict(r#"result {"sessions":[]}"#, 1, &mut book), agent::Verdict::Same);
+    assert_eq!(verdict(r#"result {"sessions":[]}"#, 2, &mut book), agent::Comparison::Different);
+    assert_eq!(verdict(r#"result session/list {"sessions":[]}"#, 2, &mut book), agent::Comparison::Same);
+    assert_eq!(verdict(r#"result #2 {"sessions":[]}"#, 2, &mut book), agent::Comparison::Same);
+    assert_eq!(verdict(r#"result {"sessions":[]}"#, 1, &mut book), agent::Comparison::Same);
 }

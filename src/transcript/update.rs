@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Detail, Verdict};
-use super::book::Book;
+use super::agent::{Comparison, WriteDetail};
+use super::book::Shorthand;
 use super::call_shape::CallShape;
 use super::names::GAP;
-use super::words::{Word, as_text, bare_or_json, pair};
+use super::words::{LineWord, as_text, bare_or_json, pair};
 
 /// An expected update.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Update {
+pub enum ExpectedUpdate {
     /// `text [$M1] "…"`, `think …`, `user …`: a chunk of a message; `summary …`: of a compaction's summary.
     Chunk { kind: ChunkKind, message: Option<String>, text: String },
     /// `tool_call …` announces a call, `tool_call_update …` updates it.
@@ -77,18 +77,18 @@ impl ChunkKind {
 
 /// A chunk of streamed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk<'a> {
+pub struct TextChunk<'a> {
     pub kind: ChunkKind,
     pub message: Option<&'a str>,
     pub text: &'a str,
 }
 
 /// The chunk in an update, if it is one.
-pub fn chunk_of(update: &Value) -> Option<Chunk<'_>> {
+pub fn chunk_of(update: &Value) -> Option<TextChunk<'_>> {
     let name = update.get("sessionUpdate").and_then(Value::as_str)?;
     let kind = ChunkKind::ALL.into_iter().find(|kind| kind.wire() == name)?;
     let text = update.pointer("/content/text").and_then(Value::as_str)?;
-    (update["content"]["type"] == "text").then(|| Chunk {
+    (update["content"]["type"] == "text").then(|| TextChunk {
         kind,
         message: update.get(kind.id_key()).and_then(Value::as_str),
         text,
@@ -117,22 +117,22 @@ pub fn is_free(update: &Value) -> bool {
     matches!(word_for(update), "available_commands" | "title" | "usage")
 }
 
-impl Update {
+impl ExpectedUpdate {
     /// Parses the words after the session of a `session/update`.
-    pub fn read(words: &[Word]) -> Result<Update, String> {
-        let [Word::Bare(verb), rest @ ..] = words else {
+    pub fn read(words: &[LineWord]) -> Result<ExpectedUpdate, String> {
+        let [LineWord::Bare(verb), rest @ ..] = words else {
             return match words {
-                [Word::Json(value @ Value::Object(_))] => Ok(Update::Json(value.clone())),
+                [LineWord::Json(value @ Value::Object(_))] => Ok(ExpectedUpdate::Json(value.clone())),
                 _ => Err("an update is a word for its kind and more, or {…}".into()),
             };
         };
         if let Some(kind) = ChunkKind::ALL.into_iter().find(|kind| kind.word() == verb) {
             return match rest {
-                [Word::Json(Value::String(text))] => {
-                    Ok(Update::Chunk { kind, message: None, text: text.clone() })
+                [LineWord::Json(Value::String(text))] => {
+                    Ok(ExpectedUpdate::Chunk { kind, message: None, text: text.clone() })
                 }
-                [Word::Bare(message), Word::Json(Value::String(text))] => {
-                    Ok(Update::Chunk { kind, message: Some(message.clone()), text: text.clone() })
+                [LineWord::Bare(message), LineWord::Json(Value::String(text))] => {
+                    Ok(ExpectedUpdate::Chunk { kind, message: Some(message.clone()), text: text.clone() })
                 }
                 _ => Err(format!("{verb} has a text in quotes, and may have $M1 before it")),
             };
@@ -145,28 +145,32 @@ impl Update {
                     [status] => call.status = Some(status.clone()),
                     _ => return Err("a call has a tool, a status, attributes, and maybe a \"text\"".into()),
                 }
-                Ok(Update::Call { announced: verb == "tool_call", call: Box::new(call) })
+                Ok(ExpectedUpdate::Call { announced: verb == "tool_call", call: Box::new(call) })
             }
             ("plan", steps) => {
                 let steps: Option<Vec<(String, String)>> = steps
                     .chunks(2)
                     .map(|step| match step {
-                        [Word::Bare(status), Word::Json(Value::String(text))] => {
+                        [LineWord::Bare(status), LineWord::Json(Value::String(text))] => {
                             Some((status.clone(), text.clone()))
                         }
                         _ => None,
                     })
                     .collect();
-                steps.map(Update::Plan).ok_or_else(|| "a plan is: STATUS \"step\" STATUS \"step\" …".into())
+                steps
+                    .map(ExpectedUpdate::Plan)
+                    .ok_or_else(|| "a plan is: STATUS \"step\" STATUS \"step\" …".into())
             }
             ("available_commands", names) => {
                 let (names, others) = split_others(names);
                 let names: Option<Vec<String>> =
                     names.iter().map(|name| as_text(name)?.strip_prefix('/').map(str::to_owned)).collect();
                 let names = names.ok_or("commands are written with a slash: /compact")?;
-                Ok(Update::Commands { names, others })
+                Ok(ExpectedUpdate::Commands { names, others })
             }
-            ("mode", [mode]) => as_text(mode).map(Update::Mode).ok_or_else(|| "a mode is a word".into()),
+            ("mode", [mode]) => {
+                as_text(mode).map(ExpectedUpdate::Mode).ok_or_else(|| "a mode is a word".into())
+            }
             ("options", values) => {
                 let (values, others) = split_others(values);
                 let values: Option<Vec<(String, String)>> = values
@@ -174,54 +178,56 @@ impl Update {
                     .map(|word| word.attribute().map(|(key, value)| (key.to_owned(), value)))
                     .collect();
                 let values = values.ok_or("options are written OPTION=VALUE")?;
-                Ok(Update::Options { values, others })
+                Ok(ExpectedUpdate::Options { values, others })
             }
-            ("title", [Word::Json(Value::String(title))]) => Ok(Update::Title(title.clone())),
-            ("usage", [Word::Bare(usage)]) => {
+            ("title", [LineWord::Json(Value::String(title))]) => Ok(ExpectedUpdate::Title(title.clone())),
+            ("usage", [LineWord::Bare(usage)]) => {
                 let (used, size) = usage.split_once('/').ok_or("usage is USED/SIZE")?;
-                Ok(Update::Usage { used: used.to_owned(), size: size.to_owned() })
+                Ok(ExpectedUpdate::Usage { used: used.to_owned(), size: size.to_owned() })
             }
-            ("notice", [Word::Bare(severity), Word::Json(Value::String(title))]) => {
-                Ok(Update::Notice { severity: severity.clone(), title: title.clone() })
+            ("notice", [LineWord::Bare(severity), LineWord::Json(Value::String(title))]) => {
+                Ok(ExpectedUpdate::Notice { severity: severity.clone(), title: title.clone() })
             }
             ("compaction", rest) => {
                 let (id, rest) = match rest {
-                    [Word::Bare(id), rest @ ..] if id.starts_with('$') => (Some(id.clone()), rest),
+                    [LineWord::Bare(id), rest @ ..] if id.starts_with('$') => (Some(id.clone()), rest),
                     _ => (None, rest),
                 };
                 let (status, text) = match rest {
-                    [Word::Bare(status)] => (status, None),
-                    [Word::Bare(status), Word::Json(Value::String(text))] => (status, Some(text.clone())),
+                    [LineWord::Bare(status)] => (status, None),
+                    [LineWord::Bare(status), LineWord::Json(Value::String(text))] => {
+                        (status, Some(text.clone()))
+                    }
                     _ => return Err("a compaction has a status and may have a \"text\"".into()),
                 };
-                Ok(Update::Compaction { id, status: status.clone(), text })
+                Ok(ExpectedUpdate::Compaction { id, status: status.clone(), text })
             }
             _ => Err(format!("there is no shorthand of an update {verb} like this; write {{…}}")),
         }
     }
 
-    pub(super) fn compare(&self, actual: &Value, book: &mut Book) -> Verdict {
-        if let (Update::Chunk { kind, message, text }, Some(chunk)) = (self, chunk_of(actual)) {
+    pub(super) fn compare(&self, actual: &Value, book: &mut Shorthand) -> Comparison {
+        if let (ExpectedUpdate::Chunk { kind, message, text }, Some(chunk)) = (self, chunk_of(actual)) {
             let same_message = message.as_ref().is_none_or(|message| {
                 chunk.message.is_some_and(|actual| book.names.matches_text(message, actual))
             });
             if *kind != chunk.kind || !same_message {
-                return Verdict::Different;
+                return Comparison::Different;
             }
             return compare_text(text, chunk.text, book);
         }
-        if self.is_same(actual, book) { Verdict::Same } else { Verdict::Different }
+        if self.is_same(actual, book) { Comparison::Same } else { Comparison::Different }
     }
 
-    fn is_same(&self, actual: &Value, book: &mut Book) -> bool {
+    fn is_same(&self, actual: &Value, book: &mut Shorthand) -> bool {
         let name = actual.get("sessionUpdate").and_then(Value::as_str).unwrap_or("");
         match self {
-            Update::Chunk { .. } => false,
-            Update::Call { announced, call } => {
+            ExpectedUpdate::Chunk { .. } => false,
+            ExpectedUpdate::Call { announced, call } => {
                 let expected = if *announced { "tool_call" } else { "tool_call_update" };
                 name == expected && call.is_same(actual, book)
             }
-            Update::Plan(steps) => {
+            ExpectedUpdate::Plan(steps) => {
                 let entries = actual.get("entries").and_then(Value::as_array);
                 name == "plan"
                     && entries.is_some_and(|entries| {
@@ -231,7 +237,7 @@ impl Update {
                             })
                     })
             }
-            Update::Commands { names, others } => {
+            ExpectedUpdate::Commands { names, others } => {
                 let all = list(actual, "availableCommands", "name");
                 name == "available_commands_update"
                     && (if *others {
@@ -240,8 +246,10 @@ impl Update {
                         *names == all
                     })
             }
-            Update::Mode(mode) => name == "current_mode_update" && actual["currentModeId"] == mode.as_str(),
-            Update::Options { values, others } => {
+            ExpectedUpdate::Mode(mode) => {
+                name == "current_mode_update" && actual["currentModeId"] == mode.as_str()
+            }
+            ExpectedUpdate::Options { values, others } => {
                 let options = actual.get("configOptions").and_then(Value::as_array);
                 name == "config_option_update"
                     && options.is_some_and(|options| {
@@ -252,19 +260,21 @@ impl Update {
                             })
                     })
             }
-            Update::Title(title) => name == "session_info_update" && text_fits(title, &actual["title"], book),
-            Update::Usage { used, size } => {
+            ExpectedUpdate::Title(title) => {
+                name == "session_info_update" && text_fits(title, &actual["title"], book)
+            }
+            ExpectedUpdate::Usage { used, size } => {
                 name == "usage_update"
                     && [(used, "used"), (size, "size")]
                         .iter()
                         .all(|(pattern, key)| *pattern == "*" || text_fits(pattern, &actual[key], book))
             }
-            Update::Notice { severity, title } => {
+            ExpectedUpdate::Notice { severity, title } => {
                 name == "notice"
                     && actual["severity"] == severity.as_str()
                     && text_fits(title, &actual["title"], book)
             }
-            Update::Compaction { id, status, text } => {
+            ExpectedUpdate::Compaction { id, status, text } => {
                 let actual_id = actual["compactionId"].as_str().unwrap_or("");
                 name == "compaction_update"
                     && actual["status"] == status.as_str()
@@ -273,19 +283,19 @@ impl Update {
                         compaction_text(actual).is_some_and(|actual| book.names.matches_text(text, &actual))
                     })
             }
-            Update::Json(pattern) => book.names.matches(pattern, actual),
+            ExpectedUpdate::Json(pattern) => book.names.matches(pattern, actual),
         }
     }
 
     /// Writes an update as words. The words, parsed with `read`, match the update.
-    pub(super) fn words_of(update: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
-        let short = Update::short(update, book, detail);
-        short.unwrap_or_else(|| vec![Word::Json(book.names.with_names(update))])
+    pub(super) fn words_of(update: &Value, book: &mut Shorthand, detail: WriteDetail) -> Vec<LineWord> {
+        let short = ExpectedUpdate::short(update, book, detail);
+        short.unwrap_or_else(|| vec![LineWord::Json(book.names.with_names(update))])
     }
 
-    fn short(update: &Value, book: &mut Book, detail: Detail) -> Option<Vec<Word>> {
-        let bare = |text: &str| Word::Bare(text.to_owned());
-        let json = |text: String| Word::Json(Value::String(text));
+    fn short(update: &Value, book: &mut Shorthand, detail: WriteDetail) -> Option<Vec<LineWord>> {
+        let bare = |text: &str| LineWord::Bare(text.to_owned());
+        let json = |text: String| LineWord::Json(Value::String(text));
         if let Some(chunk) = chunk_of(update) {
             let mut words = vec![bare(chunk.kind.word())];
             if let Some(message) = chunk.message.filter(|_| detail.ids) {
@@ -355,21 +365,21 @@ fn compaction_text(update: &Value) -> Option<String> {
     Some(texts.join("\n\n"))
 }
 
-pub(super) fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
+pub(super) fn compare_text(pattern: &str, actual: &str, book: &mut Shorthand) -> Comparison {
     if book.names.matches_text(pattern, actual) {
-        return Verdict::Same;
+        return Comparison::Same;
     }
-    let Ok(expected) = book.names.fill_text(pattern) else { return Verdict::Different };
+    let Ok(expected) = book.names.fill_text(pattern) else { return Comparison::Different };
     let (begin, gap) = match expected.split_once(GAP) {
         Some((begin, _)) => (begin, true),
         None => (expected.as_str(), false),
     };
     if begin.starts_with(actual) || (gap && actual.starts_with(begin)) {
-        Verdict::More
+        Comparison::More
     } else if !gap && !begin.is_empty() && actual.starts_with(begin) {
-        Verdict::Part(begin.len())
+        Comparison::Part(begin.len())
     } else {
-        Verdict::Different
+        Comparison::Different
     }
 }
 
@@ -378,7 +388,7 @@ pub fn is_open(pattern: &str) -> bool {
     pattern == "*" || pattern.ends_with(GAP)
 }
 
-pub(super) fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {
+pub(super) fn text_fits(pattern: &str, actual: &Value, book: &mut Shorthand) -> bool {
     match actual {
         Value::String(actual) => book.names.matches_text(pattern, actual),
         Value::Null => false,
@@ -386,9 +396,9 @@ pub(super) fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool 
     }
 }
 
-pub(super) fn split_others(words: &[Word]) -> (&[Word], bool) {
+pub(super) fn split_others(words: &[LineWord]) -> (&[LineWord], bool) {
     match words {
-        [rest @ .., Word::Bare(last)] if last == "…" => (rest, true),
+        [rest @ .., LineWord::Bare(last)] if last == "…" => (rest, true),
         _ => (words, false),
     }
 }

@@ -16,7 +16,7 @@ pub const GUTTER: usize = 8;
 
 /// A word of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub enum LineWord {
     /// Text without white space that does not begin like a JSON string, array or object.
     Bare(String),
     /// A JSON string, array or object.
@@ -25,49 +25,49 @@ pub enum Word {
     Pair(String, Value),
 }
 
-impl Word {
+impl LineWord {
     /// The key and text of an attribute, `key=text` or `key="text"`.
     pub fn attribute(&self) -> Option<(&str, String)> {
         match self {
-            Word::Bare(word) => word.split_once('=').map(|(key, text)| (key, text.to_owned())),
-            Word::Pair(key, Value::String(text)) => Some((key, text.clone())),
-            Word::Pair(key, value) => Some((key, value.to_string())),
-            Word::Json(_) => None,
+            LineWord::Bare(word) => word.split_once('=').map(|(key, text)| (key, text.to_owned())),
+            LineWord::Pair(key, Value::String(text)) => Some((key, text.clone())),
+            LineWord::Pair(key, value) => Some((key, value.to_string())),
+            LineWord::Json(_) => None,
         }
     }
 }
 
 /// The text of a bare word or a JSON string.
-pub fn as_text(word: &Word) -> Option<String> {
+pub fn as_text(word: &LineWord) -> Option<String> {
     match word {
-        Word::Bare(text) | Word::Json(Value::String(text)) => Some(text.clone()),
-        Word::Json(_) | Word::Pair(..) => None,
+        LineWord::Bare(text) | LineWord::Json(Value::String(text)) => Some(text.clone()),
+        LineWord::Json(_) | LineWord::Pair(..) => None,
     }
 }
 
 /// An attribute, quoted if necessary.
-pub fn pair(key: &str, text: &str) -> Word {
+pub fn pair(key: &str, text: &str) -> LineWord {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '['])
         && !text.chars().any(|c| c.is_whitespace() || c.is_control());
     if plain {
-        Word::Bare(format!("{key}={text}"))
+        LineWord::Bare(format!("{key}={text}"))
     } else {
-        Word::Pair(key.to_owned(), Value::String(text.to_owned()))
+        LineWord::Pair(key.to_owned(), Value::String(text.to_owned()))
     }
 }
 
 /// A word for a text, quoted only if necessary.
-pub fn bare_or_json(text: &str) -> Word {
+pub fn bare_or_json(text: &str) -> LineWord {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '[', '#'])
         && !text.contains('=')
         && !text.chars().any(|c| c.is_whitespace() || c.is_control());
-    if plain { Word::Bare(text.to_owned()) } else { Word::Json(Value::String(text.to_owned())) }
+    if plain { LineWord::Bare(text.to_owned()) } else { LineWord::Json(Value::String(text.to_owned())) }
 }
 
 /// Splits a line into its words and the comment after them. A comment begins with `# `.
-pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
+pub fn read(line: &str) -> Result<(Vec<LineWord>, Option<String>), String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
     while !rest.is_empty() {
@@ -76,7 +76,7 @@ pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
         }
         if rest.starts_with(['"', '{', '[']) {
             let (value, after) = read_json(rest)?;
-            words.push(Word::Json(value));
+            words.push(LineWord::Json(value));
             rest = after;
         } else {
             let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -84,11 +84,11 @@ pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
             match value_at {
                 Some(at) if rest[at..].starts_with(['"', '{', '[']) => {
                     let (value, after) = read_json(&rest[at..])?;
-                    words.push(Word::Pair(rest[..at - 1].to_owned(), value));
+                    words.push(LineWord::Pair(rest[..at - 1].to_owned(), value));
                     rest = after;
                 }
                 Some(_) | None => {
-                    words.push(Word::Bare(rest[..end].to_owned()));
+                    words.push(LineWord::Bare(rest[..end].to_owned()));
                     rest = &rest[end..];
                 }
             }
@@ -112,7 +112,7 @@ fn read_json(text: &str) -> Result<(Value, &str), String> {
 }
 
 /// Writes words after a gutter. Lines that would be too wide are continued below the gutter.
-pub fn write(gutter: &str, words: &[Word], comment: Option<&str>) -> String {
+pub fn write(gutter: &str, words: &[LineWord], comment: Option<&str>) -> String {
     let mut out = format!("{gutter:<GUTTER$}");
     let flat: Vec<String> = words.iter().map(flat).collect();
     let wide = out.len() + flat.iter().map(|word| word.chars().count() + 1).sum::<usize>() > WIDTH;
@@ -121,15 +121,15 @@ pub fn write(gutter: &str, words: &[Word], comment: Option<&str>) -> String {
             out.push(' ');
         }
         match word {
-            Word::Json(value @ (Value::Object(_) | Value::Array(_))) if wide => {
+            LineWord::Json(value @ (Value::Object(_) | Value::Array(_))) if wide => {
                 layout(value, GUTTER, &mut out);
             }
-            Word::Pair(key, value @ (Value::Object(_) | Value::Array(_))) if wide => {
+            LineWord::Pair(key, value @ (Value::Object(_) | Value::Array(_))) if wide => {
                 out.push_str(key);
                 out.push('=');
                 layout(value, GUTTER, &mut out);
             }
-            Word::Bare(_) | Word::Json(_) | Word::Pair(..) => out.push_str(&flat[at]),
+            LineWord::Bare(_) | LineWord::Json(_) | LineWord::Pair(..) => out.push_str(&flat[at]),
         }
     }
     if let Some(comment) = comment {
@@ -140,11 +140,11 @@ pub fn write(gutter: &str, words: &[Word], comment: Option<&str>) -> String {
     out
 }
 
-fn flat(word: &Word) -> String {
+fn flat(word: &LineWord) -> String {
     match word {
-        Word::Bare(text) => text.clone(),
-        Word::Json(value) => value.to_string(),
-        Word::Pair(key, value) => format!("{key}={value}"),
+        LineWord::Bare(text) => text.clone(),
+        LineWord::Json(value) => value.to_string(),
+        LineWord::Pair(key, value) => format!("{key}={value}"),
     }
 }
 
@@ -208,12 +208,12 @@ mod tests {
         assert_eq!(
             words,
             [
-                Word::Bare("call".into()),
-                Word::Bare("$C1".into()),
-                Word::Bare("at=$DIR/a.txt:3".into()),
-                Word::Pair("title".into(), json!("Read a.txt")),
-                Word::Json(json!({"a": [1]})),
-                Word::Json(json!("x")),
+                LineWord::Bare("call".into()),
+                LineWord::Bare("$C1".into()),
+                LineWord::Bare("at=$DIR/a.txt:3".into()),
+                LineWord::Pair("title".into(), json!("Read a.txt")),
+                LineWord::Json(json!({"a": [1]})),
+                LineWord::Json(json!("x")),
             ]
         );
         assert_eq!(comment.as_deref(), Some("why"));
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_reference_to_a_request_is_not_a_comment() {
         let (words, comment) = read("result #3 {}").expect("the line is well formed");
-        assert_eq!(words[1], Word::Bare("#3".into()));
+        assert_eq!(words[1], LineWord::Bare("#3".into()));
         assert_eq!(comment, None);
     }
 
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn a_wide_value_is_continued_below_the_gutter_and_read_back() {
         let value = json!({"first": "x".repeat(60), "second": {"third": "y".repeat(60)}});
-        let text = write("agent<", &[Word::Bare("result".into()), Word::Json(value.clone())], None);
+        let text = write("agent<", &[LineWord::Bare("result".into()), LineWord::Json(value.clone())], None);
         assert!(text.lines().skip(1).all(|line| line.starts_with("          \"")), "{text}");
         let (words, _) = read(text.strip_prefix("agent<").expect("written above")).expect("reads back");
-        assert_eq!(words[1], Word::Json(value));
+        assert_eq!(words[1], LineWord::Json(value));
     }
 }

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::builder::Builder;
-use super::{AIDER_OPENING, Circumstances, Draft, File, Source, ran, text};
+use super::{AIDER_OPENING, ImportContext, ImportDraft, ImportFile, ImportSource, ran, text};
 use epitome_problem::Problem;
 use epitome_thread::{StopReason, Trigger};
 
@@ -31,10 +31,10 @@ const SILENT: [&str; 2] = ["Tokens: ", "Cost: "];
 /// Replaces the contents of earlier chats.
 const NEW_CHAT: &str = "A new chat begins here. What was said in the chats before it was not in its context.";
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let folder = file.path.parent().filter(|folder| folder.is_absolute()).and_then(Path::to_str);
-    let mut reader = Reader {
-        log: Builder::new(folder, text.lines().find_map(opening), circumstances),
+    let mut reader = AiderReader {
+        log: Builder::new(folder, text.lines().find_map(opening), context),
         model: "aider/unknown".to_owned(),
         is_new: true,
         prompt: Vec::new(),
@@ -45,7 +45,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         reader.line(line);
     }
     reader.flush();
-    reader.log.finish(Source::Aider, file, None)
+    reader.log.finish(ImportSource::Aider, file, None)
 }
 
 /// The start time of a chat, from its first line. aider writes local time.
@@ -55,7 +55,7 @@ fn opening(line: &str) -> Option<u64> {
     u64::try_from(time.timestamp().as_millisecond()).ok()
 }
 
-struct Reader {
+struct AiderReader {
     log: Builder,
     model: String,
     /// Whether a chat has started without a prompt so far.
@@ -66,7 +66,7 @@ struct Reader {
     told: Vec<String>,
 }
 
-impl Reader {
+impl AiderReader {
     fn line(&mut self, line: &str) {
         if line.starts_with(AIDER_OPENING) {
             self.flush();
@@ -80,7 +80,7 @@ impl Reader {
             }
             self.prompt.push(said.trim_end().trim_start_matches(' ').to_owned());
         } else if let Some(told) = line.strip_prefix(TOLD).filter(|_| line.ends_with(TOLD_END)) {
-            self.told(told.trim_end());
+            self.add_tool_output(told.trim_end());
         } else if !self.is_opening() {
             let is_blank = line.trim().is_empty();
             // Text after a message of aider belongs to another reply.
@@ -98,7 +98,7 @@ impl Reader {
         self.is_new && self.prompt.is_empty()
     }
 
-    fn told(&mut self, told: &str) {
+    fn add_tool_output(&mut self, told: &str) {
         if let Some(model) = MODELS.iter().find_map(|start| told.strip_prefix(start)) {
             let model = model.split(" with ").next().unwrap_or(model).trim();
             self.model = if model.contains('/') { model.to_owned() } else { format!("aider/{model}") };

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Broken, Circumstances, Draft, File, Source, TOKENS_MAX};
+use super::{BrokenLines, ImportContext, ImportDraft, ImportFile, ImportSource, TOKENS_MAX};
 use epitome_problem::Problem;
 use epitome_thread::{
-    Account, CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId,
-    ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind,
-    ToolOutcome, Trigger, Usage,
+    CallDisplay, CallId, Change, CompactionStats, Content, Entry, FORMAT_VERSION, Location, Message,
+    MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus, ReplyCut, Seq, SessionId, StopReason,
+    ToolCall, ToolKind, ToolOutcome, Trigger, Usage,
 };
 use epitome_tokens::estimate;
 
@@ -44,7 +44,7 @@ pub(super) struct Builder {
     /// Calls without an outcome.
     open: Vec<CallId>,
     /// Messages and compactions to be added after the outcomes of the open calls.
-    pending: Vec<Pending>,
+    pending: Vec<DelayedEntry>,
     notes: Vec<(String, usize)>,
     /// Complete sentences for the user.
     remarks: Vec<String>,
@@ -63,7 +63,7 @@ pub(super) struct ForeignCall {
 }
 
 /// An entry that must not come between a call and its outcome.
-pub(super) enum Pending {
+pub(super) enum DelayedEntry {
     Prompt(Vec<Content>),
     /// A message for the model by this author.
     Context(Vec<Content>, &'static str),
@@ -77,10 +77,10 @@ pub(super) enum Pending {
 
 impl Builder {
     /// Begins a log. `cwd` and `at` are the directory and the time of its start, if they are recorded.
-    pub fn new(cwd: Option<&str>, at: Option<u64>, circumstances: &Circumstances) -> Builder {
+    pub fn new(cwd: Option<&str>, at: Option<u64>, context: &ImportContext) -> Builder {
         let mut builder = Builder {
             entries: Vec::new(),
-            at: at.unwrap_or(circumstances.now).min(LATEST),
+            at: at.unwrap_or(context.now).min(LATEST),
             next_message: 0,
             titled: false,
             in_turn: false,
@@ -94,7 +94,7 @@ impl Builder {
             foreign_id: None,
         };
         let session = SessionId(NOBODY.to_owned());
-        let cwd = cwd.map_or(circumstances.cwd, Path::new).to_path_buf();
+        let cwd = cwd.map_or(context.cwd, Path::new).to_path_buf();
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
         builder
     }
@@ -163,7 +163,7 @@ impl Builder {
     }
 
     /// Adds something once the open calls have their outcomes, or `settle` is called.
-    pub fn later(&mut self, what: Pending) {
+    pub fn later(&mut self, what: DelayedEntry) {
         self.pending.push(what);
     }
 
@@ -171,9 +171,9 @@ impl Builder {
     pub fn settle(&mut self) {
         for what in std::mem::take(&mut self.pending) {
             match what {
-                Pending::Prompt(content) => self.prompt(content),
-                Pending::Context(content, by) => self.context(content, by),
-                Pending::Compacted { kept, summary, trigger, tokens_before } => {
+                DelayedEntry::Prompt(content) => self.prompt(content),
+                DelayedEntry::Context(content, by) => self.context(content, by),
+                DelayedEntry::Compacted { kept, summary, trigger, tokens_before } => {
                     Some(self.summarized(kept, &summary, trigger, tokens_before))
                 }
             };
@@ -205,7 +205,7 @@ impl Builder {
         let kind = call.kind.unwrap_or_else(|| kind_of(&call.name));
         let locations = if call.locations.is_empty() { paths_in(&input) } else { call.locations };
         let title = call.title.unwrap_or_else(|| title_of(&call.name, &input));
-        Content::Call(ToolCall { id, name: call.name, input, card: Card { title, kind, locations } })
+        Content::Call(ToolCall { id, name: call.name, input, card: CallDisplay { title, kind, locations } })
     }
 
     /// Adds a reply, unless it is empty.
@@ -214,7 +214,7 @@ impl Builder {
         content: Vec<Content>,
         model: &str,
         usage: Option<Usage>,
-        cut: Option<Cut>,
+        cut: Option<ReplyCut>,
     ) -> Option<Seq> {
         self.close_calls();
         if let Some(usage) = &usage {
@@ -258,7 +258,7 @@ impl Builder {
     }
 
     /// Sets the complete text of the newest entry, an outcome of which the model read only a part.
-    pub fn whole(&mut self, text: String) {
+    pub fn set_full_text(&mut self, text: String) {
         if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
             outcome.whole = Some(text);
         }
@@ -305,7 +305,7 @@ impl Builder {
             model: None,
             usage: None,
             masks: Vec::new(),
-            account: Account::default(),
+            account: CompactionStats::default(),
         })
     }
 
@@ -351,7 +351,12 @@ impl Builder {
     }
 
     /// Completes the log. `broken` are the lines that could not be read. A log in which nothing is said is an error.
-    pub fn finish(mut self, source: Source, file: File, broken: Option<Broken>) -> Result<Draft, Problem> {
+    pub fn finish(
+        mut self,
+        source: ImportSource,
+        file: ImportFile,
+        broken: Option<BrokenLines>,
+    ) -> Result<ImportDraft, Problem> {
         if self.is_empty() {
             return Err(match broken {
                 Some(broken) => broken.first,
@@ -362,7 +367,7 @@ impl Builder {
         let broken = broken.map(|broken| broken.words());
         let left_out = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
         let notes = broken.into_iter().chain(self.remarks).chain(left_out).collect();
-        Ok(Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
+        Ok(ImportDraft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
     }
 
     /// Gives an outcome to each call without one: no provider accepts a call without an outcome.

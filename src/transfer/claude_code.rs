@@ -13,13 +13,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::builder::{Builder, Pending};
+use super::builder::{Builder, DelayedEntry};
 use super::{
-    Circumstances, Draft, File, Source, begins_with, file_part, joined_text, list, outcome_content, text,
-    text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
+    ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, file_part, joined_text, list,
+    outcome_content, text, text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
 };
 use epitome_problem::Problem;
-use epitome_thread::{Content, Cut, OutcomeStatus, Seq, StopReason, Usage};
+use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Usage};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Claude Code";
@@ -60,15 +60,15 @@ const SILENT: [&str; 11] = [
     "attachment",
 ];
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (lines, broken) = file.objects(text);
     let kept = newest_branch(&lines);
     let first = lines.iter().enumerate().find(|(at, _)| kept.contains(at));
     let first = first.map_or(&Value::Null, |(_, line)| line);
-    let mut reader = Reader {
-        log: Builder::new(first["cwd"].as_str(), time(first), circumstances),
+    let mut reader = ClaudeCodeReader {
+        log: Builder::new(first["cwd"].as_str(), time(first), context),
         file,
-        circumstances,
+        context,
         replies: replies(&lines, &kept),
         attached: lines.iter().filter_map(attached_prompt).map(|content| joined_text(&content)).collect(),
         first: HashMap::new(),
@@ -89,7 +89,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let name = file.path.file_stem().and_then(|name| name.to_str()).filter(is_uuid);
     let id = name.or_else(|| lines.iter().rev().find_map(|line| line["sessionId"].as_str()));
     reader.log.foreign_id(id.unwrap_or_default());
-    reader.log.finish(Source::ClaudeCode, file, broken)
+    reader.log.finish(ImportSource::ClaudeCode, file, broken)
 }
 
 /// The indices of the lines that lead to the newest message, and of lines that belong to them.
@@ -155,15 +155,15 @@ fn attached_prompt(line: &Value) -> Option<Vec<Content>> {
 
 /// A reply, merged from its lines.
 #[derive(Default)]
-struct Reply<'a> {
+struct ClaudeCodeReply<'a> {
     parts: Vec<&'a Value>,
     usage: Option<Usage>,
     stop: Option<&'a str>,
 }
 
 /// The replies of a branch, by id.
-fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Reply<'a>> {
-    let mut replies: HashMap<&str, Reply> = HashMap::new();
+fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, ClaudeCodeReply<'a>> {
+    let mut replies: HashMap<&str, ClaudeCodeReply> = HashMap::new();
     for (_, line) in
         lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant")
     {
@@ -194,12 +194,12 @@ fn title(lines: &[Value]) -> Option<&str> {
         .or_else(|| last("ai-title", "title"))
 }
 
-struct Reader<'a> {
+struct ClaudeCodeReader<'a> {
     log: Builder,
-    file: File<'a>,
-    circumstances: &'a Circumstances<'a>,
+    file: ImportFile<'a>,
+    context: &'a ImportContext<'a>,
     /// Replies that are not in the log yet.
-    replies: HashMap<&'a str, Reply<'a>>,
+    replies: HashMap<&'a str, ClaudeCodeReply<'a>>,
     /// Queued prompts that also have a line of their own.
     attached: HashSet<String>,
     /// The first entry of each line, for compactions that keep a part.
@@ -210,7 +210,7 @@ struct Reader<'a> {
     queue: VecDeque<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ClaudeCodeReader<'a> {
     /// Handles a line on the branch, or one outside of the tree.
     fn line(&mut self, line: &'a Value) {
         if let Some(at) = time(line) {
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
             "system" if is_boundary(line) => self.boundary = Some(&line["compactMetadata"]),
             "queue-operation" => self.queued(line),
             "attachment" => match attached_prompt(line) {
-                Some(content) => self.log.later(Pending::Prompt(content)),
+                Some(content) => self.log.later(DelayedEntry::Prompt(content)),
                 None => self.log.left_out("attachments, such as reminders and open files"),
             },
             kind if SILENT.contains(&kind) => {}
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
                 // Not a command to the program, nor the end of a background task.
                 let words = words.filter(|words| !words.starts_with(['/', '<']) && !words.trim().is_empty());
                 if let Some(words) = words {
-                    self.log.later(Pending::Prompt(vec![text(words)]));
+                    self.log.later(DelayedEntry::Prompt(vec![text(words)]));
                 }
             }
             Some("dequeue") => drop(self.queue.pop_front()),
@@ -284,7 +284,7 @@ impl<'a> Reader<'a> {
                 self.log.settle();
                 self.log.turn_ended(StopReason::Cancelled);
             } else if line["isMeta"] == true || begins_with(&part, &TOLD) {
-                self.log.later(Pending::Context(vec![part], BY));
+                self.log.later(DelayedEntry::Context(vec![part], BY));
             } else {
                 prompt.push(typed(said).map_or(part, text));
             }
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
             return;
         }
         // The results of calls that the user refused with this message are written after it.
-        self.log.later(Pending::Prompt(prompt));
+        self.log.later(DelayedEntry::Prompt(prompt));
         if !self.log.has_open_calls() {
             self.log.settle();
         }
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
             }
         }
         let model = line["message"]["model"].as_str().unwrap_or("unknown");
-        let cut = (reply.stop == Some("max_tokens")).then_some(Cut::MaxTokens);
+        let cut = (reply.stop == Some("max_tokens")).then_some(ReplyCut::MaxTokens);
         self.log.reply(content, &format!("anthropic/{model}"), reply.usage, cut);
     }
 
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
         });
         let found = self.log.outcome(part["tool_use_id"].as_str(), status, outcome_content(content), None);
         if let (Some(_), Some(whole)) = (found, whole) {
-            self.log.whole(whole);
+            self.log.set_full_text(whole);
         }
     }
 
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
         let (_, path) = said.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;
         let folder = Path::new(self.file.path.file_stem()?).join("tool-results");
-        (self.circumstances.beside)(&folder.join(name))
+        (self.context.read_sibling)(&folder.join(name))
     }
 
     fn compaction(&mut self, summary: String) {

@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 
 use super::builder::Builder;
 use super::{
-    Circumstances, Draft, File, Source, file_part, joined_text, list, outcome_content, text, text_of,
-    thinking, time, token_counts,
+    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, joined_text, list, outcome_content,
+    text, text_of, thinking, time, token_counts,
 };
 use epitome_problem::Problem;
 use epitome_thread::{
@@ -107,13 +107,13 @@ static MODEL: LazyLock<Regex> =
 static STEP: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^\s*[-*] \[([ xX~-])\] (.+)$").expect("a valid pattern"));
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let session = file.document(text)?;
     let messages = session.as_array().or_else(|| session["messages"].as_array());
     let messages = messages.ok_or_else(|| file.problem(1, "these are no messages of Cline"))?;
     let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let beside = |name: &str| -> Value {
-        let text = (circumstances.beside)(Path::new(name));
+        let text = (context.read_sibling)(Path::new(name));
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     };
     let about = match stem.strip_suffix(".messages.json") {
@@ -128,8 +128,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         let newest = used.as_array()?.last()?;
         Some(format!("{}/{}", newest["model_provider_id"].as_str()?, newest["model_id"].as_str()?))
     });
-    let mut reader = Reader {
-        log: Builder::new(cwd.as_deref(), started, circumstances),
+    let mut reader = ClineReader {
+        log: Builder::new(cwd.as_deref(), started, context),
         first: Vec::new(),
         deleted: if session.is_array() { deleted(&beside("ui_messages.json")) } else { Vec::new() },
         model: model.unwrap_or_else(|| "unknown".to_owned()),
@@ -144,7 +144,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let mut log = reader.log;
     log.title(about["metadata"]["title"].as_str().unwrap_or_default());
     log.foreign_id(session["sessionId"].as_str().or(task).unwrap_or_default());
-    log.finish(Source::Cline, file, None)
+    log.finish(ImportSource::Cline, file, None)
 }
 
 /// The id of a task, which is the name of its folder: a timestamp or a UUID.
@@ -200,14 +200,14 @@ fn block_text(block: &Value) -> Option<&str> {
     }
 }
 
-struct Reader {
+struct ClineReader {
     log: Builder,
     /// The first entry of each message, for truncations.
     first: Vec<Seq>,
     deleted: Vec<(usize, usize)>,
     model: String,
     /// Calls of the newest reply that have no result yet.
-    open: Vec<Call>,
+    open: Vec<ClineCall>,
     /// Number of calls so far, for generating ids.
     calls: usize,
     /// The user's first request.
@@ -215,7 +215,7 @@ struct Reader {
 }
 
 /// A call, which may be several calls in our log.
-struct Call {
+struct ClineCall {
     /// Its original id; calls by tags have none.
     id: Option<String>,
     name: String,
@@ -223,7 +223,7 @@ struct Call {
     names: Vec<String>,
 }
 
-impl Reader {
+impl ClineReader {
     fn message(&mut self, place: usize, message: &Value) {
         self.truncated(place);
         self.first.push(self.log.next_seq());
@@ -276,7 +276,7 @@ impl Reader {
         let (mut said, mut told) = (Vec::new(), Vec::new());
         let mut continued = None;
         // The result of a call by tags. Its parts follow it.
-        let mut result: Option<(Call, Vec<Content>)> = None;
+        let mut result: Option<(ClineCall, Vec<Content>)> = None;
         for block in blocks(message) {
             if block["type"] == "tool_result" {
                 self.native_result(block, &mut said);
@@ -339,12 +339,12 @@ impl Reader {
     }
 
     /// The call by tags that this result belongs to; `None` for messages to the user.
-    fn called(&mut self, name: &str) -> Option<Call> {
+    fn called(&mut self, name: &str) -> Option<ClineCall> {
         let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
         Some(self.open.remove(place))
     }
 
-    fn result(&mut self, result: Option<(Call, Vec<Content>)>, said: &mut Vec<Content>) {
+    fn result(&mut self, result: Option<(ClineCall, Vec<Content>)>, said: &mut Vec<Content>) {
         let Some((call, content)) = result else { return };
         let words = joined_text(&content);
         typed_tag(&words, "feedback", said);
@@ -419,9 +419,9 @@ impl Reader {
                 Some("text") | None => {
                     for piece in block_text(block).map(pieces).unwrap_or_default() {
                         match piece {
-                            Piece::Text(words) => content.push(text(words)),
-                            Piece::Thought(words) => content.push(thinking(words)),
-                            Piece::Call(name, input) => {
+                            ClinePiece::Text(words) => content.push(text(words)),
+                            ClinePiece::Thought(words) => content.push(thinking(words)),
+                            ClinePiece::Call(name, input) => {
                                 self.call(None, &name, &input, &mut content, &mut steps)
                             }
                         }
@@ -472,7 +472,7 @@ impl Reader {
             content.push(self.log.call(Some(&foreign), Some(name), &input));
             names.push(foreign);
         }
-        self.open.push(Call { id: id.map(str::to_owned), name: name.to_owned(), names });
+        self.open.push(ClineCall { id: id.map(str::to_owned), name: name.to_owned(), names });
     }
 }
 
@@ -505,14 +505,14 @@ fn shown(part: &Value) -> Option<String> {
     }
 }
 
-enum Piece {
+enum ClinePiece {
     Text(String),
     Thought(String),
     Call(String, Value),
 }
 
 /// Splits the text of a reply at its calls by tags. A tag without an end is text.
-fn pieces(words: &str) -> Vec<Piece> {
+fn pieces(words: &str) -> Vec<ClinePiece> {
     let mut pieces = Vec::new();
     let (mut rest, mut from) = (words, 0);
     while let Some(start) = rest[from..].find('<').map(|at| from + at) {
@@ -525,22 +525,22 @@ fn pieces(words: &str) -> Vec<Piece> {
             continue;
         }
         let Some(end) = body.find(&format!("</{name}>")) else { continue };
-        pieces.extend(worded(&rest[..start]));
+        pieces.extend(parse_words(&rest[..start]));
         let inner = &body[..end];
         pieces.push(match is_thought {
-            true => Piece::Thought(inner.trim().to_owned()),
-            false => Piece::Call(name.to_owned(), parameters(inner)),
+            true => ClinePiece::Thought(inner.trim().to_owned()),
+            false => ClinePiece::Call(name.to_owned(), parameters(inner)),
         });
         rest = &body[end + name.len() + 3..];
         from = 0;
     }
-    pieces.extend(worded(rest));
+    pieces.extend(parse_words(rest));
     pieces
 }
 
-fn worded(words: &str) -> Option<Piece> {
+fn parse_words(words: &str) -> Option<ClinePiece> {
     let words = words.trim();
-    (!words.is_empty()).then(|| Piece::Text(words.to_owned()))
+    (!words.is_empty()).then(|| ClinePiece::Text(words.to_owned()))
 }
 
 /// The parameters of a call by tags.

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::builder::Builder;
 use super::{
-    Circumstances, Draft, File, Source, begins_with, data_url_part, joined_text, list, outcome_content, text,
-    text_of, text_part, thinking_part, time, token_counts,
+    ImportContext, ImportDraft, ImportFile, ImportSource, begins_with, data_url_part, joined_text, list,
+    outcome_content, text, text_of, text_part, thinking_part, time, token_counts,
 };
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
@@ -45,14 +45,14 @@ pub(super) fn is_old_header(value: &Value) -> bool {
     value["type"].is_null() && value["id"].is_string() && value.get("instructions").is_some()
 }
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (lines, broken) = file.objects(text);
     let lines: Vec<Value> = lines.into_iter().map(in_envelope).collect();
     let (lines, rolled_back) = without_rolled_back(&lines);
     let meta = lines.iter().find(|line| line["type"] == "session_meta").copied().unwrap_or(&Value::Null);
     let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"]));
-    let mut reader = Reader {
-        log: Builder::new(cwd, time(meta), circumstances),
+    let mut reader = CodexReader {
+        log: Builder::new(cwd, time(meta), context),
         provider: meta["payload"]["model_provider"].as_str().unwrap_or("openai").to_owned(),
         model: "unknown".to_owned(),
         parts: Vec::new(),
@@ -70,7 +70,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     reader.flush();
     reader.log.foreign_id(meta["payload"]["id"].as_str().unwrap_or_default());
-    reader.log.finish(Source::Codex, file, broken)
+    reader.log.finish(ImportSource::Codex, file, broken)
 }
 
 /// Converts a line to the form that newer versions write.
@@ -114,7 +114,7 @@ fn prompt_of(item: &Value) -> Option<Vec<Content>> {
     (!content.is_empty()).then_some(content)
 }
 
-struct Reader {
+struct CodexReader {
     log: Builder,
     provider: String,
     model: String,
@@ -130,7 +130,7 @@ struct Reader {
     said: Vec<String>,
 }
 
-impl Reader {
+impl CodexReader {
     fn line(&mut self, line: &Value) {
         let payload = &line["payload"];
         match line["type"].as_str().unwrap_or_default() {

@@ -11,10 +11,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::builder::{Builder, Pending};
+use super::builder::{Builder, DelayedEntry};
 use super::{
-    Circumstances, Draft, File, Source, file_part, list, outcome_content, ran, text, text_of, text_part,
-    thinking_part, time, token_counts, trigger_of,
+    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, outcome_content, ran, text,
+    text_of, text_part, thinking_part, time, token_counts, trigger_of,
 };
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
@@ -51,14 +51,14 @@ const SILENT: [&str; 22] = [
     "user_input.",
 ];
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (events, broken) = file.objects(text);
     let (events, rewound) = without_rewound(events);
     let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
-    let workspace = Workspace::beside(circumstances);
+    let workspace = WorkspaceFile::beside(context);
     let cwd = start["data"]["context"]["cwd"].as_str().or(workspace.cwd.as_deref());
-    let mut reader = Reader {
-        log: Builder::new(cwd, time(start), circumstances),
+    let mut reader = CopilotReader {
+        log: Builder::new(cwd, time(start), context),
         model: None,
         reply: None,
         usages: HashMap::new(),
@@ -77,7 +77,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let title = workspace.name.filter(|_| workspace.user_named).or(workspace.summary);
     log.title(title.as_deref().unwrap_or_default());
     log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
-    log.finish(Source::Copilot, file, broken)
+    log.finish(ImportSource::Copilot, file, broken)
 }
 
 /// The events without those that were rewound, and the number of the latter.
@@ -110,26 +110,26 @@ fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
 /// The contents of a session's `workspace.yaml`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Workspace {
+struct WorkspaceFile {
     cwd: Option<String>,
     name: Option<String>,
     user_named: bool,
     summary: Option<String>,
 }
 
-impl Workspace {
-    fn beside(circumstances: &Circumstances) -> Workspace {
-        let text = (circumstances.beside)(Path::new("workspace.yaml"));
+impl WorkspaceFile {
+    fn beside(context: &ImportContext) -> WorkspaceFile {
+        let text = (context.read_sibling)(Path::new("workspace.yaml"));
         text.and_then(|text| serde_saphyr::from_str(&text).ok()).unwrap_or_default()
     }
 }
 
-struct Reader {
+struct CopilotReader {
     log: Builder,
     /// The most recently selected model.
     model: Option<String>,
     /// A reply that may be incomplete.
-    reply: Option<Reply>,
+    reply: Option<CopilotReply>,
     /// Usage, by model call.
     usages: HashMap<String, Usage>,
     /// Images and other assets, `(type, data)`, by the id used in messages.
@@ -142,14 +142,14 @@ struct Reader {
     compaction: Option<(Seq, Trigger, u64)>,
 }
 
-struct Reply {
+struct CopilotReply {
     /// The model call.
     call: Option<String>,
     model: String,
     content: Vec<Content>,
 }
 
-impl Reader {
+impl CopilotReader {
     fn event(&mut self, event: &Value) {
         let data = &event["data"];
         let is_of_subagent = event["agentId"].is_string() || data["parentToolCallId"].is_string();
@@ -193,7 +193,7 @@ impl Reader {
             }
             Some("tool.execution_complete") => self.outcome(data),
             Some("system.notification") => {
-                self.say(Pending::Context(Vec::from_iter(text_part(&data["content"])), BY));
+                self.add_when_idle(DelayedEntry::Context(Vec::from_iter(text_part(&data["content"])), BY));
             }
             Some("session.compaction_start") => {
                 self.flush();
@@ -224,7 +224,7 @@ impl Reader {
     }
 
     /// Adds something to the log as soon as no call is running.
-    fn say(&mut self, what: Pending) {
+    fn add_when_idle(&mut self, what: DelayedEntry) {
         self.flush();
         self.log.later(what);
         if !self.log.has_open_calls() {
@@ -243,7 +243,11 @@ impl Reader {
         // Skills, other agents and the autopilot write as the user too.
         let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
             && data["isAutopilotContinuation"] != true;
-        self.say(if is_typed { Pending::Prompt(content) } else { Pending::Context(content, BY) });
+        self.add_when_idle(if is_typed {
+            DelayedEntry::Prompt(content)
+        } else {
+            DelayedEntry::Context(content, BY)
+        });
     }
 
     fn attachment(&self, attached: &Value) -> Option<Content> {
@@ -292,12 +296,12 @@ impl Reader {
     /// The parts of the current reply.
     fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
         let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
-        &mut self.reply.get_or_insert(Reply { call, model, content: Vec::new() }).content
+        &mut self.reply.get_or_insert(CopilotReply { call, model, content: Vec::new() }).content
     }
 
     /// Completes the current reply.
     fn flush(&mut self) {
-        if let Some(Reply { call, model, content }) = self.reply.take() {
+        if let Some(CopilotReply { call, model, content }) = self.reply.take() {
             let usage = call.and_then(|call| self.usages.remove(&call));
             self.log.reply(content, &format!("copilot/{model}"), usage, None);
         }
@@ -313,7 +317,8 @@ impl Reader {
         let code = told
             .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
         if let Some(command) = self.asked.remove(id) {
-            return self.say(Pending::Context(vec![ran(&command, words.unwrap_or_default())], BY));
+            return self
+                .add_when_idle(DelayedEntry::Context(vec![ran(&command, words.unwrap_or_default())], BY));
         }
         let status = match (data["success"].as_bool(), error["code"].as_str()) {
             (Some(false), Some("rejected" | "denied")) => OutcomeStatus::Denied,
@@ -341,7 +346,7 @@ impl Reader {
         let (next, trigger, tokens) = started.unwrap_or((self.log.next_seq(), Trigger::Threshold, 0));
         let tokens_before = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
         let summary = summary.to_owned();
-        self.say(Pending::Compacted { kept: Some(next), summary, trigger, tokens_before });
+        self.add_when_idle(DelayedEntry::Compacted { kept: Some(next), summary, trigger, tokens_before });
     }
 }
 

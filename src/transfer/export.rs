@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Draft, File, Source};
+use super::{ImportDraft, ImportFile, ImportSource};
 use epitome_problem::Problem;
 use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
@@ -33,7 +33,7 @@ pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_jso
     Ok(written)
 }
 
-pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem> {
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         if entries.is_empty() {
@@ -53,14 +53,14 @@ pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
         }
         entries.push(Arc::new(entry));
     }
-    of_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
+    draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
 }
 
 /// Creates a draft from another log of ours, such as a journal in a backup.
-pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
+pub fn draft_from_log(entries: &[Arc<Entry>]) -> Result<ImportDraft, ReplayError> {
     let thread = Thread::replay(entries.iter().cloned())?;
-    Ok(Draft {
-        source: Source::Export,
+    Ok(ImportDraft {
+        source: ImportSource::Export,
         session: Some(thread.session().clone()),
         entries: entries.iter().map(|entry| (**entry).clone()).collect(),
         foreign_id: None,
@@ -69,7 +69,7 @@ pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
 }
 
 /// Reports the export of a newer version as such, whatever else it contains.
-fn check_format(file: File, number: usize, line: &str) -> Result<(), Problem> {
+fn check_format(file: ImportFile, number: usize, line: &str) -> Result<(), Problem> {
     let first: Value = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
     match first.get("format").and_then(Value::as_u64) {
         Some(format) if format > u64::from(FORMAT_VERSION) => {

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::builder::Builder;
 use super::{
-    Circumstances, Draft, File, Source, file_part, list, moment, outcome_content, text, text_of, thinking,
-    time, token_counts, with_thinking,
+    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, moment, outcome_content, text,
+    text_of, thinking, time, token_counts, with_thinking,
 };
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
@@ -40,18 +40,18 @@ const EXIT_CODE: &str = "Exit Code: ";
 /// The author of messages that Gemini CLI added itself.
 const BY: &str = "Gemini CLI";
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (records, broken) = match serde_json::from_str::<Value>(text) {
         Ok(document) => (vec![document], None),
         Err(_) => file.objects(text),
     };
-    let mut session = Session::default();
+    let mut session = GeminiSession::default();
     for record in &records {
         session.record(record);
     }
-    let (cwd, is_certain) = session.cwd(circumstances);
-    let log = Builder::new(cwd.to_str(), session.started, circumstances);
-    let mut reader = Reader { log, first: Vec::new(), answered: HashSet::new() };
+    let (cwd, is_certain) = session.cwd(context);
+    let log = Builder::new(cwd.to_str(), session.started, context);
+    let mut reader = GeminiReader { log, first: Vec::new(), answered: HashSet::new() };
     for item in session.items {
         let next = reader.log.next_seq();
         reader.first.push(next);
@@ -65,28 +65,28 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     log.title(session.title.as_deref().unwrap_or_default());
     log.foreign_id(session.id.as_deref().unwrap_or_default());
-    log.finish(Source::Gemini, file, broken)
+    log.finish(ImportSource::Gemini, file, broken)
 }
 
 /// The state of a session after all records of a file.
 #[derive(Default)]
-struct Session {
+struct GeminiSession {
     id: Option<String>,
     project: Option<String>,
     started: Option<u64>,
     title: Option<String>,
-    items: Vec<Item>,
+    items: Vec<GeminiItem>,
     rewound: usize,
     unknown: usize,
 }
 
-struct Item {
+struct GeminiItem {
     /// Its current id, by which it can be replaced or rewound.
     id: String,
-    what: What,
+    what: GeminiItemKind,
 }
 
-enum What {
+enum GeminiItemKind {
     Message(Value),
     /// `kept` is the index of the first item that the summary keeps.
     Summary {
@@ -96,7 +96,7 @@ enum What {
     },
 }
 
-impl Session {
+impl GeminiSession {
     fn record(&mut self, record: &Value) {
         if let Some(id) = record["$rewindTo"].as_str() {
             let from = self.place(id).unwrap_or(0);
@@ -133,10 +133,10 @@ impl Session {
 
     fn message(&mut self, message: &Value) {
         let id = message["id"].as_str().unwrap_or_default();
-        let what = What::Message(message.clone());
+        let what = GeminiItemKind::Message(message.clone());
         match self.place(id).filter(|_| !id.is_empty()) {
             Some(place) => self.items[place].what = what,
-            None => self.items.push(Item { id: id.to_owned(), what }),
+            None => self.items.push(GeminiItem { id: id.to_owned(), what }),
         }
     }
 
@@ -163,8 +163,8 @@ impl Session {
         let is_acknowledged = behind.first().is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
         let tail = &behind[usize::from(is_acknowledged)..];
         let kept = self.adopt(tail);
-        let what = What::Summary { text: words(&summary["content"]), kept, at: time(summary) };
-        self.items.push(Item { id: summary["id"].as_str().unwrap_or_default().to_owned(), what });
+        let what = GeminiItemKind::Summary { text: words(&summary["content"]), kept, at: time(summary) };
+        self.items.push(GeminiItem { id: summary["id"].as_str().unwrap_or_default().to_owned(), what });
         if kept.is_none() {
             tail.iter().for_each(|message| self.message(message));
         }
@@ -173,18 +173,18 @@ impl Session {
     /// Finds the newest items that are equal to these messages, and gives them the new ids. Returns the index
     /// of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
-        let is_said = |item: &Item| match &item.what {
-            What::Message(message) => message["type"] == "user" || message["type"] == "gemini",
-            What::Summary { .. } => false,
+        let is_said = |item: &GeminiItem| match &item.what {
+            GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
+            GeminiItemKind::Summary { .. } => false,
         };
         let said: Vec<usize> = (0..self.items.len()).filter(|at| is_said(&self.items[*at])).collect();
         let places = said.get(said.len().checked_sub(tail.len())?..)?.to_vec();
         let is_same = |(at, message): (&usize, &Value)| match &self.items[*at].what {
-            What::Message(known) => {
+            GeminiItemKind::Message(known) => {
                 let (one, other) = (words(&known["content"]), words(&message["content"]));
                 known["type"] == message["type"] && (one == other || known["type"] == "gemini")
             }
-            What::Summary { .. } => false,
+            GeminiItemKind::Summary { .. } => false,
         };
         if tail.is_empty() || !places.iter().zip(tail).all(is_same) {
             return None;
@@ -197,21 +197,21 @@ impl Session {
 
     /// The working directory, and whether it is certain. It is recorded as text and as a hash that verifies
     /// it.
-    fn cwd(&self, circumstances: &Circumstances) -> (PathBuf, bool) {
+    fn cwd(&self, context: &ImportContext) -> (PathBuf, bool) {
         let told = self.items.iter().find_map(|item| match &item.what {
-            What::Message(message) => {
+            GeminiItemKind::Message(message) => {
                 let words = words(&message["content"]);
                 let (_, folders) = words.strip_prefix(SURROUNDINGS)?.split_once(FOLDERS)?;
                 folders.lines().find_map(|line| line.trim().strip_prefix("- ")).map(PathBuf::from)
             }
-            What::Summary { .. } => None,
+            GeminiItemKind::Summary { .. } => None,
         });
         let is_project = |folder: &PathBuf| {
             let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
             let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             self.project.as_ref().is_some_and(|project| *project == digits)
         };
-        let here = circumstances.cwd.to_path_buf();
+        let here = context.cwd.to_path_buf();
         match told {
             Some(told) if !is_project(&here) => (told, true),
             _ => (here.clone(), is_project(&here)),
@@ -219,7 +219,7 @@ impl Session {
     }
 }
 
-struct Reader {
+struct GeminiReader {
     log: Builder,
     /// The first entry of each item, for compactions.
     first: Vec<Seq>,
@@ -227,15 +227,15 @@ struct Reader {
     answered: HashSet<String>,
 }
 
-impl Reader {
-    fn item(&mut self, item: &Item) {
+impl GeminiReader {
+    fn item(&mut self, item: &GeminiItem) {
         match &item.what {
-            What::Summary { text, kept, at } => {
+            GeminiItemKind::Summary { text, kept, at } => {
                 self.log.at(at.unwrap_or_default());
                 let kept = kept.and_then(|at| self.first.get(at)).copied();
                 self.log.summarized(kept, text, Trigger::Threshold, 0);
             }
-            What::Message(message) => {
+            GeminiItemKind::Message(message) => {
                 self.log.at(time(message).unwrap_or_default());
                 match message["type"].as_str() {
                     Some("user") => self.prompt(message),

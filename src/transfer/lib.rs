@@ -40,7 +40,7 @@ use epitome_problem::Problem;
 use epitome_thread::{Change, Content, Entry, OutcomeContent, SessionId, Trigger, Usage};
 
 pub use codex::ENCRYPTED;
-pub use export::{entry_json, json_lines, of_log};
+pub use export::{draft_from_log, entry_json, json_lines};
 
 /// Maximum size in bytes of an imported file.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -50,7 +50,7 @@ const TOKENS_MAX: u64 = 1 << 40;
 
 /// The program or format that a file comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ImportSource {
     Export,
     Transcript,
     Pi,
@@ -63,39 +63,39 @@ pub enum Source {
     Aider,
 }
 
-impl Source {
+impl ImportSource {
     /// A description for the user.
     pub fn words(self) -> &'static str {
         match self {
-            Source::Export => "an export of Epitome",
-            Source::Transcript => "a transcript",
-            Source::Pi => "a session of pi",
-            Source::ClaudeCode => "a session of Claude Code",
-            Source::Codex => "a session of Codex",
-            Source::Opencode => "a session of opencode",
-            Source::Gemini => "a session of Gemini CLI",
-            Source::Cline => "a session of Cline",
-            Source::Copilot => "a session of Copilot CLI",
-            Source::Aider => "a session of aider",
+            ImportSource::Export => "an export of Epitome",
+            ImportSource::Transcript => "a transcript",
+            ImportSource::Pi => "a session of pi",
+            ImportSource::ClaudeCode => "a session of Claude Code",
+            ImportSource::Codex => "a session of Codex",
+            ImportSource::Opencode => "a session of opencode",
+            ImportSource::Gemini => "a session of Gemini CLI",
+            ImportSource::Cline => "a session of Cline",
+            ImportSource::Copilot => "a session of Copilot CLI",
+            ImportSource::Aider => "a session of aider",
         }
     }
 }
 
 /// Information for an import that its file may lack.
-pub struct Circumstances<'a> {
+pub struct ImportContext<'a> {
     /// The working directory for a conversation that names none.
     pub cwd: &'a Path,
     /// Milliseconds since the Unix epoch, for entries without a time of their own.
     pub now: u64,
     /// Reads another file of the same session, by its path relative to the folder of the imported file.
     /// `None` if there is no such file.
-    pub beside: &'a dyn Fn(&Path) -> Option<String>,
+    pub read_sibling: &'a dyn Fn(&Path) -> Option<String>,
 }
 
 /// A conversation that was read but is not stored yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Draft {
-    pub source: Source,
+pub struct ImportDraft {
+    pub source: ImportSource,
     /// Its id, if it is one of ours.
     pub session: Option<SessionId>,
     /// The id that another agent gave it.
@@ -106,7 +106,7 @@ pub struct Draft {
     pub notes: Vec<String>,
 }
 
-impl Draft {
+impl ImportDraft {
     /// Returns the log as that of the session `name`.
     pub fn into_entries(self, name: &SessionId) -> Vec<Arc<Entry>> {
         let mut entries = self.entries;
@@ -121,19 +121,19 @@ impl Draft {
 
 /// Reads the conversations of a file. `path` is used for messages and as a hint to the session's folder and
 /// id. A transcript may contain several conversations.
-pub fn read(path: &Path, text: &str, circumstances: &Circumstances) -> Result<Vec<Draft>, Problem> {
-    let file = File { path };
-    let draft = match Source::of(text) {
-        Some(Source::Transcript) => return recorded::read(file, text, circumstances),
-        Some(Source::Export) => export::read(file, text),
-        Some(Source::Pi) => pi::read(file, text, circumstances),
-        Some(Source::ClaudeCode) => claude_code::read(file, text, circumstances),
-        Some(Source::Codex) => codex::read(file, text, circumstances),
-        Some(Source::Opencode) => opencode::read(file, text, circumstances),
-        Some(Source::Gemini) => gemini::read(file, text, circumstances),
-        Some(Source::Cline) => cline::read(file, text, circumstances),
-        Some(Source::Copilot) => copilot::read(file, text, circumstances),
-        Some(Source::Aider) => aider::read(file, text, circumstances),
+pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
+    let file = ImportFile { path };
+    let draft = match ImportSource::detect(text) {
+        Some(ImportSource::Transcript) => return recorded::read(file, text, context),
+        Some(ImportSource::Export) => export::read(file, text),
+        Some(ImportSource::Pi) => pi::read(file, text, context),
+        Some(ImportSource::ClaudeCode) => claude_code::read(file, text, context),
+        Some(ImportSource::Codex) => codex::read(file, text, context),
+        Some(ImportSource::Opencode) => opencode::read(file, text, context),
+        Some(ImportSource::Gemini) => gemini::read(file, text, context),
+        Some(ImportSource::Cline) => cline::read(file, text, context),
+        Some(ImportSource::Copilot) => copilot::read(file, text, context),
+        Some(ImportSource::Aider) => aider::read(file, text, context),
         None => {
             return Err(Problem {
                 path: path.to_path_buf(),
@@ -157,56 +157,58 @@ const AIDER_OPENING: &str = "# aider chat started at ";
 /// Number of JSON values that are examined to detect the format of a file.
 const PROBED_VALUES: usize = 50;
 
-impl Source {
+impl ImportSource {
     /// Detects the format of a text by its beginning.
-    pub fn of(text: &str) -> Option<Source> {
+    pub fn detect(text: &str) -> Option<ImportSource> {
         // JSON lines, or a single document.
         let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-        let known =
-            values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| Source::of_value(&value));
+        let known = values
+            .map_while(Result::ok)
+            .take(PROBED_VALUES)
+            .find_map(|value| ImportSource::detect_value(&value));
         known.or_else(|| {
             let is_aider = text.lines().any(|line| line.starts_with(AIDER_OPENING));
             let is_transcript = || text.lines().any(|line| line.starts_with("editor>"));
             match () {
-                () if is_aider => Some(Source::Aider),
-                () if is_transcript() => Some(Source::Transcript),
+                () if is_aider => Some(ImportSource::Aider),
+                () if is_transcript() => Some(ImportSource::Transcript),
                 () => None,
             }
         })
     }
 
-    fn of_value(value: &Value) -> Option<Source> {
+    fn detect_value(value: &Value) -> Option<ImportSource> {
         let is = |name: &str, word: &str| value[name].as_str() == Some(word);
         let has = |name: &str| value.get(name).is_some();
         Some(match value {
-            _ if is("change", "opened") => Source::Export,
-            _ if is("type", "session_meta") || codex::is_old_header(value) => Source::Codex,
-            _ if is("type", "session.start") => Source::Copilot,
-            _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => Source::ClaudeCode,
-            _ if has("projectHash") && has("sessionId") => Source::Gemini,
-            _ if value["info"].is_object() && value["messages"].is_array() => Source::Opencode,
-            _ if has("sessionId") && value["messages"].is_array() => Source::Cline,
-            _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => Source::Cline,
-            _ if is("type", "session") => Source::Pi,
+            _ if is("change", "opened") => ImportSource::Export,
+            _ if is("type", "session_meta") || codex::is_old_header(value) => ImportSource::Codex,
+            _ if is("type", "session.start") => ImportSource::Copilot,
+            _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => ImportSource::ClaudeCode,
+            _ if has("projectHash") && has("sessionId") => ImportSource::Gemini,
+            _ if value["info"].is_object() && value["messages"].is_array() => ImportSource::Opencode,
+            _ if has("sessionId") && value["messages"].is_array() => ImportSource::Cline,
+            _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => ImportSource::Cline,
+            _ if is("type", "session") => ImportSource::Pi,
             _ => return None,
         })
     }
 
     /// Whether it is a session of another agent that has a permanent id.
     pub fn is_foreign(self) -> bool {
-        !matches!(self, Source::Export | Source::Transcript | Source::Pi)
+        !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Pi)
     }
 }
 
 /// Lines of another agent's file that could not be read and were left out.
-struct Broken {
+struct BrokenLines {
     /// The first of these lines, and the error.
     first: Problem,
     count: usize,
     is_last: bool,
 }
 
-impl Broken {
+impl BrokenLines {
     /// A sentence for the user.
     fn words(&self) -> String {
         let (line, _) = self.first.place.unwrap_or_default();
@@ -363,11 +365,11 @@ fn moment(value: &Value) -> Option<u64> {
 
 /// The imported file, for messages.
 #[derive(Clone, Copy)]
-struct File<'a> {
+struct ImportFile<'a> {
     path: &'a Path,
 }
 
-impl File<'_> {
+impl ImportFile<'_> {
     fn problem(self, line: usize, message: impl Into<String>) -> Problem {
         Problem {
             path: PathBuf::from(self.path),
@@ -380,9 +382,9 @@ impl File<'_> {
     /// The objects in a file of JSON lines. An agent that was killed leaves an
     /// incomplete line and may append the next object to it. Everything readable is returned, the rest is
     /// reported.
-    fn objects(self, text: &str) -> (Vec<Value>, Option<Broken>) {
+    fn objects(self, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
         let mut objects = Vec::new();
-        let mut broken: Option<Broken> = None;
+        let mut broken: Option<BrokenLines> = None;
         for (number, line) in (1..).zip(text.lines()) {
             for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
                 match value {
@@ -392,7 +394,7 @@ impl File<'_> {
                         Some(broken) => broken.count += 1,
                         None => {
                             let first = self.json_problem(number, &error);
-                            broken = Some(Broken { first, count: 1, is_last: error.is_eof() });
+                            broken = Some(BrokenLines { first, count: 1, is_last: error.is_eof() });
                         }
                     },
                 }

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    Circumstances, Draft, File, Source, data_url_part, list, model_name, outcome_content, text_of, text_part,
-    thinking_part, tokens, with_cache, with_thinking,
+    ImportContext, ImportDraft, ImportFile, ImportSource, data_url_part, list, model_name, outcome_content,
+    text_of, text_part, thinking_part, tokens, with_cache, with_thinking,
 };
 use epitome_problem::Problem;
-use epitome_thread::{Content, Cut, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
 
 /// The author of messages that opencode added itself.
 const BY: &str = "opencode";
@@ -36,12 +36,12 @@ const ABORTED: &str = "Tool execution aborted";
 /// Types of parts that are not part of the conversation.
 const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"];
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let session = file.document(text)?;
     let info = &session["info"];
     let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
-    let mut reader = Reader {
-        log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), circumstances),
+    let mut reader = OpencodeReader {
+        log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), context),
         first: HashMap::new(),
         compaction: None,
         content: Vec::new(),
@@ -65,10 +65,10 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     if let Some(unreadable) = session["unreadable"].as_u64().filter(|count| *count > 0) {
         reader.log.remark(format!("{unreadable} records of it can't be read and were left out"));
     }
-    reader.log.finish(Source::Opencode, file, None)
+    reader.log.finish(ImportSource::Opencode, file, None)
 }
 
-struct Reader {
+struct OpencodeReader {
     log: Builder,
     /// The first entry of each message, for compactions.
     first: HashMap<String, Seq>,
@@ -78,7 +78,7 @@ struct Reader {
     content: Vec<Content>,
 }
 
-impl Reader {
+impl OpencodeReader {
     /// Reads a message, up to the part with the id `end`.
     fn message(&mut self, message: &Value, end: Option<&str>) {
         let info = &message["info"];
@@ -180,7 +180,7 @@ impl Reader {
         }
     }
 
-    fn step(&mut self, model: &str, usage: Option<Usage>, cut: Option<Cut>) {
+    fn step(&mut self, model: &str, usage: Option<Usage>, cut: Option<ReplyCut>) {
         let content = std::mem::take(&mut self.content);
         self.log.reply(content, model, usage, cut);
     }
@@ -234,16 +234,16 @@ fn attachment(part: &Value) -> Option<Content> {
 }
 
 /// The way in which a reply, and its turn, ended.
-fn ended(info: &Value) -> (Option<Cut>, Option<StopReason>) {
+fn ended(info: &Value) -> (Option<ReplyCut>, Option<StopReason>) {
     let error = &info["error"];
     match (error["name"].as_str(), info["finish"].as_str()) {
-        (Some("MessageAbortedError"), _) => (Some(Cut::Cancelled), Some(StopReason::Cancelled)),
+        (Some("MessageAbortedError"), _) => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
         (Some("MessageOutputLengthError"), _) | (None, Some("length")) => {
-            (Some(Cut::MaxTokens), Some(StopReason::MaxTokens))
+            (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens))
         }
         (Some(name), _) => {
             let reason = error["data"]["message"].as_str().unwrap_or(name).to_owned();
-            (Some(Cut::Broken { reason }), Some(StopReason::Failed))
+            (Some(ReplyCut::Broken { reason }), Some(StopReason::Failed))
         }
         (None, Some("stop")) => (None, Some(StopReason::EndTurn)),
         // The turn continues with the results of its calls.

@@ -7,11 +7,13 @@ use serde_json::Value;
 
 use super::builder::Builder;
 use super::{
-    Circumstances, Draft, File, Source, file_part, list, model_name, outcome_content, ran, text, text_of,
-    text_part, thinking_part, time, token_counts, with_cache,
+    ImportContext, ImportDraft, ImportFile, ImportSource, file_part, list, model_name, outcome_content, ran,
+    text, text_of, text_part, thinking_part, time, token_counts, with_cache,
 };
 use epitome_problem::Problem;
-use epitome_thread::{Change, Content, Cut, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage};
+use epitome_thread::{
+    Change, Content, OutcomeStatus, ReplyCut, Seq, StopReason, ThoughtLevel, Trigger, Usage,
+};
 
 /// The newest supported version.
 const VERSION_MAX: u64 = 3;
@@ -20,7 +22,7 @@ const VERSION_MAX: u64 = 3;
 const BY: &str = "pi";
 
 /// A line of the file after its header.
-struct Line {
+struct PiLine {
     number: usize,
     /// Its own id, or one made from its position in files without ids.
     id: String,
@@ -28,7 +30,7 @@ struct Line {
     value: Value,
 }
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let (header, lines) = lines(file, text)?;
     if let Some(version) = header["version"].as_u64().filter(|version| *version > VERSION_MAX) {
         let message =
@@ -37,8 +39,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     let total = lines.len();
     let branch = newest_branch(file, lines)?;
-    let log = Builder::new(header["cwd"].as_str(), time(&header), circumstances);
-    let mut reader = Reader { log, first: HashMap::new() };
+    let log = Builder::new(header["cwd"].as_str(), time(&header), context);
+    let mut reader = PiReader { log, first: HashMap::new() };
     reader.log.left_out_times(total - branch.len(), "entries of other branches");
     for line in &branch {
         if let Some(at) = time(&line.value) {
@@ -48,11 +50,11 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         let seq = reader.line(file, line)?;
         reader.first.insert(line.id.clone(), seq.unwrap_or(next));
     }
-    reader.log.finish(Source::Pi, file, None)
+    reader.log.finish(ImportSource::Pi, file, None)
 }
 
 /// Reads the header and the lines after it.
-fn lines(file: File, text: &str) -> Result<(Value, Vec<Line>), Problem> {
+fn lines(file: ImportFile, text: &str) -> Result<(Value, Vec<PiLine>), Problem> {
     let mut values = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let value: Value = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
@@ -63,7 +65,7 @@ fn lines(file: File, text: &str) -> Result<(Value, Vec<Line>), Problem> {
     }
     let mut values = values.into_iter();
     let (_, header) = values.next().ok_or_else(|| file.problem(1, "the file is empty"))?;
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<PiLine> = Vec::new();
     for (at, (number, value)) in (1..).zip(values) {
         // In version 1, lines are a plain list, and a compaction counts them from the header.
         let id = value["id"].as_str().map_or_else(|| format!("#{at}"), str::to_owned);
@@ -71,14 +73,14 @@ fn lines(file: File, text: &str) -> Result<(Value, Vec<Line>), Problem> {
             Some(parent) => parent.as_str().map(str::to_owned),
             None => lines.last().map(|line| line.id.clone()),
         };
-        lines.push(Line { number, id, parent, value });
+        lines.push(PiLine { number, id, parent, value });
     }
     Ok((header, lines))
 }
 
 /// The lines from the root to the newest one.
-fn newest_branch(file: File, lines: Vec<Line>) -> Result<Vec<Line>, Problem> {
-    let by_id: HashMap<&str, &Line> = lines.iter().map(|line| (line.id.as_str(), line)).collect();
+fn newest_branch(file: ImportFile, lines: Vec<PiLine>) -> Result<Vec<PiLine>, Problem> {
+    let by_id: HashMap<&str, &PiLine> = lines.iter().map(|line| (line.id.as_str(), line)).collect();
     let mut wanted = HashSet::new();
     let mut next = lines.last();
     while let Some(line) = next {
@@ -99,14 +101,14 @@ fn newest_branch(file: File, lines: Vec<Line>) -> Result<Vec<Line>, Problem> {
     Ok(lines.into_iter().filter(|line| wanted.contains(&line.number)).collect())
 }
 
-struct Reader {
+struct PiReader {
     log: Builder,
     /// The entry made from each line, for compactions.
     first: HashMap<String, Seq>,
 }
 
-impl Reader {
-    fn line(&mut self, file: File, line: &Line) -> Result<Option<Seq>, Problem> {
+impl PiReader {
+    fn line(&mut self, file: ImportFile, line: &PiLine) -> Result<Option<Seq>, Problem> {
         let value = &line.value;
         Ok(match value["type"].as_str().unwrap_or_default() {
             "message" => {
@@ -168,9 +170,9 @@ impl Reader {
         }
         let why = || message["errorMessage"].as_str().unwrap_or("it was not said why").to_owned();
         let (cut, end) = match message["stopReason"].as_str() {
-            Some("length") => (Some(Cut::MaxTokens), Some(StopReason::MaxTokens)),
-            Some("aborted") => (Some(Cut::Cancelled), Some(StopReason::Cancelled)),
-            Some("error") => (Some(Cut::Broken { reason: why() }), Some(StopReason::Failed)),
+            Some("length") => (Some(ReplyCut::MaxTokens), Some(StopReason::MaxTokens)),
+            Some("aborted") => (Some(ReplyCut::Cancelled), Some(StopReason::Cancelled)),
+            Some("error") => (Some(ReplyCut::Broken { reason: why() }), Some(StopReason::Failed)),
             Some("stop") => (None, Some(StopReason::EndTurn)),
             // The turn continues with the results of its calls.
             Some(_) | None => (None, None),

@@ -9,24 +9,24 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::builder::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, thinking};
+use super::{ImportContext, ImportDraft, ImportFile, ImportSource, text, thinking};
 use epitome_problem::Problem;
 use epitome_thread::{
     Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, StopReason,
     ToolKind,
 };
-use epitome_transcript::agent::{Expected, Outcome};
+use epitome_transcript::agent::{Expected, ExpectedValue};
 use epitome_transcript::call_shape::CallShape;
-use epitome_transcript::editor::{EditorAct, Params};
+use epitome_transcript::editor::{CallParams, EditorAct};
 use epitome_transcript::names::Names;
-use epitome_transcript::update::{ChunkKind, Update};
-use epitome_transcript::{Fixture, What};
+use epitome_transcript::update::{ChunkKind, ExpectedUpdate};
+use epitome_transcript::{Fixture, LineContent};
 
 /// The model of a reply if the transcript names none.
 const UNKNOWN: &str = "transcript/unknown";
 
 /// A conversation in the transcript.
-struct Talk {
+struct RecordedConversation {
     log: Builder,
     model: Option<String>,
     /// The message that the pending parts belong to.
@@ -34,31 +34,39 @@ struct Talk {
     /// The parts of an incomplete reply.
     parts: Vec<Content>,
     /// Announced calls without an outcome, with their state so far.
-    running: HashMap<String, Running>,
+    running: HashMap<String, RecordedCall>,
     /// The chunks of a user message in a replay.
     user: Vec<Content>,
 }
 
 #[derive(Default)]
-struct Running {
+struct RecordedCall {
     text: Option<String>,
     output: Option<Value>,
 }
 
-pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Vec<Draft>, Problem> {
+pub(super) fn read(
+    file: ImportFile,
+    text: &str,
+    context: &ImportContext,
+) -> Result<Vec<ImportDraft>, Problem> {
     let fixture = Fixture::parse(text).map_err(|error| file.problem(error.line, error.message))?;
     let mut names = Names::default();
-    names.bind_place("$DIR", &circumstances.cwd.display().to_string());
-    let mut reader = Reader { names, circumstances, talks: Vec::new(), asked: None };
+    names.bind_place("$DIR", &context.cwd.display().to_string());
+    let mut reader = TranscriptReader { names, context, talks: Vec::new(), asked: None };
     for line in &fixture.lines {
         let done = match &line.what {
-            What::Editor(_, act) => reader.editor(act),
-            What::Agent(_, said) | What::AgentFree(_, said) => reader.agent(said),
-            What::Blank | What::Comment | What::Setup(_) | What::Sees(_) | What::Says(_) => Ok(()),
+            LineContent::Editor(_, act) => reader.editor(act),
+            LineContent::Agent(_, said) | LineContent::AgentFree(_, said) => reader.agent(said),
+            LineContent::Blank
+            | LineContent::Comment
+            | LineContent::Setup(_)
+            | LineContent::Sees(_)
+            | LineContent::Says(_) => Ok(()),
         };
         done.map_err(|message| file.problem(line.number, message))?;
     }
-    let drafts: Vec<Draft> = reader
+    let drafts: Vec<ImportDraft> = reader
         .talks
         .into_iter()
         .map(|(_, mut talk)| {
@@ -66,7 +74,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
             talk.log
         })
         // Conversations in which nothing is said are left out.
-        .filter_map(|log| log.finish(Source::Transcript, file, None).ok())
+        .filter_map(|log| log.finish(ImportSource::Transcript, file, None).ok())
         .collect();
     if drafts.is_empty() {
         return Err(file.problem(1, "nobody says anything in this transcript"));
@@ -74,19 +82,19 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(drafts)
 }
 
-struct Reader<'a> {
+struct TranscriptReader<'a> {
     names: Names,
-    circumstances: &'a Circumstances<'a>,
+    context: &'a ImportContext<'a>,
     /// By session name, in the order in which they begin.
-    talks: Vec<(String, Talk)>,
+    talks: Vec<(String, RecordedConversation)>,
     /// The session of the newest prompt, to which the next stop reason belongs.
     asked: Option<String>,
 }
 
-impl Reader<'_> {
+impl TranscriptReader<'_> {
     /// The error is a sentence.
     fn editor(&mut self, act: &EditorAct) -> Result<(), String> {
-        let EditorAct::Call { method, params: Params::Value(params), .. } = act else { return Ok(()) };
+        let EditorAct::Call { method, params: CallParams::Value(params), .. } = act else { return Ok(()) };
         let Some(session) = params["sessionId"].as_str() else { return Ok(()) };
         match method.as_str() {
             "session/load" => {
@@ -108,7 +116,7 @@ impl Reader<'_> {
     fn agent(&mut self, said: &Expected) -> Result<(), String> {
         match said {
             Expected::Update { session, update } => self.update(session, update),
-            Expected::Result { value: Outcome::Stop(reason), .. } => {
+            Expected::Result { value: ExpectedValue::Stop(reason), .. } => {
                 self.turn_ended(stop(reason));
                 Ok(())
             }
@@ -131,21 +139,21 @@ impl Reader<'_> {
         }
     }
 
-    fn update(&mut self, session: &str, update: &Update) -> Result<(), String> {
+    fn update(&mut self, session: &str, update: &ExpectedUpdate) -> Result<(), String> {
         match update {
-            Update::Chunk { kind, message, text } => {
+            ExpectedUpdate::Chunk { kind, message, text } => {
                 let text = self.names.fill_text(text)?;
                 self.talk(session).chunk(*kind, message.as_deref(), text);
             }
-            Update::Call { announced, call } => {
+            ExpectedUpdate::Call { announced, call } => {
                 let call = self.filled(call)?;
                 self.talk(session).call(*announced, call)?;
             }
-            Update::Title(title) => {
+            ExpectedUpdate::Title(title) => {
                 let title = self.names.fill_text(title)?;
                 self.talk(session).log.title(&title);
             }
-            Update::Plan(steps) => {
+            ExpectedUpdate::Plan(steps) => {
                 let steps = steps
                     .iter()
                     .map(|(status, content)| step(status, self.names.fill_text(content)?))
@@ -154,21 +162,21 @@ impl Reader<'_> {
                 talk.flush();
                 talk.log.push(Change::Planned { steps });
             }
-            Update::Options { values, .. } => {
+            ExpectedUpdate::Options { values, .. } => {
                 let model = values.iter().find(|(key, _)| key == "model").map(|(_, model)| model.clone());
                 if let Some(model) = model {
                     self.talk(session).model = Some(model);
                 }
             }
-            Update::Json(value) => self.json(session, value)?,
-            Update::Compaction { status, .. } if status == "completed" => {
+            ExpectedUpdate::Json(value) => self.json(session, value)?,
+            ExpectedUpdate::Compaction { status, .. } if status == "completed" => {
                 self.talk(session).log.left_out("compactions (what they replaced is told in full)");
             }
-            Update::Compaction { .. }
-            | Update::Commands { .. }
-            | Update::Mode(_)
-            | Update::Usage { .. }
-            | Update::Notice { .. } => {}
+            ExpectedUpdate::Compaction { .. }
+            | ExpectedUpdate::Commands { .. }
+            | ExpectedUpdate::Mode(_)
+            | ExpectedUpdate::Usage { .. }
+            | ExpectedUpdate::Notice { .. } => {}
         }
         Ok(())
     }
@@ -234,10 +242,10 @@ impl Reader<'_> {
         })
     }
 
-    fn talk(&mut self, session: &str) -> &mut Talk {
+    fn talk(&mut self, session: &str) -> &mut RecordedConversation {
         let at = self.talks.iter().position(|(known, _)| known == session).unwrap_or_else(|| {
-            let talk = Talk {
-                log: Builder::new(None, None, self.circumstances),
+            let talk = RecordedConversation {
+                log: Builder::new(None, None, self.context),
                 model: None,
                 message: None,
                 parts: Vec::new(),
@@ -251,7 +259,7 @@ impl Reader<'_> {
     }
 }
 
-impl Talk {
+impl RecordedConversation {
     fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, words: String) {
         let is_other = message.is_some() && self.message.as_deref() != message;
         match kind {
@@ -295,7 +303,7 @@ impl Talk {
                 input: call.input.clone().unwrap_or_else(|| json!({})),
             });
             self.parts.push(part);
-            self.running.insert(id.clone(), Running::default());
+            self.running.insert(id.clone(), RecordedCall::default());
         }
         let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
         running.text = call.text.or(running.text.take());
@@ -305,7 +313,7 @@ impl Talk {
             Some("failed") => OutcomeStatus::Failed,
             Some(_) | None => return Ok(()),
         };
-        let Some(Running { text, output }) = self.running.remove(&id) else { return Ok(()) };
+        let Some(RecordedCall { text, output }) = self.running.remove(&id) else { return Ok(()) };
         self.reply();
         let text = text.or_else(|| output.map(|output| output.to_string())).unwrap_or_default();
         self.log.outcome(Some(&id), status, vec![OutcomeContent::Text { text }], None);

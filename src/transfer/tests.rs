@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use super::*;
 use epitome_thread::{Thread, ViewItem};
 
-fn circumstances() -> Circumstances<'static> {
-    Circumstances { cwd: Path::new("/w"), now: 1_000, beside: &|_| None }
+fn context() -> ImportContext<'static> {
+    ImportContext { cwd: Path::new("/w"), now: 1_000, read_sibling: &|_| None }
 }
 
-fn read_all(text: &str) -> Result<Vec<Draft>, Problem> {
-    read(Path::new("talk"), text, &circumstances())
+fn read_all(text: &str) -> Result<Vec<ImportDraft>, Problem> {
+    read(Path::new("talk"), text, &context())
 }
 
 fn read_one(text: &str) -> (Thread, Vec<String>) {
@@ -23,7 +23,7 @@ fn read_one(text: &str) -> (Thread, Vec<String>) {
     (thread(draft), notes)
 }
 
-fn thread(draft: Draft) -> Thread {
+fn thread(draft: ImportDraft) -> Thread {
     let thread = Thread::replay(draft.into_entries(&SessionId("s_0123456789abcdef0123".to_owned())));
     let thread = thread.expect("an import is a log");
     assert!(thread.open_calls().is_empty(), "every call has its outcome");

@@ -4,11 +4,11 @@ use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome};
 
 /// The next step of a turn.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum NextStep {
     /// Journal, apply and announce this change, then call [`Turn::next`](super::Turn::next) again.
     Commit(Box<Change>),
     /// Start this work and call `next` again; report the result later with [`Turn::tell`](super::Turn::tell).
-    Ask(Ask),
+    Run(Effect),
     /// Nothing to do until an answer arrives.
     Wait,
     /// The turn is over, and its `TurnEnded` is committed.
@@ -17,9 +17,9 @@ pub enum Next {
 
 /// Work that a turn needs done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
+pub enum Effect {
     /// Run hooks; where none are configured, answer at once.
-    RunHooks(HookAsk),
+    RunHooks(HookPoint),
     /// Send the thread's view to the model.
     CallModel,
     /// Decide whether this call may run. Asked for one call at a time.
@@ -31,7 +31,7 @@ pub enum Ask {
         edited: bool,
     },
     /// Decide which entries a compaction replaces.
-    PlanCompaction(Why),
+    PlanCompaction(CompactionReason),
     /// Get the summary for the plan: from a hook or from a model.
     Summarise,
     /// Compose the change from the plan and the summary.
@@ -42,7 +42,7 @@ pub enum Ask {
 
 /// The moments at which a turn waits for hooks.
 #[derive(Clone, Debug, PartialEq)]
-pub enum HookAsk {
+pub enum HookPoint {
     /// The session starts.
     SessionStart,
     /// This prompt is about to enter the view.
@@ -67,7 +67,7 @@ pub enum HookAsk {
 
 /// Why a compaction is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CompactionReason {
     Command,
     Overflow,
     /// The configured share of the window is used.
@@ -78,9 +78,9 @@ pub enum Why {
     Must,
 }
 
-/// The result of an [`Ask`]. An answer that the turn does not wait for is ignored.
+/// The result of an [`Effect`]. An answer that the turn does not wait for is ignored.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum EffectResult {
     /// To `SessionStart` and `Restart`: what hooks add to the view.
     Started(Vec<Change>),
     /// To `Prompt`: the changes to commit, including the prompt's `Said` if it enters the view.
@@ -88,7 +88,7 @@ pub enum Answer {
         commits: Vec<Change>,
         enters: bool,
     },
-    Model(ModelAnswer),
+    Model(ModelResult),
     /// To `BeforeTool`: hooks let the call continue to the permission check.
     ToolSeen(CallId, Vec<Change>),
     Permission(CallId, Permit),
@@ -97,7 +97,7 @@ pub enum Answer {
     /// To `AfterTool`: the outcome as hooks left it. Also of a running call that hooks don't see.
     Tool(CallId, Box<ToolOutcome>),
     /// To `RoundEnd`, `Stop` and `PostCompact`.
-    Hooks(HooksAnswer),
+    Hooks(HooksResult),
     /// To `Ease`: the cut to commit, if any.
     Eased(Option<Box<Change>>),
     /// To `PlanCompaction`: there is a plan, for this revision of the view.
@@ -109,18 +109,18 @@ pub enum Answer {
     Summarised,
     Composed(Box<Change>),
     /// The end of a compaction, at any of its stages.
-    Compacted(CompactAnswer),
+    Compacted(CompactionResult),
 }
 
 /// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct HooksAnswer {
+pub struct HooksResult {
     /// Mutations, follow-ups and the trail of the hook runs.
     pub commits: Vec<Change>,
     /// Call the model again.
     pub go_on: bool,
     /// Compact first. Ignored if the view was already compacted since the last reply.
-    pub compact: Option<Why>,
+    pub compact: Option<CompactionReason>,
     /// End the turn here; overrides every other request.
     pub halt: bool,
     /// The history was replaced, so a pending summary is dropped.
@@ -131,7 +131,7 @@ pub struct HooksAnswer {
 
 /// The result of a model call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ModelAnswer {
+pub enum ModelResult {
     /// A reply, as the `Replied` to commit; for an empty one, a `Noted` that says so.
     Reply { replied: Box<Change>, stop: ReplyEnd },
     /// The request exceeds the context window.
@@ -162,7 +162,7 @@ pub enum ReplyEnd {
 
 /// The result of a compaction.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CompactAnswer {
+pub enum CompactionResult {
     /// The `Compacted` or `Pruned` to commit, or the `Mutated` of a hook that replaces it.
     Done(Box<Change>),
     /// Nothing to gain; the view is unchanged.

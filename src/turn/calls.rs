@@ -3,22 +3,22 @@
 //! Hooks see all calls at once and permission is requested for one call at a time, while permitted calls
 //! already run.
 
-use super::ask::{Ask, HookAsk, Permit};
+use super::ask::{Effect, HookPoint, Permit};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
-pub(super) struct Calls(Vec<Call>);
+pub(super) struct Calls(Vec<TurnCall>);
 
 #[derive(Debug)]
-struct Call {
+struct TurnCall {
     id: CallId,
-    step: Step,
+    step: CallStage,
     /// What the tool came to, until hooks are asked about it.
     ran: Option<Box<ToolOutcome>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum CallStage {
     New,
     /// Hooks are checking it.
     Seen,
@@ -33,29 +33,29 @@ enum Step {
 
 impl Calls {
     pub(super) fn new(calls: Vec<CallId>) -> Calls {
-        Calls(calls.into_iter().map(|id| Call { id, step: Step::New, ran: None }).collect())
+        Calls(calls.into_iter().map(|id| TurnCall { id, step: CallStage::New, ran: None }).collect())
     }
 
     /// Returns the next ask, or `None` if every unfinished call waits for an answer.
-    pub(super) fn next(&mut self) -> Option<Ask> {
-        if let Some(call) = self.at(Step::New) {
-            call.step = Step::Seen;
-            return Some(Ask::RunHooks(HookAsk::BeforeTool(call.id.clone())));
+    pub(super) fn next(&mut self) -> Option<Effect> {
+        if let Some(call) = self.at(CallStage::New) {
+            call.step = CallStage::Seen;
+            return Some(Effect::RunHooks(HookPoint::BeforeTool(call.id.clone())));
         }
         if let Some(outcome) = self.0.iter_mut().find_map(|call| call.ran.take()) {
-            return Some(Ask::RunHooks(HookAsk::AfterTool(outcome)));
+            return Some(Effect::RunHooks(HookPoint::AfterTool(outcome)));
         }
-        if let Some(call) = self.at(Step::Permitted) {
-            call.step = Step::Running;
-            return Some(Ask::RunTool(call.id.clone()));
+        if let Some(call) = self.at(CallStage::Permitted) {
+            call.step = CallStage::Running;
+            return Some(Effect::RunTool(call.id.clone()));
         }
         // The user answers one permission prompt at a time; permitted calls run meanwhile.
-        if self.at(Step::Asking).is_some() {
+        if self.at(CallStage::Asking).is_some() {
             return None;
         }
-        let call = self.at(Step::Waiting)?;
-        call.step = Step::Asking;
-        Some(Ask::Permission(call.id.clone()))
+        let call = self.at(CallStage::Waiting)?;
+        call.step = CallStage::Asking;
+        Some(Effect::Permission(call.id.clone()))
     }
 
     pub(super) fn are_finished(&self) -> bool {
@@ -64,51 +64,51 @@ impl Calls {
 
     /// Calls without an outcome.
     pub(super) fn open(&self) -> impl Iterator<Item = &CallId> {
-        self.0.iter().filter(|call| call.step != Step::Finished).map(|call| &call.id)
+        self.0.iter().filter(|call| call.step != CallStage::Finished).map(|call| &call.id)
     }
 
     /// Records that hooks let a call continue. Returns `false` if no hooks were running for it, which means
     /// that the answer came too late.
     pub(super) fn seen(&mut self, id: &CallId) -> bool {
-        let call = self.of(id, &[Step::Seen]);
-        call.map(|call| call.step = Step::Waiting).is_some()
+        let call = self.find(id, &[CallStage::Seen]);
+        call.map(|call| call.step = CallStage::Waiting).is_some()
     }
 
     /// Records what a tool came to, or what a hook put in its place.
     pub(super) fn ran(&mut self, outcome: Box<ToolOutcome>) {
-        if let Some(call) = self.of(&outcome.call, &[Step::Seen, Step::Running]) {
-            call.step = Step::Ran;
+        if let Some(call) = self.find(&outcome.call, &[CallStage::Seen, CallStage::Running]) {
+            call.step = CallStage::Ran;
             call.ran = Some(outcome);
         }
     }
 
     /// Records a permission decision. A call that may not run gets its outcome here.
     pub(super) fn decided(&mut self, id: CallId, permit: Permit) -> Option<Change> {
-        let call = self.of(&id, &[Step::Asking])?;
+        let call = self.find(&id, &[CallStage::Asking])?;
         let (status, why) = match permit {
             Permit::Allowed => {
-                call.step = Step::Permitted;
+                call.step = CallStage::Permitted;
                 return None;
             }
             Permit::Denied(why) => (OutcomeStatus::Denied, why),
             Permit::Impossible(why) => (OutcomeStatus::Failed, why),
         };
-        call.step = Step::Finished;
+        call.step = CallStage::Finished;
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
     /// Records the outcome of a call as hooks left it, or of one that was stopped with its turn.
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
-        let call = self.of(id, &[Step::Running, Step::Ran])?;
-        (call.step, call.ran) = (Step::Finished, None);
+        let call = self.find(id, &[CallStage::Running, CallStage::Ran])?;
+        (call.step, call.ran) = (CallStage::Finished, None);
         Some(Change::ToolFinished { outcome })
     }
 
-    fn at(&mut self, step: Step) -> Option<&mut Call> {
+    fn at(&mut self, step: CallStage) -> Option<&mut TurnCall> {
         self.0.iter_mut().find(|call| call.step == step)
     }
 
-    fn of(&mut self, id: &CallId, steps: &[Step]) -> Option<&mut Call> {
+    fn find(&mut self, id: &CallId, steps: &[CallStage]) -> Option<&mut TurnCall> {
         self.0.iter_mut().find(|call| call.id == *id && steps.contains(&call.step))
     }
 }

@@ -1,7 +1,7 @@
 //! The stages of one compaction, from its plan to the change that is ready to commit.
 
-use super::Then;
-use super::ask::{Ask, HookAsk, Why};
+use super::Continuation;
+use super::ask::{CompactionReason, Effect, HookPoint};
 use epitome_thread::{Change, Seq};
 
 /// Maximum number of plans in a row, each made because the view changed while the last one was computed.
@@ -12,10 +12,10 @@ pub const CHANGED: &str = "the conversation was changed while its summary was wr
 
 /// A compaction that is being prepared. The plan and the summary themselves are with the session.
 #[derive(Debug)]
-pub(super) struct Compaction {
-    pub(super) why: Why,
-    pub(super) then: Then,
-    stage: Stage,
+pub(super) struct PendingCompaction {
+    pub(super) why: CompactionReason,
+    pub(super) then: Continuation,
+    stage: CompactionStage,
     /// Whether the work of the stage was asked for.
     asked: bool,
     /// The revision of the view that the plan is for.
@@ -25,7 +25,7 @@ pub(super) struct Compaction {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum CompactionStage {
     Planning,
     /// `pre_compact` hooks may replace the instruction, write the summary or refuse.
     Hooks,
@@ -37,70 +37,72 @@ enum Stage {
     Outdated,
 }
 
-impl Compaction {
-    pub(super) fn new(why: Why, then: Then) -> Compaction {
-        let (stage, revision) = (Stage::Planning, Seq(0));
-        Compaction { why, then, stage, asked: false, revision, plans: 0, hooks_ran: false }
+impl PendingCompaction {
+    pub(super) fn new(why: CompactionReason, then: Continuation) -> PendingCompaction {
+        let (stage, revision) = (CompactionStage::Planning, Seq(0));
+        PendingCompaction { why, then, stage, asked: false, revision, plans: 0, hooks_ran: false }
     }
 
     /// Returns the work of the current stage once. `revision` is that of the view as it is now: a plan for
     /// another one is made again, and a summary for another one is given up.
-    pub(super) fn next(&mut self, revision: Seq) -> Option<Ask> {
+    pub(super) fn next(&mut self, revision: Seq) -> Option<Effect> {
         if std::mem::replace(&mut self.asked, true) {
             return None;
         }
         if self.revision != revision {
             self.stage = match self.stage {
-                Stage::Planning => Stage::Planning,
-                Stage::Hooks | Stage::Summarising if self.plans < PLANS_MAX => Stage::Planning,
-                Stage::Hooks
-                | Stage::Summarising
-                | Stage::Composing
-                | Stage::Composed(_)
-                | Stage::Outdated => Stage::Outdated,
+                CompactionStage::Planning => CompactionStage::Planning,
+                CompactionStage::Hooks | CompactionStage::Summarising if self.plans < PLANS_MAX => {
+                    CompactionStage::Planning
+                }
+                CompactionStage::Hooks
+                | CompactionStage::Summarising
+                | CompactionStage::Composing
+                | CompactionStage::Composed(_)
+                | CompactionStage::Outdated => CompactionStage::Outdated,
             };
         }
         Some(match &self.stage {
-            Stage::Planning => Ask::PlanCompaction(self.why),
-            Stage::Hooks => Ask::RunHooks(HookAsk::PreCompact),
-            Stage::Summarising => Ask::Summarise,
-            Stage::Composing => Ask::Compose,
-            Stage::Composed(change) => Ask::RunHooks(HookAsk::Composed(change.clone())),
-            Stage::Outdated => Ask::AbandonCompaction(CHANGED.to_owned()),
+            CompactionStage::Planning => Effect::PlanCompaction(self.why),
+            CompactionStage::Hooks => Effect::RunHooks(HookPoint::PreCompact),
+            CompactionStage::Summarising => Effect::Summarise,
+            CompactionStage::Composing => Effect::Compose,
+            CompactionStage::Composed(change) => Effect::RunHooks(HookPoint::Composed(change.clone())),
+            CompactionStage::Outdated => Effect::AbandonCompaction(CHANGED.to_owned()),
         })
     }
 
     /// The plan is made, for this revision. It is also made again where its window became known only when the
     /// summary was to be written.
     pub(super) fn planned(&mut self, revision: Seq) {
-        if let Stage::Planning | Stage::Summarising = self.stage {
+        if let CompactionStage::Planning | CompactionStage::Summarising = self.stage {
             self.revision = revision;
             self.plans += 1;
-            self.enter(if self.hooks_ran { Stage::Summarising } else { Stage::Hooks });
+            self.enter(if self.hooks_ran { CompactionStage::Summarising } else { CompactionStage::Hooks });
         }
     }
 
     /// Hooks have answered; `edited` if they edited the history, for which there is no plan yet.
     pub(super) fn hooks_ran(&mut self, edited: bool) {
-        if let Stage::Hooks = self.stage {
+        if let CompactionStage::Hooks = self.stage {
             (self.hooks_ran, self.plans) = (true, 0);
-            self.enter(if edited { Stage::Planning } else { Stage::Summarising });
+            self.enter(if edited { CompactionStage::Planning } else { CompactionStage::Summarising });
         }
     }
 
     pub(super) fn summarised(&mut self) {
-        if let Stage::Summarising = self.stage {
-            self.enter(Stage::Composing);
+        if let CompactionStage::Summarising = self.stage {
+            self.enter(CompactionStage::Composing);
         }
     }
 
     pub(super) fn composed(&mut self, change: Box<Change>) {
-        if let Stage::Composing = self.stage {
-            self.enter(Stage::Composed(change));
+        if let CompactionStage::Composing = self.stage {
+            self.enter(CompactionStage::Composed(change));
         }
     }
 
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: CompactionStage) {
         self.stage = stage;
         self.asked = false;
     }

@@ -2,11 +2,11 @@
 //!
 //! A [`Turn`] is pure: it decides what happens next and performs nothing itself. The session drives it:
 //!
-//! 1. [`Turn::next`] returns a [`Next`]: a [`Change`] to commit to the log, an [`Ask`] to start (call the
-//!    model, run hooks, request permission, run a tool, compact), [`Next::Wait`] or [`Next::End`].
+//! 1. [`Turn::next`] returns a [`NextStep`]: a [`Change`] to commit to the log, an [`Effect`] to start (call the
+//!    model, run hooks, request permission, run a tool, compact), [`NextStep::Wait`] or [`NextStep::End`].
 //! 2. The session commits the change or starts the work, and calls `next` again until it gets `Wait` or
 //!    `End`.
-//! 3. When a piece of work finishes, the session passes the result to [`Turn::tell`] as an [`Answer`] and
+//! 3. When a piece of work finishes, the session passes the result to [`Turn::tell`] as an [`EffectResult`] and
 //!    calls `next` again.
 //!
 //! A turn stores only the state of the loop. Messages, queued prompts and settings are in the [`Thread`],
@@ -53,15 +53,19 @@ mod compaction;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use ask::{Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
+pub use ask::{
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
+    Permit, ReplyEnd,
+};
 
 pub use compaction::CHANGED;
 
 use calls::Calls;
-use compaction::Compaction;
+use compaction::PendingCompaction;
 
 use epitome_thread::{
-    CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
+    CallId, Change, Entry, Origin, OutcomeStatus, ReplyCut, Seq, StopReason, Thread, ToolOutcome, Usage,
+    Withheld,
 };
 
 /// Maximum number of overflows in a row, with at most one reply between them, that lead to a compaction.
@@ -72,7 +76,7 @@ const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 /// One turn of a session.
 #[derive(Debug)]
 pub struct Turn {
-    state: State,
+    state: TurnState,
     commits: VecDeque<Change>,
     max_rounds: u32,
     rounds: u32,
@@ -94,11 +98,11 @@ pub struct Turn {
 }
 
 #[derive(Debug)]
-enum State {
+enum TurnState {
     /// Hooks see the session start, before its `first` state.
     Starting {
         asked: bool,
-        first: Box<State>,
+        first: Box<TurnState>,
     },
     /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered`
     /// if at least one prompt entered the view; otherwise the turn goes on with `then`.
@@ -106,7 +110,7 @@ enum State {
         said: VecDeque<Change>,
         asked: bool,
         entered: bool,
-        then: Then,
+        then: Continuation,
     },
     Ready,
     Sampling,
@@ -114,7 +118,7 @@ enum State {
     /// Hooks see the round. `swap` is the result of a compaction by command, committed after they answer.
     RoundEnd {
         asked: bool,
-        then: Then,
+        then: Continuation,
         swap: Option<Box<Change>>,
     },
     Stopping {
@@ -125,19 +129,19 @@ enum State {
     Easing {
         asked: bool,
         edited: bool,
-        then: Then,
+        then: Continuation,
     },
-    Compacting(Compaction),
+    Compacting(PendingCompaction),
     /// A compaction is committed, and hooks can react to it. The session `restarts` on it unless the layer
     /// keeps the history.
     Committed {
         asked: bool,
         restarts: bool,
-        then: Then,
+        then: Continuation,
     },
     Restarting {
         asked: bool,
-        then: Then,
+        then: Continuation,
     },
     Ending(StopReason),
     Ended(StopReason),
@@ -145,7 +149,7 @@ enum State {
 
 /// How a turn continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum Continuation {
     CallModel,
     /// Stop, unless hooks continue or a prompt was queued.
     Stop(StopReason),
@@ -159,25 +163,26 @@ impl Turn {
     pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         all.push_back(said);
-        let then = Then::End(StopReason::Refusal);
-        let state = State::Greeting { said: all, asked: false, entered: false, then };
+        let then = Continuation::End(StopReason::Refusal);
+        let state = TurnState::Greeting { said: all, asked: false, entered: false, then };
         Turn::new(state, VecDeque::new(), max_rounds)
     }
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts queued meanwhile are answered after it.
     pub fn compact(commanded: Change, max_rounds: u32) -> Turn {
-        let compaction = Compaction::new(Why::Command, Then::Stop(StopReason::EndTurn));
-        Turn::new(State::Compacting(compaction), VecDeque::from([commanded]), max_rounds)
+        let compaction =
+            PendingCompaction::new(CompactionReason::Command, Continuation::Stop(StopReason::EndTurn));
+        Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), max_rounds)
     }
 
     /// Has hooks see the start of the session first. For a turn that has not begun.
     pub fn start_session(&mut self) {
-        let first = Box::new(std::mem::replace(&mut self.state, State::Ready));
-        self.state = State::Starting { asked: false, first };
+        let first = Box::new(std::mem::replace(&mut self.state, TurnState::Ready));
+        self.state = TurnState::Starting { asked: false, first };
     }
 
-    fn new(state: State, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
+    fn new(state: TurnState, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
         Turn {
             state,
             commits,
@@ -195,77 +200,80 @@ impl Turn {
         }
     }
 
-    /// Returns the next step. After a `Commit` or an `Ask`, the caller calls this again until it returns
+    /// Returns the next step. After a `Commit` or an `Effect`, the caller calls this again until it returns
     /// `Wait` or `End`.
-    pub fn next(&mut self, thread: &Thread) -> Next {
+    pub fn next(&mut self, thread: &Thread) -> NextStep {
         loop {
             if let Some(change) = self.commits.pop_front() {
-                return Next::Commit(Box::new(change));
+                return NextStep::Commit(Box::new(change));
             }
             match &mut self.state {
-                State::Starting { asked, .. } => return once(asked, HookAsk::SessionStart),
-                State::Greeting { said, asked, entered, then } => match said.front() {
-                    Some(first) => return once(asked, HookAsk::Prompt(Box::new(first.clone()))),
-                    None if *entered => self.state = State::Ready,
+                TurnState::Starting { asked, .. } => return once(asked, HookPoint::SessionStart),
+                TurnState::Greeting { said, asked, entered, then } => match said.front() {
+                    Some(first) => return once(asked, HookPoint::Prompt(Box::new(first.clone()))),
+                    None if *entered => self.state = TurnState::Ready,
                     None => {
                         let then = *then;
                         self.follow(then, thread);
                     }
                 },
-                State::Ready => {
+                TurnState::Ready => {
                     if let Some(said) = self.take_queued(thread) {
-                        self.greet(said, Then::CallModel);
+                        self.greet(said, Continuation::CallModel);
                         continue;
                     }
                     if self.rounds >= self.max_rounds {
-                        self.state = State::Ending(StopReason::MaxRounds);
+                        self.state = TurnState::Ending(StopReason::MaxRounds);
                         continue;
                     }
                     self.rounds += 1;
-                    self.state = State::Sampling;
-                    return Next::Ask(Ask::CallModel);
+                    self.state = TurnState::Sampling;
+                    return NextStep::Run(Effect::CallModel);
                 }
-                State::Sampling => return Next::Wait,
-                State::Calls(calls) => match calls.next() {
-                    Some(ask) => return Next::Ask(ask),
-                    None if !calls.are_finished() => return Next::Wait,
+                TurnState::Sampling => return NextStep::Wait,
+                TurnState::Calls(calls) => match calls.next() {
+                    Some(ask) => return NextStep::Run(ask),
+                    None if !calls.are_finished() => return NextStep::Wait,
                     None => {
-                        self.state = State::RoundEnd { asked: false, then: Then::CallModel, swap: None };
+                        self.state =
+                            TurnState::RoundEnd { asked: false, then: Continuation::CallModel, swap: None };
                     }
                 },
-                State::RoundEnd { asked, then, .. } => {
-                    return once(asked, HookAsk::RoundEnd { last: *then != Then::CallModel });
+                TurnState::RoundEnd { asked, then, .. } => {
+                    return once(asked, HookPoint::RoundEnd { last: *then != Continuation::CallModel });
                 }
-                State::Easing { asked: true, .. } => return Next::Wait,
-                State::Easing { asked, edited, .. } => {
+                TurnState::Easing { asked: true, .. } => return NextStep::Wait,
+                TurnState::Easing { asked, edited, .. } => {
                     *asked = true;
-                    return Next::Ask(Ask::Ease { edited: *edited });
+                    return NextStep::Run(Effect::Ease { edited: *edited });
                 }
-                State::Stopping { asked, reason } => return once(asked, HookAsk::Stop(*reason)),
-                State::Compacting(compaction) => {
-                    return compaction.next(thread.view().revision()).map_or(Next::Wait, Next::Ask);
+                TurnState::Stopping { asked, reason } => return once(asked, HookPoint::Stop(*reason)),
+                TurnState::Compacting(compaction) => {
+                    return compaction.next(thread.view().revision()).map_or(NextStep::Wait, NextStep::Run);
                 }
-                State::Committed { asked, .. } => return once(asked, HookAsk::PostCompact),
-                State::Restarting { asked, .. } => return once(asked, HookAsk::Restart),
-                State::Ending(reason) => {
+                TurnState::Committed { asked, .. } => return once(asked, HookPoint::PostCompact),
+                TurnState::Restarting { asked, .. } => return once(asked, HookPoint::Restart),
+                TurnState::Ending(reason) => {
                     let reason = *reason;
-                    self.state = State::Ended(reason);
+                    self.state = TurnState::Ended(reason);
                     let (usage, quiet_hooks) = (self.usage, self.quiet_hooks);
-                    return Next::Commit(Box::new(Change::TurnEnded { reason, usage, quiet_hooks }));
+                    return NextStep::Commit(Box::new(Change::TurnEnded { reason, usage, quiet_hooks }));
                 }
-                State::Ended(reason) => return Next::End(*reason),
+                TurnState::Ended(reason) => return NextStep::End(*reason),
             }
         }
     }
 
     /// Processes an answer. One that the current state does not wait for is ignored.
-    pub fn tell(&mut self, answer: Answer, thread: &Thread) {
+    pub fn handle(&mut self, answer: EffectResult, thread: &Thread) {
         match (&mut self.state, answer) {
-            (State::Starting { asked: true, first }, Answer::Started(commits)) => {
+            (TurnState::Starting { asked: true, first }, EffectResult::Started(commits)) => {
                 self.commits.extend(commits);
-                self.state = std::mem::replace(&mut **first, State::Ready);
+                self.state = std::mem::replace(&mut **first, TurnState::Ready);
             }
-            (State::Greeting { said, asked, entered, .. }, Answer::Greeted { commits, enters }) if *asked => {
+            (TurnState::Greeting { said, asked, entered, .. }, EffectResult::Greeted { commits, enters })
+                if *asked =>
+            {
                 *asked = false;
                 if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
                     // Withdrawn while hooks checked it.
@@ -283,80 +291,86 @@ impl Turn {
                 self.tried &= !enters;
                 self.commits.extend(commits);
             }
-            (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
-            (State::Calls(calls), Answer::ToolSeen(id, commits)) => {
+            (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
+            (TurnState::Calls(calls), EffectResult::ToolSeen(id, commits)) => {
                 if calls.seen(&id) {
                     self.commits.extend(commits);
                 }
             }
-            (State::Calls(calls), Answer::Permission(id, permit)) => {
+            (TurnState::Calls(calls), EffectResult::Permission(id, permit)) => {
                 self.commits.extend(calls.decided(id, permit));
             }
-            (State::Calls(calls), Answer::Ran(outcome)) => calls.ran(outcome),
-            (State::Calls(calls), Answer::Tool(id, outcome)) => {
+            (TurnState::Calls(calls), EffectResult::Ran(outcome)) => calls.ran(outcome),
+            (TurnState::Calls(calls), EffectResult::Tool(id, outcome)) => {
                 self.commits.extend(calls.finished(&id, *outcome));
             }
             (
-                State::RoundEnd { asked: true, .. } | State::Stopping { asked: true, .. },
-                Answer::Hooks(answer),
+                TurnState::RoundEnd { asked: true, .. } | TurnState::Stopping { asked: true, .. },
+                EffectResult::Hooks(answer),
             ) => {
-                self.tell_hooks(answer, thread);
+                self.handle_hooks(answer, thread);
             }
-            (State::Easing { asked: true, then, .. }, Answer::Eased(cut)) => {
+            (TurnState::Easing { asked: true, then, .. }, EffectResult::Eased(cut)) => {
                 let then = *then;
                 self.commits.extend(cut.map(|cut| *cut));
                 self.follow(then, thread);
             }
-            (State::Compacting(compaction), Answer::Planned(revision)) => compaction.planned(revision),
-            (State::Compacting(compaction), Answer::Instructed { edited }) => compaction.hooks_ran(edited),
-            (State::Compacting(compaction), Answer::Summarised) => compaction.summarised(),
-            (State::Compacting(compaction), Answer::Composed(change)) => compaction.composed(change),
-            (State::Compacting(compaction), Answer::Compacted(answer)) => {
-                let (why, then) = (compaction.why, compaction.then);
-                self.tell_compacted(why, then, answer, thread);
+            (TurnState::Compacting(compaction), EffectResult::Planned(revision)) => {
+                compaction.planned(revision)
             }
-            (State::Committed { asked: true, restarts, then }, Answer::Hooks(answer)) => {
+            (TurnState::Compacting(compaction), EffectResult::Instructed { edited }) => {
+                compaction.hooks_ran(edited)
+            }
+            (TurnState::Compacting(compaction), EffectResult::Summarised) => compaction.summarised(),
+            (TurnState::Compacting(compaction), EffectResult::Composed(change)) => {
+                compaction.composed(change)
+            }
+            (TurnState::Compacting(compaction), EffectResult::Compacted(answer)) => {
+                let (why, then) = (compaction.why, compaction.then);
+                self.handle_compacted(why, then, answer, thread);
+            }
+            (TurnState::Committed { asked: true, restarts, then }, EffectResult::Hooks(answer)) => {
                 let (restarts, then) = (*restarts, *then);
                 self.commits.extend(answer.commits);
                 match restarts {
-                    true => self.state = State::Restarting { asked: false, then },
+                    true => self.state = TurnState::Restarting { asked: false, then },
                     false => self.follow(then, thread),
                 }
             }
-            (State::Restarting { asked: true, then }, Answer::Started(commits)) => {
+            (TurnState::Restarting { asked: true, then }, EffectResult::Started(commits)) => {
                 let then = *then;
                 self.commits.extend(commits);
                 self.follow(then, thread);
             }
             // Late answers that a cancel or the end of the turn has overtaken.
             (
-                State::Starting { .. }
-                | State::Greeting { .. }
-                | State::Ready
-                | State::Sampling
-                | State::Calls(_)
-                | State::RoundEnd { .. }
-                | State::Easing { .. }
-                | State::Stopping { .. }
-                | State::Compacting(_)
-                | State::Committed { .. }
-                | State::Restarting { .. }
-                | State::Ending(_)
-                | State::Ended(_),
-                Answer::Started(_)
-                | Answer::Greeted { .. }
-                | Answer::Model(_)
-                | Answer::ToolSeen(..)
-                | Answer::Permission(..)
-                | Answer::Ran(_)
-                | Answer::Tool(..)
-                | Answer::Hooks(_)
-                | Answer::Eased(_)
-                | Answer::Planned(_)
-                | Answer::Instructed { .. }
-                | Answer::Summarised
-                | Answer::Composed(_)
-                | Answer::Compacted(_),
+                TurnState::Starting { .. }
+                | TurnState::Greeting { .. }
+                | TurnState::Ready
+                | TurnState::Sampling
+                | TurnState::Calls(_)
+                | TurnState::RoundEnd { .. }
+                | TurnState::Easing { .. }
+                | TurnState::Stopping { .. }
+                | TurnState::Compacting(_)
+                | TurnState::Committed { .. }
+                | TurnState::Restarting { .. }
+                | TurnState::Ending(_)
+                | TurnState::Ended(_),
+                EffectResult::Started(_)
+                | EffectResult::Greeted { .. }
+                | EffectResult::Model(_)
+                | EffectResult::ToolSeen(..)
+                | EffectResult::Permission(..)
+                | EffectResult::Ran(_)
+                | EffectResult::Tool(..)
+                | EffectResult::Hooks(_)
+                | EffectResult::Eased(_)
+                | EffectResult::Planned(_)
+                | EffectResult::Instructed { .. }
+                | EffectResult::Summarised
+                | EffectResult::Composed(_)
+                | EffectResult::Compacted(_),
             ) => {}
         }
     }
@@ -365,31 +379,31 @@ impl Turn {
     /// `Replied` to commit. Every open tool call gets the outcome "interrupted", and hook decisions that are
     /// still pending are discarded. No-op on a turn that is ending or has ended.
     pub fn cancel(&mut self, partial: Option<Change>) {
-        if let State::Ending(_) | State::Ended(_) = self.state {
+        if let TurnState::Ending(_) | TurnState::Ended(_) = self.state {
             return;
         }
-        let state = match std::mem::replace(&mut self.state, State::Ending(StopReason::Cancelled)) {
-            State::Starting { first, .. } => *first,
+        let state = match std::mem::replace(&mut self.state, TurnState::Ending(StopReason::Cancelled)) {
+            TurnState::Starting { first, .. } => *first,
             state => state,
         };
         match state {
-            State::Greeting { said, .. } => {
+            TurnState::Greeting { said, .. } => {
                 self.commits.extend(said.iter().filter_map(never_entered));
             }
-            State::Sampling => self.keep(partial),
-            State::Calls(calls) => {
+            TurnState::Sampling => self.keep(partial),
+            TurnState::Calls(calls) => {
                 self.commits.extend(calls.open().cloned().map(interrupted));
             }
-            State::Starting { .. }
-            | State::Ready
-            | State::RoundEnd { .. }
-            | State::Easing { .. }
-            | State::Stopping { .. }
-            | State::Compacting(_)
-            | State::Committed { .. }
-            | State::Restarting { .. }
-            | State::Ending(_)
-            | State::Ended(_) => {}
+            TurnState::Starting { .. }
+            | TurnState::Ready
+            | TurnState::RoundEnd { .. }
+            | TurnState::Easing { .. }
+            | TurnState::Stopping { .. }
+            | TurnState::Compacting(_)
+            | TurnState::Committed { .. }
+            | TurnState::Restarting { .. }
+            | TurnState::Ending(_)
+            | TurnState::Ended(_) => {}
         }
     }
 
@@ -438,9 +452,9 @@ impl Turn {
         !self.compacted && !self.tried
     }
 
-    fn tell_model(&mut self, answer: ModelAnswer) {
+    fn handle_model(&mut self, answer: ModelResult) {
         match answer {
-            ModelAnswer::Reply { replied, stop } => {
+            ModelResult::Reply { replied, stop } => {
                 self.compacted = false;
                 self.tried = false;
                 let calls = self.keep_reply(*replied);
@@ -456,53 +470,64 @@ impl Turn {
                 if !runs {
                     self.commits.extend(calls.iter().cloned().map(not_run));
                 }
-                let round_end =
-                    |reason| State::RoundEnd { asked: false, then: Then::Stop(reason), swap: None };
+                let round_end = |reason| TurnState::RoundEnd {
+                    asked: false,
+                    then: Continuation::Stop(reason),
+                    swap: None,
+                };
                 self.state = match stop {
-                    _ if runs && !calls.is_empty() => State::Calls(Calls::new(calls)),
+                    _ if runs && !calls.is_empty() => TurnState::Calls(Calls::new(calls)),
                     ReplyEnd::Finished | ReplyEnd::Other | ReplyEnd::Broken => round_end(StopReason::EndTurn),
-                    ReplyEnd::Paused => State::Ready,
-                    ReplyEnd::WindowFull if !self.overflows_again() => {
-                        State::Compacting(Compaction::new(Why::Overflow, Then::CallModel))
-                    }
+                    ReplyEnd::Paused => TurnState::Ready,
+                    ReplyEnd::WindowFull if !self.overflows_again() => TurnState::Compacting(
+                        PendingCompaction::new(CompactionReason::Overflow, Continuation::CallModel),
+                    ),
                     ReplyEnd::MaxTokens | ReplyEnd::WindowFull => round_end(StopReason::MaxTokens),
                     ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
                 };
             }
-            ModelAnswer::TooLong(message) if self.compacted => self.fail(message),
-            ModelAnswer::TooLong(message) if self.overflows_again() => {
+            ModelResult::TooLong(message) if self.compacted => self.fail(message),
+            ModelResult::TooLong(message) if self.overflows_again() => {
                 self.fail(format!(
                     "{message} Compacting does not help: each time, what comes next fills the window again. \
                      A tool's output is probably larger than the window; ask for less of it at a time."
                 ));
             }
-            ModelAnswer::TooLong(message) => {
+            ModelResult::TooLong(message) => {
                 self.failure = Some(message);
-                self.compact_for(Why::Overflow, Then::CallModel);
+                self.compact_for(CompactionReason::Overflow, Continuation::CallModel);
             }
-            ModelAnswer::MustCompact => {
+            ModelResult::MustCompact => {
                 // The request was not sent, so it does not count as a round.
                 self.rounds -= 1;
-                self.compact_for(Why::Must, Then::CallModel);
+                self.compact_for(CompactionReason::Must, Continuation::CallModel);
             }
-            ModelAnswer::Failed(message) => self.fail(message),
+            ModelResult::Failed(message) => self.fail(message),
         }
     }
 
-    fn tell_compacted(&mut self, why: Why, then: Then, answer: CompactAnswer, thread: &Thread) {
-        if let CompactAnswer::Done(change) = &answer
+    fn handle_compacted(
+        &mut self,
+        why: CompactionReason,
+        then: Continuation,
+        answer: CompactionResult,
+        thread: &Thread,
+    ) {
+        if let CompactionResult::Done(change) = &answer
             && let Change::Compacted { usage: Some(usage), .. } = &**change
         {
             self.usage.add(usage);
         }
         match (why, answer) {
             // A compaction by command replaces the history only after the round-end hooks have seen it.
-            (Why::Command, CompactAnswer::Done(change)) => {
-                self.state = State::RoundEnd { asked: false, then, swap: Some(change) };
+            (CompactionReason::Command, CompactionResult::Done(change)) => {
+                self.state = TurnState::RoundEnd { asked: false, then, swap: Some(change) };
             }
-            (Why::Command, CompactAnswer::Nothing) => self.follow(Then::End(StopReason::EndTurn), thread),
-            (Why::Command, CompactAnswer::Failed(message)) => self.fail(message),
-            (Why::Overflow, CompactAnswer::Done(change)) => {
+            (CompactionReason::Command, CompactionResult::Nothing) => {
+                self.follow(Continuation::End(StopReason::EndTurn), thread)
+            }
+            (CompactionReason::Command, CompactionResult::Failed(message)) => self.fail(message),
+            (CompactionReason::Overflow, CompactionResult::Done(change)) => {
                 // The refused request does not count as a round.
                 if self.failure.take().is_some() {
                     self.rounds -= 1;
@@ -510,87 +535,95 @@ impl Turn {
                 self.swap(*change, then);
             }
             // The reply itself was kept, cut off where the window was full.
-            (Why::Overflow, CompactAnswer::Nothing | CompactAnswer::Failed(_)) if self.failure.is_none() => {
-                let then = Then::Stop(StopReason::MaxTokens);
-                self.state = State::RoundEnd { asked: false, then, swap: None };
+            (CompactionReason::Overflow, CompactionResult::Nothing | CompactionResult::Failed(_))
+                if self.failure.is_none() =>
+            {
+                let then = Continuation::Stop(StopReason::MaxTokens);
+                self.state = TurnState::RoundEnd { asked: false, then, swap: None };
             }
-            (Why::Overflow, CompactAnswer::Nothing) => {
+            (CompactionReason::Overflow, CompactionResult::Nothing) => {
                 let message = self.failure.take().unwrap_or_default();
                 self.fail(message);
             }
-            (Why::Overflow, CompactAnswer::Failed(compaction)) => {
+            (CompactionReason::Overflow, CompactionResult::Failed(compaction)) => {
                 let message = self.failure.take().unwrap_or_default();
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
-            (Why::Threshold | Why::Hook | Why::Must, CompactAnswer::Done(change)) => self.swap(*change, then),
-            (Why::Must, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
+            (
+                CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must,
+                CompactionResult::Done(change),
+            ) => self.swap(*change, then),
+            (CompactionReason::Must, CompactionResult::Nothing | CompactionResult::Failed(_)) => {
                 self.tried = true;
                 self.follow(then, thread);
             }
             // The conversation continues unchanged; the session has already reported why.
-            (Why::Threshold | Why::Hook, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
+            (
+                CompactionReason::Threshold | CompactionReason::Hook,
+                CompactionResult::Nothing | CompactionResult::Failed(_),
+            ) => {
                 self.follow(then, thread);
             }
         }
     }
 
-    fn tell_hooks(&mut self, answer: HooksAnswer, thread: &Thread) {
-        let HooksAnswer { commits, go_on, compact, halt, replaced, swap: other } = answer;
+    fn handle_hooks(&mut self, answer: HooksResult, thread: &Thread) {
+        let HooksResult { commits, go_on, compact, halt, replaced, swap: other } = answer;
         let edited = commits.iter().any(Change::rewrites);
         self.commits.extend(commits);
-        let (then, swap, is_round_end) = match std::mem::replace(&mut self.state, State::Ready) {
-            State::RoundEnd { then, swap, .. } => (then, swap, true),
-            State::Stopping { reason, .. } => (Then::End(reason), None, false),
+        let (then, swap, is_round_end) = match std::mem::replace(&mut self.state, TurnState::Ready) {
+            TurnState::RoundEnd { then, swap, .. } => (then, swap, true),
+            TurnState::Stopping { reason, .. } => (Continuation::End(reason), None, false),
             other => unreachable!("hooks answer so in two states, not in {other:?}"),
         };
         if halt {
-            self.state = State::Ending(match then {
-                Then::CallModel => StopReason::EndTurn,
-                Then::Stop(reason) | Then::End(reason) => reason,
+            self.state = TurnState::Ending(match then {
+                Continuation::CallModel => StopReason::EndTurn,
+                Continuation::Stop(reason) | Continuation::End(reason) => reason,
             });
             return;
         }
-        let then = if go_on { Then::CallModel } else { then };
+        let then = if go_on { Continuation::CallModel } else { then };
         match (other.or(swap.filter(|_| !replaced)), compact) {
             (Some(swap), _) => self.swap(*swap, then),
             (_, Some(why)) if !self.compacted => self.compact_for(why, then),
             (_, None) if is_round_end && !replaced && !self.compacted => {
-                self.state = State::Easing { asked: false, edited, then };
+                self.state = TurnState::Easing { asked: false, edited, then };
             }
             (_, _) => self.follow(then, thread),
         }
     }
 
-    fn compact_for(&mut self, why: Why, then: Then) {
-        self.state = State::Compacting(Compaction::new(why, then));
+    fn compact_for(&mut self, why: CompactionReason, then: Continuation) {
+        self.state = TurnState::Compacting(PendingCompaction::new(why, then));
     }
 
-    fn swap(&mut self, compacted: Change, then: Then) {
+    fn swap(&mut self, compacted: Change, then: Continuation) {
         // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
         let restarts = matches!(compacted, Change::Compacted { .. });
         self.commits.push_back(compacted);
-        self.state = State::Committed { asked: false, restarts, then };
+        self.state = TurnState::Committed { asked: false, restarts, then };
     }
 
     /// Continues the turn. Prompts that were queued meanwhile come first, however the last reply ended: they
     /// were accepted, so the model must see them.
-    fn follow(&mut self, then: Then, thread: &Thread) {
+    fn follow(&mut self, then: Continuation, thread: &Thread) {
         let reason = match then {
-            Then::CallModel => return self.state = State::Ready,
-            Then::Stop(reason) | Then::End(reason) => reason,
+            Continuation::CallModel => return self.state = TurnState::Ready,
+            Continuation::Stop(reason) | Continuation::End(reason) => reason,
         };
         if let Some(said) = self.take_queued(thread) {
             return self.greet(said, then);
         }
         self.state = match then {
-            Then::Stop(_) => State::Stopping { asked: false, reason },
-            Then::CallModel | Then::End(_) => State::Ending(reason),
+            Continuation::Stop(_) => TurnState::Stopping { asked: false, reason },
+            Continuation::CallModel | Continuation::End(_) => TurnState::Ending(reason),
         };
     }
 
-    fn greet(&mut self, said: Change, then: Then) {
-        self.state = State::Greeting { said: VecDeque::from([said]), asked: false, entered: false, then };
+    fn greet(&mut self, said: Change, then: Continuation) {
+        self.state = TurnState::Greeting { said: VecDeque::from([said]), asked: false, entered: false, then };
     }
 
     /// Records an overflow, and returns whether too many followed each other with at most one reply between
@@ -604,7 +637,7 @@ impl Turn {
 
     fn fail(&mut self, message: String) {
         self.failure = Some(message);
-        self.state = State::Ending(StopReason::Failed);
+        self.state = TurnState::Ending(StopReason::Failed);
     }
 
     fn keep(&mut self, partial: Option<Change>) {
@@ -634,10 +667,10 @@ impl Turn {
 }
 
 /// The ask of a state, the first time.
-fn once(asked: &mut bool, hooks: HookAsk) -> Next {
+fn once(asked: &mut bool, hooks: HookPoint) -> NextStep {
     match std::mem::replace(asked, true) {
-        true => Next::Wait,
-        false => Next::Ask(Ask::RunHooks(hooks)),
+        true => NextStep::Wait,
+        false => NextStep::Run(Effect::RunHooks(hooks)),
     }
 }
 
@@ -677,15 +710,15 @@ fn not_run(call: CallId) -> Change {
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 
-/// The `Cut` to record for a reply that ended this way, if any.
-pub fn cut_of(stop: ReplyEnd, reason: &str) -> Option<Cut> {
+/// The `ReplyCut` to record for a reply that ended this way, if any.
+pub fn cut_of(stop: ReplyEnd, reason: &str) -> Option<ReplyCut> {
     match stop {
         ReplyEnd::Finished | ReplyEnd::Paused => None,
-        ReplyEnd::MaxTokens => Some(Cut::MaxTokens),
-        ReplyEnd::Refused => Some(Cut::Refused { reason: reason.to_owned() }),
-        ReplyEnd::Broken => Some(Cut::Broken { reason: reason.to_owned() }),
-        ReplyEnd::WindowFull => Some(Cut::WindowFull),
-        ReplyEnd::Filtered => Some(Cut::Filtered { reason: reason.to_owned() }),
-        ReplyEnd::Other => Some(Cut::Other { reason: reason.to_owned() }),
+        ReplyEnd::MaxTokens => Some(ReplyCut::MaxTokens),
+        ReplyEnd::Refused => Some(ReplyCut::Refused { reason: reason.to_owned() }),
+        ReplyEnd::Broken => Some(ReplyCut::Broken { reason: reason.to_owned() }),
+        ReplyEnd::WindowFull => Some(ReplyCut::WindowFull),
+        ReplyEnd::Filtered => Some(ReplyCut::Filtered { reason: reason.to_owned() }),
+        ReplyEnd::Other => Some(ReplyCut::Other { reason: reason.to_owned() }),
     }
 }

@@ -9,4 +9,4 @@ mod process;
 mod protocol;
 
 // The worked handler of CONTRIBUTING.md uses the module paths that are valid inside of its crate.
-use epitome::hooks::{self, event, moment, output};
+use epitome::hooks::{self, event, hook_context, output};

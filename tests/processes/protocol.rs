@@ -15,8 +15,8 @@ use std::time::Duration;
 use epitome::config::WireFormat;
 use epitome::transcript::Fixture;
 use epitome_acp_check as check;
-use epitome_acp_check::agent::{Inherits, Program};
-use epitome_acp_check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
+use epitome_acp_check::agent::{AgentProgram, Inherits};
+use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
 use mini_agent::MiniAgent;
 use model_side::{FixtureModel, scripted};
 use update::update_fixture;
@@ -28,8 +28,8 @@ fn rewriting() -> bool {
     std::env::var_os("UPDATE").is_some_and(|update| update == "1")
 }
 
-fn our_agent() -> Program {
-    Program {
+fn our_agent() -> AgentProgram {
+    AgentProgram {
         command: env!("CARGO_BIN_EXE_epitome").into(),
         // A fixture observes a single agent, from its first message to its exit.
         arguments: vec!["acp".into(), "--standalone".into()],
@@ -56,7 +56,7 @@ fn run_all(wire: WireFormat) {
                     let setting =
                         Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
                     let outcome = run_fixture(&fixture, &setting);
-                    if matches!(outcome, Outcome::Failed(_) | Outcome::NotOffered(_)) {
+                    if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
                         let report = check::as_text(name, fixture.title(), &outcome);
                         failures.lock().expect("nobody panics with the lock").push(report);
                     }
@@ -188,20 +188,20 @@ fn mini_setting() -> Setting<'static, FixtureModel> {
     }
 }
 
-fn run_small(text: &str) -> Outcome {
+fn run_small(text: &str) -> FixtureOutcome {
     run_fixture(&Fixture::parse(text).expect("the fixture is well formed"), &mini_setting())
 }
 
-fn failure(outcome: Outcome) -> Failure {
+fn failure(outcome: FixtureOutcome) -> FixtureFailure {
     match outcome {
-        Outcome::Failed(failure) => failure,
+        FixtureOutcome::Failed(failure) => failure,
         other => panic!("the fixture should fail, but: {other:?}"),
     }
 }
 
 #[test]
 fn a_complete_fixture_passes() {
-    assert_eq!(run_small(SMALL), Outcome::Passed);
+    assert_eq!(run_small(SMALL), FixtureOutcome::Passed);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn an_unexpected_message_is_a_failure() {
         failure(run_small(&SMALL.replace("agent~  session/update $S1 available_commands /help\n", "")));
     assert!(failure.got.contains("available_commands /help"), "{failure:?}");
     let last = SMALL.replace("agent<  session/update $S1 text \"d.\"\nagent<  result end_turn\n", "");
-    let Outcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
+    let FixtureOutcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
     assert_eq!(failure.expected, "nothing more after this line");
 }
 
@@ -226,7 +226,7 @@ fn an_unexpected_message_is_a_failure() {
 fn aside_ignores_kinds_of_updates() {
     let text: String =
         SMALL.lines().filter(|line| !line.starts_with("agent~")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), Outcome::Passed);
+    assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), FixtureOutcome::Passed);
 }
 
 #[test]
@@ -247,9 +247,12 @@ fn an_unused_reply_is_a_failure() {
 
 #[test]
 fn an_unsupported_capability_or_format_is_no_failure() {
-    assert_eq!(run_small(&format!("needs loadSession\n{SMALL}")), Outcome::NotOffered("loadSession".into()));
+    assert_eq!(
+        run_small(&format!("needs loadSession\n{SMALL}")),
+        FixtureOutcome::NotOffered("loadSession".into())
+    );
     let openai = format!("only openai_chat\n{SMALL}");
-    assert!(matches!(run_small(&openai), Outcome::NotMeant(_)));
+    assert!(matches!(run_small(&openai), FixtureOutcome::NotMeant(_)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bench::generated::{conversation, request};
 use bench::measure::{Later, holds, planted, section_terms, share, truth, verbatim};
 use bench::ways::{Ours, append, cut, masked_tail, ruler, tail};
 use bench::{baseline, corpus};
-use epitome::compaction::Keep;
+use epitome::compaction::KeptTail;
 use epitome::thread::{Change, Entry, Thread};
 use regex::Regex;
 
@@ -86,7 +86,7 @@ fn user_messages_survive_ten_consecutive_compactions() {
     for entry in &entries[1..] {
         if is_request(entry) {
             if turns > 0 && turns % 6 == 0 {
-                Ours { keep: Keep::Nothing, ..Ours::default() }
+                Ours { keep: KeptTail::Nothing, ..Ours::default() }
                     .compact(&mut thread)
                     .expect("it is long enough");
             }

@@ -7,11 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, pruned};
+use epitome::compaction::{
+    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide, pruned,
+};
 use epitome::config::Settings;
 use epitome::thread::{Change, SessionId, Thread, Trigger};
 use epitome::tokens::Ruler;
-use epitome::transfer::{Circumstances, read};
+use epitome::transfer::{ImportContext, read};
 
 fn sessions() -> Vec<PathBuf> {
     let named = std::env::var_os("EPITOME_CORPUS").map(PathBuf::from);
@@ -27,23 +29,23 @@ fn sessions() -> Vec<PathBuf> {
 
 fn thread(file: &Path) -> Thread {
     let text = std::fs::read_to_string(file).expect("the session can be read");
-    let circumstances = Circumstances { cwd: Path::new("/w"), now: 0, beside: &|_| None };
-    let mut drafts = read(file, &text, &circumstances).expect("the session can be imported");
+    let context = ImportContext { cwd: Path::new("/w"), now: 0, read_sibling: &|_| None };
+    let mut drafts = read(file, &text, &context).expect("the session can be imported");
     let name = SessionId("s_00000000000000000001".into());
     Thread::replay(drafts.remove(0).into_entries(&name)).expect("the import is a log")
 }
 
 /// The tokens of this thread after an automatic compaction in a window, and the text of the message.
-fn left(thread: &Thread, window: u64, trigger: Trigger, keep: Keep) -> Option<(u64, String)> {
-    let ruler = Ruler::of(None);
+fn left(thread: &Thread, window: u64, trigger: Trigger, keep: KeptTail) -> Option<(u64, String)> {
+    let ruler = Ruler::for_model(None);
     let frame = 8_000.min(window / 8);
-    let budget = Budget::of(&Settings::default().compaction, window, (window / 4).min(16_384), frame);
-    let wish = Wish { trigger, keep, focus: None, summary: false };
+    let budget = Budget::new(&Settings::default().compaction, window, (window / 4).min(16_384), frame);
+    let wish = CompactionRequest { trigger, keep, focus: None, summary: false };
     let change = match decide(&ruler, thread, &budget, &wish) {
-        Decision::Nothing(_) => return None,
-        Decision::Prune(masks) => pruned(&ruler, thread, masks, trigger),
-        Decision::Summarise(plan) => {
-            compacted(&ruler, thread, &budget, &plan, thread.next_message(), Written::default())
+        CompactionDecision::Nothing(_) => return None,
+        CompactionDecision::Prune(masks) => pruned(&ruler, thread, masks, trigger),
+        CompactionDecision::Summarise(plan) => {
+            compacted(&ruler, thread, &budget, &plan, thread.next_message(), SummaryResult::default())
                 .unwrap_or_else(|why| panic!("a window of {window}, {trigger:?}: {why}"))
         }
     };
@@ -65,10 +67,10 @@ fn every_real_session_can_be_compacted_in_every_window() {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         for window in [8_192, 32_768, 65_536, 200_000] {
             for (trigger, keep) in [
-                (Trigger::Manual, Keep::Nothing),
-                (Trigger::Threshold, Keep::Ratio(0.4)),
-                (Trigger::Must, Keep::Ratio(0.4)),
-                (Trigger::Overflow, Keep::Ratio(0.4)),
+                (Trigger::Manual, KeptTail::Nothing),
+                (Trigger::Threshold, KeptTail::Ratio(0.4)),
+                (Trigger::Must, KeptTail::Ratio(0.4)),
+                (Trigger::Overflow, KeptTail::Ratio(0.4)),
             ] {
                 let Some((_, message)) = left(&thread, window, trigger, keep) else { continue };
                 assert!(!message.contains("Could not be computed"), "{name}: {message}");

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use epitome::recipe::catalog::Catalog;
+use epitome::recipe::catalog::RecipeCatalog;
 use epitome::recipe::command::bind;
-use epitome::recipe::render::{Rendered, ShellOutputs, Surroundings, render};
-use epitome::recipe::template::{Evaluated, Scope, Value, compile, evaluate};
+use epitome::recipe::render::{RenderContext, Rendered, ShellOutputs, render};
+use epitome::recipe::template::{Evaluated, TemplateScope, TemplateValue, compile, evaluate};
 use epitome::tools::command_line::refused;
 
 /// One example, parsed from its lines.
@@ -14,7 +14,7 @@ use epitome::tools::command_line::refused;
 struct Example {
     title: String,
     line: usize,
-    scope: Scope,
+    scope: TemplateScope,
     known: BTreeMap<Vec<String>, String>,
     template: Vec<String>,
     expected: Vec<String>,
@@ -60,7 +60,7 @@ fn examples(text: &str) -> Vec<Example> {
         }
         let example = examples.last_mut().unwrap_or_else(|| panic!("line {} has no example", index + 1));
         if let Some((name, value)) = rest("with").and_then(|rest| rest.split_once('=')) {
-            example.scope.variables.insert(name.to_owned(), Value::Text(value.to_owned()));
+            example.scope.variables.insert(name.to_owned(), TemplateValue::Text(value.to_owned()));
         } else if let Some(name) = rest("optional") {
             example.scope.optional.insert(name.to_owned());
         } else if line == "go" {
@@ -99,10 +99,10 @@ fn outcome(example: &Example) -> Vec<String> {
 
 /// Renders a shipped recipe as called by the user's text.
 fn shipped(name: &str, typed: &str) -> String {
-    let catalog = Catalog::built_in();
+    let catalog = RecipeCatalog::built_in();
     let recipe = catalog.find(name).expect("it ships");
     let arguments = bind(recipe, typed).expect("it can be called so");
-    let surroundings = Surroundings { cwd: "/w/app".to_owned(), ..Surroundings::default() };
+    let surroundings = RenderContext { cwd: "/w/app".to_owned(), ..RenderContext::default() };
     match render(recipe, &arguments, &surroundings, &ShellOutputs::new()).expect("it renders") {
         Rendered::Done(prompt) => {
             assert_eq!(prompt.warnings, Vec::<String>::new(), "{name}");
@@ -115,7 +115,7 @@ fn shipped(name: &str, typed: &str) -> String {
 #[test]
 fn shipped_recipes_render_bare_and_with_additional_instructions() {
     let names: BTreeSet<String> =
-        Catalog::built_in().commands().into_iter().map(|command| command.name).collect();
+        RecipeCatalog::built_in().commands().into_iter().map(|command| command.name).collect();
     assert_eq!(
         Vec::from_iter(&names),
         ["commit", "compact", "compact-brief", "handoff", "init", "pr", "review", "summary"]
@@ -150,7 +150,7 @@ fn the_handoff_recipe_names_its_recipient() {
 /// Hooks are for the actual work, not for chores such as a commit; `pr` only writes a text.
 #[test]
 fn chore_recipes_run_no_hooks_and_only_the_commands_they_need() {
-    let catalog = Catalog::built_in();
+    let catalog = RecipeCatalog::built_in();
     let find = |name: &str| catalog.find(name).expect("it ships");
     assert!(!find("commit").run_hooks && !find("pr").run_hooks);
     let allowed = find("pr").allowed_commands.clone().expect("it is limited");
@@ -229,8 +229,8 @@ proptest::proptest! {
     #[test]
     fn no_template_makes_the_evaluator_panic(picks in proptest::collection::vec(0..PIECES.len(), 0..40)) {
         let source: String = picks.into_iter().map(|pick| PIECES[pick]).collect();
-        let mut scope = Scope::default();
-        scope.variables.insert("a".to_owned(), Value::Text("1".to_owned()));
+        let mut scope = TemplateScope::default();
+        scope.variables.insert("a".to_owned(), TemplateValue::Text("1".to_owned()));
         if let Err(error) = compile(&source).and_then(|template| evaluate(&template, &scope, &BTreeMap::new())) {
             error.place(&source);
         }
@@ -238,7 +238,7 @@ proptest::proptest! {
 
     #[test]
     fn text_without_declared_keys_is_never_changed(text in "\\PC*") {
-        let catalog = Catalog::built_in();
+        let catalog = RecipeCatalog::built_in();
         let arguments = bind(catalog.find("summary").expect("it ships"), &text).expect("nothing can be wrong");
         proptest::prop_assert_eq!(arguments.free, text.trim());
     }

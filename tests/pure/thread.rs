@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use epitome::thread::edits::{Replacement, check, mutation};
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Fate, Message, MessageId, ModelName, Native,
-    Origin, OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
-    ToolOutcome, Trigger, Usage, View, ViewItem, Withheld,
+    CallDisplay, CallId, Change, Content, Entry, EntryVisibility, FORMAT_VERSION, HistoryMessage, Message,
+    MessageId, ModelName, Native, Origin, OutcomeStatus, PartId, ReplayError, Role, Seq, SessionId,
+    StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage, View, ViewEdit, ViewItem, Withheld,
 };
 use epitome::tokens::{Counter, Ruler};
 use proptest::prelude::*;
@@ -146,7 +146,7 @@ proptest! {
     fn incremental_token_counts_equal_a_full_count(steps in steps(), reported: Vec<bool>) {
         let all = play(&steps);
         let mut thread = Thread::replay([all.entries()[0].clone()]).expect("an opened thread");
-        let ruler = Ruler::of(None);
+        let ruler = Ruler::for_model(None);
         let mut counter = Counter::default();
         for (at, entry) in all.entries().iter().enumerate().skip(1) {
             let mut entry = Entry::clone(entry);
@@ -208,9 +208,9 @@ proptest! {
             }
             Ok(edits) => {
                 let is_layer = edits.iter().any(|edit| !edit.only_pins());
-                let rewrites = edits.iter().any(Edit::rewrites);
+                let rewrites = edits.iter().any(ViewEdit::rewrites);
                 let revision = thread.view().revision();
-                let unpinned = edits.iter().any(|edit| matches!(edit, Edit::Unpin { .. }));
+                let unpinned = edits.iter().any(|edit| matches!(edit, ViewEdit::Unpin { .. }));
                 let layer = append(&mut thread, Change::Edited { by: "h".into(), edits });
                 prop_assert!(unpinned || kept(&thread) == kept_before);
                 prop_assert_eq!(thread.view().revision(), if rewrites { layer } else { revision });
@@ -315,7 +315,7 @@ proptest! {
             prop_assert!(!thread.open_calls().is_empty());
             return Ok(());
         };
-        let behind = thread.view().kept_behind(made.through).to_vec();
+        let behind = thread.view().kept_after(made.through).to_vec();
         let replaced = thread.view().replaced_by(made.through).entries().len();
         prop_assert_eq!(&thread.view().entries()[replaced..], behind.as_slice());
         let id = MessageId(thread.next_message().0 + made.messages.len() as u64);
@@ -397,16 +397,16 @@ fn a_redo_restores_the_context_of_its_layer() {
 /// A provider's token count and signature of a reply are valid as long as nothing before it changes.
 #[test]
 fn an_edit_invalidates_the_context_of_a_reply_unless_it_only_adds() {
-    let at = Part { entry: Seq(1), part: None };
+    let at = PartId { entry: Seq(1), part: None };
     let content = vec![Content::Text { text: "instead".into() }];
     let message = Message { id: MessageId(9), content: content.clone() };
     let cases = [
-        (Edit::Mask { at, note: String::new() }, false),
-        (Edit::Drop { at }, false),
-        (Edit::Replace { at, content }, false),
-        (Edit::Append { role: Role::User, message }, true),
-        (Edit::Pin { at }, true),
-        (Edit::Unpin { at }, true),
+        (ViewEdit::Mask { at, note: String::new() }, false),
+        (ViewEdit::Drop { at }, false),
+        (ViewEdit::Replace { at, content }, false),
+        (ViewEdit::Append { role: Role::User, message }, true),
+        (ViewEdit::Pin { at }, true),
+        (ViewEdit::Unpin { at }, true),
     ];
     for (edit, still) in cases {
         let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
@@ -500,7 +500,7 @@ fn take_step(thread: &mut Thread, step: &Step) {
                     id: CallId(name(call)),
                     name: "tool".into(),
                     input: serde_json::json!({}),
-                    card: Card::default(),
+                    card: CallDisplay::default(),
                 })
             }));
             let usage = Usage { input: 10, output: 1, ..Usage::default() };
@@ -584,10 +584,10 @@ fn layer() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn spoken(messages: &[(Role, String)]) -> Vec<Spoken> {
+fn spoken(messages: &[(Role, String)]) -> Vec<HistoryMessage> {
     let spoken = messages.iter().map(|(role, text)| {
         let content = vec![Content::Text { text: text.clone() }];
-        Spoken { role: *role, message: Message { id: MessageId(0), content } }
+        HistoryMessage { role: *role, message: Message { id: MessageId(0), content } }
     });
     spoken.collect()
 }
@@ -598,19 +598,21 @@ fn mutated(made: Replacement) -> Change {
 }
 
 /// Edits of the parts at these indices, some of which do not exist.
-fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<Edit> {
-    let parts: Vec<Part> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
+fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<ViewEdit> {
+    let parts: Vec<PartId> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
     let edit = |(place, op): &(usize, Op)| {
         let at = parts.get(place % (parts.len() + 1)).copied();
-        let at = at.unwrap_or(Part { entry: Seq(0), part: None });
+        let at = at.unwrap_or(PartId { entry: Seq(0), part: None });
         let content = vec![Content::Text { text: "instead".into() }];
         match op {
-            Op::Pin => Edit::Pin { at },
-            Op::Unpin => Edit::Unpin { at },
-            Op::Mask => Edit::Mask { at, note: "long".into() },
-            Op::Drop => Edit::Drop { at },
-            Op::Replace => Edit::Replace { at, content },
-            Op::Append(role) => Edit::Append { role: *role, message: Message { id: MessageId(0), content } },
+            Op::Pin => ViewEdit::Pin { at },
+            Op::Unpin => ViewEdit::Unpin { at },
+            Op::Mask => ViewEdit::Mask { at, note: "long".into() },
+            Op::Drop => ViewEdit::Drop { at },
+            Op::Replace => ViewEdit::Replace { at, content },
+            Op::Append(role) => {
+                ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content } }
+            }
         }
     };
     edits.iter().map(edit).collect()
@@ -665,7 +667,7 @@ fn shown(view: &View) -> Vec<Entry> {
 }
 
 /// The parts as hooks refer to them, and their texts.
-fn parts(view: &View) -> Vec<(Part, String)> {
+fn parts(view: &View) -> Vec<(PartId, String)> {
     view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
 }
 
@@ -679,7 +681,7 @@ fn an_undo_does_not_apply_to_future_entries() {
     append(&mut thread, Change::Undone { entry: Seq(3) });
     assert_eq!(compact(&mut thread), Seq(3));
     assert!(!thread.is_undone(Seq(3)));
-    assert_eq!(thread.fate(Seq(1)), Fate::Left { by: Seq(3) });
+    assert_eq!(thread.fate(Seq(1)), EntryVisibility::Left { by: Seq(3) });
     assert_eq!(shown(thread.view())[0].seq, Seq(3));
 }
 
@@ -714,13 +716,13 @@ fn a_view_knows_whether_it_ends_with_the_agent() {
         id: CallId("c".into()),
         name: "t".into(),
         input: serde_json::json!({}),
-        card: Card::default(),
+        card: CallDisplay::default(),
     };
     let calling = replied(vec![Content::Call(call)]);
     let done = Change::ToolFinished {
         outcome: ToolOutcome::text(CallId("c".into()), OutcomeStatus::Completed, "x"),
     };
-    let spoken = |role| Spoken { role, message: message(text("words")) };
+    let spoken = |role| HistoryMessage { role, message: message(text("words")) };
     let mutated = |roles: &[Role]| Change::Mutated {
         through: Seq(2),
         messages: roles.iter().copied().map(spoken).collect(),
@@ -731,7 +733,7 @@ fn a_view_knows_whether_it_ends_with_the_agent() {
     };
     let appended = Change::Edited {
         by: "h".into(),
-        edits: vec![Edit::Append { role: Role::Assistant, message: message(text("words")) }],
+        edits: vec![ViewEdit::Append { role: Role::Assistant, message: message(text("words")) }],
     };
     for (changes, ends) in [
         (vec![], false),

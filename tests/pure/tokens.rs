@@ -106,7 +106,7 @@ fn an_estimate_without_a_vocabulary_is_within_20_percent() {
 #[test]
 fn before_the_first_reply_a_count_is_within_10_percent() {
     for provider in providers() {
-        let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
+        let ruler = Ruler::for_model(Some(&provider.model)).exact(Some(vocabulary()));
         for (kind, text) in texts::texts() {
             let error = percent(ruler.text(&text), provider.count(&text));
             println!("{:12} {kind:8} {error:+6.1} %", provider.model.0);
@@ -157,7 +157,7 @@ impl Talk {
 #[test]
 fn after_a_reply_a_count_is_within_3_percent() {
     for provider in providers() {
-        let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
+        let ruler = Ruler::for_model(Some(&provider.model)).exact(Some(vocabulary()));
         let mut counter = Counter::default();
         let mut talk = Talk::new();
         talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
@@ -188,7 +188,7 @@ fn after_a_reply_a_count_is_within_3_percent() {
 #[test]
 fn a_huge_tail_after_a_small_first_request_is_not_underestimated() {
     for provider in providers() {
-        let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
+        let ruler = Ruler::for_model(Some(&provider.model)).exact(Some(vocabulary()));
         for (kind, text) in texts::texts() {
             let mut counter = Counter::default();
             let mut talk = Talk::new();
@@ -217,7 +217,7 @@ fn a_huge_tail_after_a_small_first_request_is_not_underestimated() {
 /// compaction our own estimate of 4,600 for the rest was shown: the context had grown by shrinking.
 #[test]
 fn a_shrinking_view_never_increases_the_context() {
-    let ruler = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
+    let ruler = Ruler::for_model(Some(&ModelName("openai/gpt-5".into())));
     let mut talk = Talk::new();
     talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
     let frame = ruler.frame_of(&talk.thread);
@@ -239,7 +239,7 @@ fn a_shrinking_view_never_increases_the_context() {
 /// As soon as the vocabulary was loaded, a number that had already been shown changed.
 #[test]
 fn a_displayed_estimate_is_kept_and_new_entries_are_counted_exactly() {
-    let estimating = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
+    let estimating = Ruler::for_model(Some(&ModelName("openai/gpt-5".into())));
     let counting = estimating.clone().exact(Some(vocabulary()));
     let mut counter = Counter::default();
     let mut talk = Talk::new();
@@ -261,12 +261,13 @@ fn before_the_first_reply_decisions_use_an_upper_bound() {
     let at_most = |ruler: Ruler, counted| ruler.at_most(Count { reported: 0, counted });
     for (kind, text) in texts::texts() {
         // Without the vocabulary.
-        let ruler = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
+        let ruler = Ruler::for_model(Some(&ModelName("openai/gpt-5".into())));
         let tokens = real.encode_ordinary(&text).len() as u64;
         assert!(at_most(ruler.clone(), ruler.text(&text)) >= tokens, "{kind}");
     }
     // Claude's vocabulary is not public; according to reports, 1.15 times our count is too little.
-    let claude = Ruler::of(Some(&ModelName("anthropic/claude-sonnet-5-5".into()))).exact(Some(vocabulary()));
+    let claude =
+        Ruler::for_model(Some(&ModelName("anthropic/claude-sonnet-5-5".into()))).exact(Some(vocabulary()));
     let counted = claude.text(&texts::prose());
     let ours = vocabulary().count(&texts::prose());
     assert!(percent(at_most(claude, counted), ours) >= 40.0);

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Cut, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, ViewEdit,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
+    Permit, ReplyEnd, Turn,
 };
 
 #[test]
@@ -65,8 +66,8 @@ fn answers_after_a_cancel_change_nothing() {
     }
     play.cancel();
     let entries = play.thread.entries().len();
-    play.tell(Answer::Tool(CallId("a".into()), Box::new(outcome("a", OutcomeStatus::Completed))));
-    play.tell(Answer::Permission(CallId("a".into()), Permit::Allowed));
+    play.handle(EffectResult::Tool(CallId("a".into()), Box::new(outcome("a", OutcomeStatus::Completed))));
+    play.handle(EffectResult::Permission(CallId("a".into()), Permit::Allowed));
     play.pump();
     assert_eq!(play.thread.entries().len(), entries);
 }
@@ -173,44 +174,44 @@ impl Play {
             "start" => self.starts = true,
             "started" => {
                 let commits = if rest.is_empty() { Vec::new() } else { vec![self.context(quoted(rest))] };
-                self.tell(Answer::Started(commits));
+                self.handle(EffectResult::Started(commits));
             }
-            "planned" if rest == "old" => self.tell(Answer::Planned(Seq(0))),
-            "planned" => self.tell(Answer::Planned(self.thread.view().revision())),
+            "planned" if rest == "old" => self.handle(EffectResult::Planned(Seq(0))),
+            "planned" => self.handle(EffectResult::Planned(self.thread.view().revision())),
             "edited" => {
                 let at = self.thread.entries().last().expect("an entry").seq.to_string();
-                let edit = Edit::Mask { at: at.parse().expect("a part"), note: String::new() };
+                let edit = ViewEdit::Mask { at: at.parse().expect("a part"), note: String::new() };
                 self.commit(Change::Edited { by: "h".into(), edits: vec![edit] });
             }
-            "instructed" => self.tell(Answer::Instructed { edited: rest == "edited" }),
-            "summarised" => self.tell(Answer::Summarised),
+            "instructed" => self.handle(EffectResult::Instructed { edited: rest == "edited" }),
+            "summarised" => self.handle(EffectResult::Summarised),
             "composed" => {
                 let change = self.compacted();
-                self.tell(Answer::Composed(Box::new(change)));
+                self.handle(EffectResult::Composed(Box::new(change)));
             }
-            "eased" => self.tell(Answer::Eased(None)),
+            "eased" => self.handle(EffectResult::Eased(None)),
             "after" => {
                 let outcome = outcome(rest, OutcomeStatus::Completed);
-                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+                self.handle(EffectResult::Tool(CallId(rest.into()), Box::new(outcome)));
             }
             "let" => {
                 let commits = vec![self.greeted.take().expect("hooks see a prompt")];
-                self.tell(Answer::Greeted { commits, enters: true });
+                self.handle(EffectResult::Greeted { commits, enters: true });
             }
             "keep" => {
                 self.greeted = None;
                 let text = "a hook said no".to_owned();
                 let commits = vec![Change::Noted { message: self.fresh(), text }];
-                self.tell(Answer::Greeted { commits, enters: false });
+                self.handle(EffectResult::Greeted { commits, enters: false });
             }
-            "seen" => self.tell(Answer::ToolSeen(CallId(rest.into()), Vec::new())),
+            "seen" => self.handle(EffectResult::ToolSeen(CallId(rest.into()), Vec::new())),
             "stopped" => {
                 let outcome = outcome(rest, OutcomeStatus::Denied);
-                self.tell(Answer::Ran(Box::new(outcome)));
+                self.handle(EffectResult::Ran(Box::new(outcome)));
             }
             "want" => {
                 let answer = self.wanted(rest);
-                self.tell(Answer::Hooks(answer));
+                self.handle(EffectResult::Hooks(answer));
             }
             "queue" => {
                 let message = self.message(quoted(rest));
@@ -218,27 +219,27 @@ impl Play {
             }
             "reply" => {
                 let answer = self.reply(rest);
-                self.tell(Answer::Model(answer));
+                self.handle(EffectResult::Model(answer));
             }
-            "must" => self.tell(Answer::Model(ModelAnswer::MustCompact)),
-            "too" => self.tell(Answer::Model(ModelAnswer::TooLong("too long".into()))),
-            "failed" => self.tell(Answer::Model(ModelAnswer::Failed(quoted(rest)))),
-            "allow" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Allowed)),
-            "deny" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Denied("no".into()))),
+            "must" => self.handle(EffectResult::Model(ModelResult::MustCompact)),
+            "too" => self.handle(EffectResult::Model(ModelResult::TooLong("too long".into()))),
+            "failed" => self.handle(EffectResult::Model(ModelResult::Failed(quoted(rest)))),
+            "allow" => self.handle(EffectResult::Permission(CallId(rest.into()), Permit::Allowed)),
+            "deny" => self.handle(EffectResult::Permission(CallId(rest.into()), Permit::Denied("no".into()))),
             "impossible" => {
-                self.tell(Answer::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
+                self.handle(EffectResult::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
             }
             "done" => {
                 let outcome = outcome(rest, OutcomeStatus::Completed);
-                self.tell(Answer::Ran(Box::new(outcome)));
+                self.handle(EffectResult::Ran(Box::new(outcome)));
             }
             "compacted" if self.stages => {
                 let change = self.compacted();
-                self.tell(Answer::Compacted(CompactAnswer::Done(Box::new(change))));
+                self.handle(EffectResult::Compacted(CompactionResult::Done(Box::new(change))));
             }
-            "compacted" => self.tell(Answer::Planned(self.thread.view().revision())),
-            "nothing" => self.tell(Answer::Compacted(CompactAnswer::Nothing)),
-            "not" => self.tell(Answer::Compacted(CompactAnswer::Failed("no model".into()))),
+            "compacted" => self.handle(EffectResult::Planned(self.thread.view().revision())),
+            "nothing" => self.handle(EffectResult::Compacted(CompactionResult::Nothing)),
+            "not" => self.handle(EffectResult::Compacted(CompactionResult::Failed("no model".into()))),
             other => panic!("{}: nothing is told by {other:?}", self.name),
         }
     }
@@ -250,7 +251,7 @@ impl Play {
         self.turn = Some(turn);
     }
 
-    fn reply(&mut self, rest: &str) -> ModelAnswer {
+    fn reply(&mut self, rest: &str) -> ModelResult {
         let close = rest[1..].find('"').expect("a closing quote") + 1;
         let mut stop = ReplyEnd::Finished;
         let mut content = vec![Content::Text { text: rest[1..close].to_owned() }];
@@ -261,7 +262,7 @@ impl Play {
                         id: CallId(id.into()),
                         name: "tool".into(),
                         input: serde_json::json!({}),
-                        card: Card::default(),
+                        card: CallDisplay::default(),
                     })
                 })),
                 ("end", "broken") => stop = ReplyEnd::Broken,
@@ -273,7 +274,7 @@ impl Play {
         }
         let message = Message { id: self.fresh(), content };
         let replied = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
-        ModelAnswer::Reply { replied: Box::new(replied), stop }
+        ModelResult::Reply { replied: Box::new(replied), stop }
     }
 
     fn compacted(&mut self) -> Change {
@@ -298,13 +299,13 @@ impl Play {
     }
 
     /// What hooks want: `nothing`, or words of `go_on`, `compact`, `halt`, `replaced`, `say`.
-    fn wanted(&mut self, words: &str) -> HooksAnswer {
-        let mut answer = HooksAnswer::default();
+    fn wanted(&mut self, words: &str) -> HooksResult {
+        let mut answer = HooksResult::default();
         for word in words.split_whitespace() {
             match word {
                 "nothing" => {}
                 "go_on" => answer.go_on = true,
-                "compact" => answer.compact = Some(Why::Hook),
+                "compact" => answer.compact = Some(CompactionReason::Hook),
                 "halt" => answer.halt = true,
                 "replaced" => answer.replaced = true,
                 "say" => {
@@ -319,15 +320,15 @@ impl Play {
     }
 
     /// Says an ask where the script plays it, and else answers it at once.
-    fn ask(&mut self, is_played: bool, ask: String, else_answer: Answer) {
+    fn ask(&mut self, is_played: bool, ask: String, else_answer: EffectResult) {
         match is_played {
             true => self.said.push(format!("ask {ask}")),
-            false => self.tell(else_answer),
+            false => self.handle(else_answer),
         }
     }
 
-    fn tell(&mut self, answer: Answer) {
-        self.turn.as_mut().expect("a turn runs").tell(answer, &self.thread);
+    fn handle(&mut self, answer: EffectResult) {
+        self.turn.as_mut().expect("a turn runs").handle(answer, &self.thread);
     }
 
     /// Advances the turn until it waits or ends, like a session does.
@@ -335,13 +336,13 @@ impl Play {
         loop {
             let Some(turn) = &mut self.turn else { return };
             match turn.next(&self.thread) {
-                Next::Commit(change) => {
+                NextStep::Commit(change) => {
                     self.said.push(format!("commit {}", in_words(&change)));
                     self.commit(*change);
                 }
-                Next::Ask(ask) => self.asked(ask),
-                Next::Wait => return,
-                Next::End(reason) => {
+                NextStep::Run(ask) => self.asked(ask),
+                NextStep::Wait => return,
+                NextStep::End(reason) => {
                     if self.ended.is_none() {
                         self.said.push(format!("end {}", word(&reason)));
                     }
@@ -352,58 +353,58 @@ impl Play {
         }
     }
 
-    fn asked(&mut self, ask: Ask) {
+    fn asked(&mut self, ask: Effect) {
         let (hooks, stages) = (self.hooks, self.stages);
-        let nothing = || Answer::Hooks(HooksAnswer::default());
+        let nothing = || EffectResult::Hooks(HooksResult::default());
         match ask {
-            Ask::CallModel => self.said.push("ask model".into()),
-            Ask::Permission(id) => self.said.push(format!("ask permission {id}")),
-            Ask::RunTool(id) => self.said.push(format!("ask run {id}")),
-            Ask::Ease { edited } => {
+            Effect::CallModel => self.said.push("ask model".into()),
+            Effect::Permission(id) => self.said.push(format!("ask permission {id}")),
+            Effect::RunTool(id) => self.said.push(format!("ask run {id}")),
+            Effect::Ease { edited } => {
                 let ask = if edited { "ease edited" } else { "ease" };
-                self.ask(stages, ask.into(), Answer::Eased(None));
+                self.ask(stages, ask.into(), EffectResult::Eased(None));
             }
-            Ask::PlanCompaction(_) => {
+            Effect::PlanCompaction(_) => {
                 self.said.push(if stages { "ask plan" } else { "ask compact" }.into());
             }
-            Ask::Summarise => self.ask(stages, "summarise".into(), Answer::Summarised),
-            Ask::Compose => {
+            Effect::Summarise => self.ask(stages, "summarise".into(), EffectResult::Summarised),
+            Effect::Compose => {
                 let change = self.compacted();
-                self.ask(stages, "compose".into(), Answer::Composed(Box::new(change)));
+                self.ask(stages, "compose".into(), EffectResult::Composed(Box::new(change)));
             }
-            Ask::AbandonCompaction(why) => {
-                self.ask(stages, "abandon".into(), Answer::Compacted(CompactAnswer::Failed(why)));
+            Effect::AbandonCompaction(why) => {
+                self.ask(stages, "abandon".into(), EffectResult::Compacted(CompactionResult::Failed(why)));
             }
-            Ask::RunHooks(HookAsk::SessionStart) => self.said.push("ask start".into()),
-            Ask::RunHooks(HookAsk::Prompt(said)) => {
+            Effect::RunHooks(HookPoint::SessionStart) => self.said.push("ask start".into()),
+            Effect::RunHooks(HookPoint::Prompt(said)) => {
                 self.greeted = Some((*said).clone());
                 let ask = format!("greet {}", in_words(&said));
-                self.ask(hooks, ask, Answer::Greeted { commits: vec![*said], enters: true });
+                self.ask(hooks, ask, EffectResult::Greeted { commits: vec![*said], enters: true });
             }
-            Ask::RunHooks(HookAsk::BeforeTool(id)) => {
-                self.ask(hooks, format!("before {id}"), Answer::ToolSeen(id.clone(), Vec::new()));
+            Effect::RunHooks(HookPoint::BeforeTool(id)) => {
+                self.ask(hooks, format!("before {id}"), EffectResult::ToolSeen(id.clone(), Vec::new()));
             }
-            Ask::RunHooks(HookAsk::AfterTool(outcome)) => {
+            Effect::RunHooks(HookPoint::AfterTool(outcome)) => {
                 let id = outcome.call.clone();
-                self.ask(stages, format!("after {id}"), Answer::Tool(id.clone(), outcome));
+                self.ask(stages, format!("after {id}"), EffectResult::Tool(id.clone(), outcome));
             }
-            Ask::RunHooks(HookAsk::RoundEnd { last }) => {
+            Effect::RunHooks(HookPoint::RoundEnd { last }) => {
                 let ask = if last { "round_end last" } else { "round_end" };
                 self.ask(hooks, ask.into(), nothing());
             }
-            Ask::RunHooks(HookAsk::Stop(reason)) => {
+            Effect::RunHooks(HookPoint::Stop(reason)) => {
                 self.ask(hooks, format!("stop {}", word(&reason)), nothing());
             }
-            Ask::RunHooks(HookAsk::PreCompact) => {
-                self.ask(stages, "pre_compact".into(), Answer::Instructed { edited: false });
+            Effect::RunHooks(HookPoint::PreCompact) => {
+                self.ask(stages, "pre_compact".into(), EffectResult::Instructed { edited: false });
             }
-            Ask::RunHooks(HookAsk::Composed(change)) => {
-                let done = Answer::Compacted(CompactAnswer::Done(change));
+            Effect::RunHooks(HookPoint::Composed(change)) => {
+                let done = EffectResult::Compacted(CompactionResult::Done(change));
                 self.ask(stages, "composed".into(), done);
             }
-            Ask::RunHooks(HookAsk::PostCompact) => self.ask(hooks, "swapped".into(), nothing()),
-            Ask::RunHooks(HookAsk::Restart) => {
-                self.ask(stages, "restart".into(), Answer::Started(Vec::new()));
+            Effect::RunHooks(HookPoint::PostCompact) => self.ask(hooks, "swapped".into(), nothing()),
+            Effect::RunHooks(HookPoint::Restart) => {
+                self.ask(stages, "restart".into(), EffectResult::Started(Vec::new()));
             }
         }
     }
@@ -413,7 +414,7 @@ impl Play {
             message: self.message("partly".into()),
             model: ModelName("a/b".into()),
             usage: None,
-            cut: Some(Cut::Cancelled),
+            cut: Some(ReplyCut::Cancelled),
         };
         self.turn.as_mut().expect("a turn runs").cancel(Some(partial));
         self.pump();

@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
+    Permit, ReplyEnd, Turn,
 };
 use proptest::prelude::*;
 
@@ -19,7 +20,7 @@ struct Play {
     thread: Thread,
     turn: Turn,
     /// Requests of the turn that are not answered yet.
-    open: Vec<Ask>,
+    open: Vec<Effect>,
     messages: u64,
     calls: u64,
     /// The next inputs; after the last one, each request gets its simplest answer.
@@ -61,10 +62,10 @@ impl Play {
     fn play(&mut self) {
         for _ in 0..STEPS_MAX {
             match self.turn.next(&self.thread) {
-                Next::Commit(change) => self.commit(*change),
-                Next::Ask(ask) => self.open.push(ask),
-                Next::End(_) => return,
-                Next::Wait => {
+                NextStep::Commit(change) => self.commit(*change),
+                NextStep::Run(ask) => self.open.push(ask),
+                NextStep::End(_) => return,
+                NextStep::Wait => {
                     assert!(!self.open.is_empty(), "it waits, and nothing is asked: {:?}", self.turn);
                     self.happen();
                 }
@@ -90,10 +91,10 @@ impl Play {
                 self.open.clear();
             }
             // Answers that nothing waits for.
-            19..=24 => self.turn.tell(Answer::Hooks(HooksAnswer::default()), &self.thread.clone()),
+            19..=24 => self.turn.handle(EffectResult::Hooks(HooksResult::default()), &self.thread.clone()),
             25..=28 => {
-                let stale = Answer::Permission(CallId("c0".into()), Permit::Allowed);
-                self.turn.tell(stale, &self.thread.clone());
+                let stale = EffectResult::Permission(CallId("c0".into()), Permit::Allowed);
+                self.turn.handle(stale, &self.thread.clone());
             }
             _ => self.answer(),
         }
@@ -104,8 +105,8 @@ impl Play {
         let ask = self.open.remove(at);
         let how = self.choice();
         let answer = match ask {
-            Ask::CallModel => Answer::Model(self.reply(how)),
-            Ask::Permission(id) => Answer::Permission(
+            Effect::CallModel => EffectResult::Model(self.reply(how)),
+            Effect::Permission(id) => EffectResult::Permission(
                 id,
                 match how % 3 {
                     0 => Permit::Allowed,
@@ -113,45 +114,50 @@ impl Play {
                     _ => Permit::Impossible("no".into()),
                 },
             ),
-            Ask::RunTool(id) => Answer::Ran(Box::new(outcome(id))),
-            Ask::Ease { .. } => Answer::Eased(None),
-            Ask::AbandonCompaction(why) => Answer::Compacted(CompactAnswer::Failed(why)),
-            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::RunHooks(HookAsk::PreCompact)
+            Effect::RunTool(id) => EffectResult::Ran(Box::new(outcome(id))),
+            Effect::Ease { .. } => EffectResult::Eased(None),
+            Effect::AbandonCompaction(why) => EffectResult::Compacted(CompactionResult::Failed(why)),
+            Effect::PlanCompaction(_)
+            | Effect::Summarise
+            | Effect::Compose
+            | Effect::RunHooks(HookPoint::PreCompact)
                 if how % 8 == 1 =>
             {
-                Answer::Compacted(CompactAnswer::Nothing)
+                EffectResult::Compacted(CompactionResult::Nothing)
             }
-            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose if how % 8 == 2 => {
-                Answer::Compacted(CompactAnswer::Failed("no".into()))
+            Effect::PlanCompaction(_) | Effect::Summarise | Effect::Compose if how % 8 == 2 => {
+                EffectResult::Compacted(CompactionResult::Failed("no".into()))
             }
-            Ask::PlanCompaction(_) if how % 8 == 3 => {
-                Answer::Compacted(CompactAnswer::Done(Box::new(self.compacted())))
+            Effect::PlanCompaction(_) if how % 8 == 3 => {
+                EffectResult::Compacted(CompactionResult::Done(Box::new(self.compacted())))
             }
             // The view has changed meanwhile.
-            Ask::PlanCompaction(_) if how % 8 == 4 => Answer::Planned(Seq(1_000_000)),
-            Ask::PlanCompaction(_) => Answer::Planned(self.thread.view().revision()),
-            Ask::Summarise => Answer::Summarised,
-            Ask::Compose => Answer::Composed(Box::new(self.compacted())),
-            Ask::RunHooks(hooks) => self.hooks(hooks, how),
+            Effect::PlanCompaction(_) if how % 8 == 4 => EffectResult::Planned(Seq(1_000_000)),
+            Effect::PlanCompaction(_) => EffectResult::Planned(self.thread.view().revision()),
+            Effect::Summarise => EffectResult::Summarised,
+            Effect::Compose => EffectResult::Composed(Box::new(self.compacted())),
+            Effect::RunHooks(hooks) => self.hooks(hooks, how),
         };
-        self.turn.tell(answer, &self.thread.clone());
+        self.turn.handle(answer, &self.thread.clone());
     }
 
-    fn hooks(&mut self, ask: HookAsk, how: u8) -> Answer {
+    fn hooks(&mut self, ask: HookPoint, how: u8) -> EffectResult {
         match ask {
-            HookAsk::SessionStart | HookAsk::Restart => Answer::Started(Vec::new()),
-            HookAsk::Prompt(_) if how % 4 == 1 => Answer::Greeted { commits: Vec::new(), enters: false },
-            HookAsk::Prompt(said) => Answer::Greeted { commits: vec![*said], enters: true },
-            HookAsk::BeforeTool(id) if how % 4 == 1 => Answer::Ran(Box::new(outcome(id))),
-            HookAsk::BeforeTool(id) => Answer::ToolSeen(id, Vec::new()),
-            HookAsk::AfterTool(outcome) => Answer::Tool(outcome.call.clone(), outcome),
-            HookAsk::PreCompact => Answer::Instructed { edited: how & 16 != 0 },
-            HookAsk::Composed(change) => Answer::Compacted(CompactAnswer::Done(change)),
-            HookAsk::RoundEnd { .. } | HookAsk::Stop(_) | HookAsk::PostCompact => {
-                Answer::Hooks(HooksAnswer {
+            HookPoint::SessionStart | HookPoint::Restart => EffectResult::Started(Vec::new()),
+            HookPoint::Prompt(_) if how % 4 == 1 => {
+                EffectResult::Greeted { commits: Vec::new(), enters: false }
+            }
+            HookPoint::Prompt(said) => EffectResult::Greeted { commits: vec![*said], enters: true },
+            HookPoint::BeforeTool(id) if how % 4 == 1 => EffectResult::Ran(Box::new(outcome(id))),
+            HookPoint::BeforeTool(id) => EffectResult::ToolSeen(id, Vec::new()),
+            HookPoint::AfterTool(outcome) => EffectResult::Tool(outcome.call.clone(), outcome),
+            HookPoint::PreCompact => EffectResult::Instructed { edited: how & 16 != 0 },
+            HookPoint::Composed(change) => EffectResult::Compacted(CompactionResult::Done(change)),
+            HookPoint::RoundEnd { .. } | HookPoint::Stop(_) | HookPoint::PostCompact => {
+                EffectResult::Hooks(HooksResult {
                     commits: Vec::new(),
                     go_on: how & 1 != 0,
-                    compact: (how & 2 != 0).then_some(Why::Hook),
+                    compact: (how & 2 != 0).then_some(CompactionReason::Hook),
                     halt: how & 12 == 12,
                     replaced: how & 16 != 0,
                     swap: (how & 96 == 96).then(|| Box::new(self.compacted())),
@@ -160,11 +166,11 @@ impl Play {
         }
     }
 
-    fn reply(&mut self, how: u8) -> ModelAnswer {
+    fn reply(&mut self, how: u8) -> ModelResult {
         match how % 15 {
-            11 if self.turn.may_compact_before_call() => return ModelAnswer::MustCompact,
-            12 => return ModelAnswer::TooLong("too long".into()),
-            13 => return ModelAnswer::Failed("no".into()),
+            11 if self.turn.may_compact_before_call() => return ModelResult::MustCompact,
+            12 => return ModelResult::TooLong("too long".into()),
+            13 => return ModelResult::Failed("no".into()),
             _ => {}
         }
         let stop = [
@@ -184,12 +190,12 @@ impl Play {
                 id: CallId(format!("c{}", self.calls)),
                 name: "tool".into(),
                 input: serde_json::json!({}),
-                card: Card::default(),
+                card: CallDisplay::default(),
             }));
         }
         let model = ModelName("a/b".into());
         let replied = Box::new(Change::Replied { message, model, usage: None, cut: None });
-        ModelAnswer::Reply { replied, stop }
+        ModelResult::Reply { replied, stop }
     }
 
     fn compacted(&mut self) -> Change {
@@ -228,9 +234,9 @@ proptest! {
         let mut play = Play::new(choices, compact);
         play.play();
         let entries = play.thread.entries().len();
-        for late in [Answer::Hooks(HooksAnswer::default()), Answer::Model(ModelAnswer::Failed("late".into()))] {
-            play.turn.tell(late, &play.thread.clone());
-            prop_assert!(matches!(play.turn.next(&play.thread), Next::End(_)));
+        for late in [EffectResult::Hooks(HooksResult::default()), EffectResult::Model(ModelResult::Failed("late".into()))] {
+            play.turn.handle(late, &play.thread.clone());
+            prop_assert!(matches!(play.turn.next(&play.thread), NextStep::End(_)));
         }
         prop_assert_eq!(play.thread.entries().len(), entries);
         let mut ends = 0;

@@ -12,7 +12,7 @@ mod responses;
 use serde_json::{Value, json};
 
 use super::refusal::{self, Refusal};
-use super::{ModelStep, Stop};
+use super::{ModelStep, ScriptedStop};
 use epitome_config::WireFormat;
 
 /// Characters per delta of ordinary text: few enough that every reply comes in several.
@@ -85,7 +85,7 @@ trait Voice {
     /// An error in the middle of the stream; `body` is its form as a separate response.
     fn error(&mut self, body: &Value, out: &mut Out);
 
-    fn end(&mut self, stop: Option<&Stop>, out: &mut Out);
+    fn end(&mut self, stop: Option<&ScriptedStop>, out: &mut Out);
 }
 
 fn voice_of(wire: WireFormat, model: &str, request: &Value, usage: Usage) -> Box<dyn Voice + Send> {
@@ -165,7 +165,7 @@ struct Encoder {
     out: Out,
     /// The current part of the stream and its text so far.
     open: Option<(Part, String)>,
-    stop: Option<Stop>,
+    stop: Option<ScriptedStop>,
     broken: bool,
 }
 

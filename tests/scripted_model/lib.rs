@@ -30,7 +30,7 @@ use tokio::sync::{Notify, Semaphore};
 pub use cache::{CacheUse, PromptCache};
 use encode::{Piece, Reply};
 use epitome_config::WireFormat;
-pub use epitome_transcript::{ModelStep, Seen, Stop};
+pub use epitome_transcript::{ModelStep, ScriptedStop, SeenPart};
 use http::{Head, Reader};
 use refusal::Refusal;
 use route::{Asked, Asks};
@@ -62,7 +62,7 @@ pub struct RecordedRequest {
 
 impl RecordedRequest {
     /// All messages of the request, flat and independent of the wire format. The system text is not included.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenPart> {
         seen::read(self.wire, &self.body)
     }
 
@@ -70,13 +70,13 @@ impl RecordedRequest {
     pub fn last_user_text(&self) -> String {
         let seen = self.seen().into_iter().rev();
         let mut texts = seen.filter_map(|seen| match seen {
-            Seen::User(text) => Some(text),
-            Seen::Anew
-            | Seen::Again
-            | Seen::UserPart(_)
-            | Seen::Agent(_)
-            | Seen::AgentCall { .. }
-            | Seen::Result { .. } => None,
+            SeenPart::User(text) => Some(text),
+            SeenPart::Anew
+            | SeenPart::Again
+            | SeenPart::UserPart(_)
+            | SeenPart::Agent(_)
+            | SeenPart::AgentCall { .. }
+            | SeenPart::Result { .. } => None,
         });
         texts.next().unwrap_or_default()
     }
@@ -88,13 +88,13 @@ impl RecordedRequest {
 }
 
 /// The messages of a first request as fixtures record them: adjacent texts of the user are merged.
-pub fn all_news(now: &[Seen]) -> Vec<Seen> {
+pub fn all_news(now: &[SeenPart]) -> Vec<SeenPart> {
     seen::joined(now)
 }
 
-/// The messages in `now` that follow `before` and the reply `said`. Starts with `Seen::Anew` and contains all
-/// messages if `now` is no continuation; `Seen::Again` if nothing is new.
-pub fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
+/// The messages in `now` that follow `before` and the reply `said`. Starts with `SeenPart::Anew` and contains all
+/// messages if `now` is no continuation; `SeenPart::Again` if nothing is new.
+pub fn news(before: &[SeenPart], said: &[ModelStep], now: &[SeenPart]) -> Vec<SeenPart> {
     seen::news(before, said, now)
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{ModelStep, Seen};
+use super::{ModelStep, SeenPart};
 use epitome_config::WireFormat;
 
 /// All messages of a request's body, flat.
-pub(super) fn read(wire: WireFormat, body: &Value) -> Vec<Seen> {
+pub(super) fn read(wire: WireFormat, body: &Value) -> Vec<SeenPart> {
     let mut reading = Reading::default();
     match wire {
         WireFormat::AnthropicMessages => members(&body["messages"]).for_each(|one| reading.anthropic(one)),
@@ -23,7 +23,7 @@ pub(super) fn read(wire: WireFormat, body: &Value) -> Vec<Seen> {
 /// The messages read so far.
 #[derive(Default)]
 struct Reading {
-    seen: Vec<Seen>,
+    seen: Vec<SeenPart>,
     /// Ids of calls and the names of their tools.
     calls: Vec<(String, String)>,
 }
@@ -31,30 +31,30 @@ struct Reading {
 impl Reading {
     fn user(&mut self, text: &str) {
         if !text.is_empty() {
-            self.seen.push(Seen::User(text.to_owned()));
+            self.seen.push(SeenPart::User(text.to_owned()));
         }
     }
 
     fn agent(&mut self, text: &str) {
         if !text.is_empty() {
-            self.seen.push(Seen::Agent(text.to_owned()));
+            self.seen.push(SeenPart::Agent(text.to_owned()));
         }
     }
 
     fn part(&mut self, kind: &str) {
-        self.seen.push(Seen::UserPart(kind.to_owned()));
+        self.seen.push(SeenPart::UserPart(kind.to_owned()));
     }
 
     fn call(&mut self, id: &Value, name: &Value, input: Value) {
         let name = text_of(name);
         self.calls.push((text_of(id), name.clone()));
-        self.seen.push(Seen::AgentCall { name, input });
+        self.seen.push(SeenPart::AgentCall { name, input });
     }
 
     fn result(&mut self, id: &Value, text: String) {
         let known = self.calls.iter().rev().find(|(known, _)| id == known.as_str());
         let tool = known.map_or_else(|| "unknown".to_owned(), |(_, name)| name.clone());
-        self.seen.push(Seen::Result { tool, text });
+        self.seen.push(SeenPart::Result { tool, text });
     }
 
     fn anthropic(&mut self, message: &Value) {
@@ -124,7 +124,7 @@ impl Reading {
             } else if let Some(call) = part.get("functionCall") {
                 self.call(&call["id"], &call["name"], call["args"].clone());
             } else if let Some(response) = part.get("functionResponse") {
-                self.seen.push(Seen::Result {
+                self.seen.push(SeenPart::Result {
                     tool: text_of(&response["name"]),
                     text: spoken(&response["response"]),
                 });
@@ -162,37 +162,37 @@ fn members(list: &Value) -> impl Iterator<Item = &Value> {
 const BETWEEN_TEXTS: &str = "\n\n";
 
 /// The messages in `now` that follow `before` and the reply `said`.
-pub(super) fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
+pub(super) fn news(before: &[SeenPart], said: &[ModelStep], now: &[SeenPart]) -> Vec<SeenPart> {
     let Some(rest) = behind(before, now) else {
-        let mut all = vec![Seen::Anew];
+        let mut all = vec![SeenPart::Anew];
         all.extend(joined(now));
         return all;
     };
     let reply = reply_as_seen(said);
     let new = joined(rest.strip_prefix(reply.as_slice()).unwrap_or(&rest));
-    if new.is_empty() { vec![Seen::Again] } else { new }
+    if new.is_empty() { vec![SeenPart::Again] } else { new }
 }
 
 /// The messages in `now` that follow `before`; `None` if it doesn't start with those. If the last text has
 /// grown, the added text comes first.
-fn behind(before: &[Seen], now: &[Seen]) -> Option<Vec<Seen>> {
+fn behind(before: &[SeenPart], now: &[SeenPart]) -> Option<Vec<SeenPart>> {
     if let Some(rest) = now.strip_prefix(before) {
         return Some(rest.to_vec());
     }
-    let (Seen::User(last), earlier) = before.split_last()? else { return None };
-    let (Seen::User(grown), rest) = now.strip_prefix(earlier)?.split_first()? else { return None };
+    let (SeenPart::User(last), earlier) = before.split_last()? else { return None };
+    let (SeenPart::User(grown), rest) = now.strip_prefix(earlier)?.split_first()? else { return None };
     let added = grown.strip_prefix(last.as_str())?.strip_prefix(BETWEEN_TEXTS)?;
-    let mut all = vec![Seen::User(added.to_owned())];
+    let mut all = vec![SeenPart::User(added.to_owned())];
     all.extend_from_slice(rest);
     Some(all)
 }
 
 /// Merges adjacent texts of the user.
-pub(super) fn joined(parts: &[Seen]) -> Vec<Seen> {
-    let mut all: Vec<Seen> = Vec::new();
+pub(super) fn joined(parts: &[SeenPart]) -> Vec<SeenPart> {
+    let mut all: Vec<SeenPart> = Vec::new();
     for part in parts {
         match (all.last_mut(), part) {
-            (Some(Seen::User(text)), Seen::User(more)) => {
+            (Some(SeenPart::User(text)), SeenPart::User(more)) => {
                 text.push_str(BETWEEN_TEXTS);
                 text.push_str(more);
             }
@@ -203,8 +203,8 @@ pub(super) fn joined(parts: &[Seen]) -> Vec<Seen> {
 }
 
 /// A reply as the next request should contain it.
-fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
-    let mut seen: Vec<Seen> = Vec::new();
+fn reply_as_seen(said: &[ModelStep]) -> Vec<SeenPart> {
+    let mut seen: Vec<SeenPart> = Vec::new();
     let mut in_text = false;
     for step in said {
         let text = match step {
@@ -212,7 +212,7 @@ fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
             ModelStep::Flood { count, text } => text.repeat(*count),
             ModelStep::Call { name, input } => {
                 in_text = false;
-                seen.push(Seen::AgentCall { name: name.clone(), input: input.clone() });
+                seen.push(SeenPart::AgentCall { name: name.clone(), input: input.clone() });
                 continue;
             }
             ModelStep::Think(_) => {
@@ -223,9 +223,9 @@ fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
             ModelStep::Error { .. } | ModelStep::Overflow | ModelStep::Cut | ModelStep::Hang => break,
         };
         match seen.last_mut() {
-            Some(Seen::Agent(known)) if in_text => known.push_str(&text),
+            Some(SeenPart::Agent(known)) if in_text => known.push_str(&text),
             _ if text.is_empty() => {}
-            _ => seen.push(Seen::Agent(text)),
+            _ => seen.push(SeenPart::Agent(text)),
         }
         in_text = true;
     }

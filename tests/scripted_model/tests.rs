@@ -228,7 +228,7 @@ fn chunked_bodies_are_accepted() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the reply comes");
     assert!(answer.contains("message_stop"));
-    assert_eq!(model.requests()[0].seen(), [Seen::User("Hello".into())]);
+    assert_eq!(model.requests()[0].seen(), [SeenPart::User("Hello".into())]);
 }
 
 #[test]
@@ -301,12 +301,12 @@ fn requests_are_read_the_same_from_all_formats() {
             {"functionResponse": {"name": "file_read", "response": {"output": "milk"}}},
             {"text": "and b?"}, {"inlineData": {"mimeType": "image/png", "data": ""}}]}]});
     let expected = [
-        Seen::User("What is in a?".into()),
-        Seen::Agent("Let me look.".into()),
-        Seen::AgentCall { name: "file_read".into(), input: json!({"file_path": "a"}) },
-        Seen::Result { tool: "file_read".into(), text: "milk".into() },
-        Seen::User("and b?".into()),
-        Seen::UserPart("image".into()),
+        SeenPart::User("What is in a?".into()),
+        SeenPart::Agent("Let me look.".into()),
+        SeenPart::AgentCall { name: "file_read".into(), input: json!({"file_path": "a"}) },
+        SeenPart::Result { tool: "file_read".into(), text: "milk".into() },
+        SeenPart::User("and b?".into()),
+        SeenPart::UserPart("image".into()),
     ];
     for (wire, body) in [
         (WireFormat::AnthropicMessages, anthropic),
@@ -321,17 +321,17 @@ fn requests_are_read_the_same_from_all_formats() {
 #[test]
 fn news_follow_the_last_request_and_its_reply() {
     let said = [ModelStep::Text("Hel".into()), ModelStep::Text("lo".into())];
-    let before = [Seen::User("Hi".into())];
-    let now = [Seen::User("Hi".into()), Seen::Agent("Hello".into()), Seen::User("Again".into())];
-    assert_eq!(news(&before, &said, &now), [Seen::User("Again".into())]);
+    let before = [SeenPart::User("Hi".into())];
+    let now = [SeenPart::User("Hi".into()), SeenPart::Agent("Hello".into()), SeenPart::User("Again".into())];
+    assert_eq!(news(&before, &said, &now), [SeenPart::User("Again".into())]);
     assert_eq!(
-        news(&[Seen::User("other".into())], &said, &now[..1]),
-        [Seen::Anew, Seen::User("Hi".into())],
+        news(&[SeenPart::User("other".into())], &said, &now[..1]),
+        [SeenPart::Anew, SeenPart::User("Hi".into())],
         "another beginning is told in full"
     );
     assert_eq!(
         news(&before, &[], &now)[0],
-        Seen::Agent("Hello".into()),
+        SeenPart::Agent("Hello".into()),
         "what the model did not say is news"
     );
 }

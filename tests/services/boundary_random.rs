@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use epitome::thread::{Mode, OutcomeStatus};
-use epitome::tools::permission::{Verdict, decide};
+use epitome::tools::permission::{PermissionVerdict, decide};
 use epitome::tools::reaper::Reaper;
-use epitome::tools::sandbox::{Namespaces, Rules, support};
+use epitome::tools::sandbox::{Namespaces, SandboxRules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::own_process;
 use rustix::fs::{CWD, RenameFlags};
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn context(&self) -> ToolContext {
-        let rules = Rules { enabled: true, ..Rules::default() };
+        let rules = SandboxRules { enabled: true, ..SandboxRules::default() };
         ToolContext {
             mode: Mode::AcceptEdits,
             sandbox: Arc::new(rules),
@@ -179,7 +179,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
     let (steps, first) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
     let mut seed = first;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::none())));
+    let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::disabled())));
     let done = Arc::new(AtomicU64::new(0));
     let mut world = World::new();
     while done.load(Ordering::Relaxed) < steps {
@@ -274,7 +274,7 @@ async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolC
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
     match decide(&access, context.mode, &[], &context.workspace) {
-        Verdict::Allow { .. } => {
+        PermissionVerdict::Allow { .. } => {
             let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
             let result = tool.run(input, context).await;
             if result.status == OutcomeStatus::Completed {
@@ -282,7 +282,7 @@ async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolC
             }
             Some(shown(&result))
         }
-        Verdict::Ask { .. } | Verdict::Deny { .. } => None,
+        PermissionVerdict::Ask { .. } | PermissionVerdict::Deny { .. } => None,
     }
 }
 

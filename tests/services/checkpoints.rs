@@ -627,7 +627,7 @@ fn unneeded_contents_and_the_oldest_turns_are_pruned() {
             .expect("there")
             .count()
     };
-    let (all, ()) = (contents(), bench.checkpoints.rest().expect("let go"));
+    let (all, ()) = (contents(), bench.checkpoints.release().expect("let go"));
     assert!(contents() < all, "what only later commands would need is gone");
     bench.rewind(50);
     assert_eq!(bench.read("a"), "2");
@@ -755,7 +755,7 @@ proptest! {
             bench.command(turn * 10, || deeds.iter().for_each(|deed| act(&root, deed)));
             trees.push(bench.tree());
             if *restarts {
-                bench.checkpoints.rest().expect("let go");
+                bench.checkpoints.release().expect("let go");
             }
         }
         let back = back.index(turns.len());

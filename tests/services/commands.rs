@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome::thread::{OutcomeContent, OutcomeStatus};
-use epitome::tools::background::{Background, RUNNING_MAX};
+use epitome::tools::background::{BackgroundCommands, RUNNING_MAX};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ struct Place {
     directory: TempDir,
     workspace: Arc<Workspace>,
     tools: Toolbox,
-    background: Arc<Background>,
+    background: Arc<BackgroundCommands>,
     progress: Arc<Mutex<Vec<String>>>,
 }
 
@@ -33,7 +33,7 @@ impl Place {
         Place {
             directory,
             workspace: Arc::new(workspace),
-            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            tools: Toolbox::built_in(Arc::new(Reaper::disabled())),
             background: Arc::default(),
             progress: Arc::default(),
         }

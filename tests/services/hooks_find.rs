@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use epitome::config::{self, Hooks};
-use epitome::hooks::discover::{Found, Search, discover, watched};
+use epitome::config::{self, HookSettings};
+use epitome::hooks::discover::{FoundHooks, HookSearch, discover, watched};
 use epitome::hooks::event::HookEvent;
-use epitome::hooks::hook::{FailMode, Kind, Messages, Place};
-use epitome::hooks::trust::{Decision, Item, Trust, Verdict, unchanged};
+use epitome::hooks::hook::{FailMode, HookKind, HookOrigin, PayloadMessages};
+use epitome::hooks::trust::{TrustDecision, TrustStore, TrustSubject, TrustVerdict, unchanged};
 use epitome::paths::Paths;
 use epitome::store::Store;
 use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
@@ -22,7 +22,7 @@ use serde_json::json;
 /// A user's home and a repository in it.
 struct Disk {
     root: tempfile::TempDir,
-    settings: Hooks,
+    settings: HookSettings,
     environment: Arc<Vec<(OsString, OsString)>>,
 }
 
@@ -32,7 +32,7 @@ impl Disk {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let disk = Disk {
             root,
-            settings: Hooks::default(),
+            settings: HookSettings::default(),
             environment: Arc::new(vec![("PATH".into(), path), ("TOKEN".into(), "sesame".into())]),
         };
         std::fs::create_dir_all(disk.at("repo/.git")).expect("directories can be made");
@@ -75,23 +75,23 @@ impl Disk {
         std::fs::read_to_string(self.at("mark")).map_or(0, |text| text.lines().count())
     }
 
-    fn trust(&self) -> Trust {
-        let (trust, problem) = Trust::load(&self.paths(), self.settings.trust);
+    fn trust(&self) -> TrustStore {
+        let (trust, problem) = TrustStore::load(&self.paths(), self.settings.trust);
         assert_eq!(problem, None);
         trust
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> FoundHooks {
         self.find_in("repo", &self.trust())
     }
 
-    fn find_in(&self, cwd: &str, trust: &Trust) -> Found {
+    fn find_in(&self, cwd: &str, trust: &TrustStore) -> FoundHooks {
         let cwd = self.at(cwd);
-        discover(&Search {
+        discover(&HookSearch {
             paths: &self.paths(),
             cwd: &cwd,
             settings: &self.settings,
-            reaper: &Arc::new(Reaper::none()),
+            reaper: &Arc::new(Reaper::disabled()),
             environment: &self.environment,
             exposure: &Exposure::default(),
             trust,
@@ -101,9 +101,9 @@ impl Disk {
     /// Trusts all hooks that require consent, permanently.
     fn allow_all(&self) {
         let waiting = self.find().untrusted;
-        let items: Vec<Item> =
-            waiting.into_iter().map(|item| Item { path: item.path, digest: item.digest }).collect();
-        self.trust().remember(&items, Decision::Always).expect("it is kept");
+        let items: Vec<TrustSubject> =
+            waiting.into_iter().map(|item| TrustSubject { path: item.path, digest: item.digest }).collect();
+        self.trust().remember(&items, TrustDecision::Always).expect("it is kept");
     }
 
     fn relative(&self, path: &Path) -> String {
@@ -111,17 +111,17 @@ impl Disk {
     }
 }
 
-fn names(found: &Found) -> Vec<&str> {
+fn names(found: &FoundHooks) -> Vec<&str> {
     found.hooks.iter().map(|hook| hook.name.as_str()).collect()
 }
 
-fn told(found: &Found) -> Vec<String> {
+fn told(found: &FoundHooks) -> Vec<String> {
     found.problems.iter().map(|problem| problem.message.clone()).collect()
 }
 
 #[test]
 fn without_files_there_are_no_hooks() {
-    assert_eq!(Disk::new().find(), Found::default());
+    assert_eq!(Disk::new().find(), FoundHooks::default());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn an_executable_declares_its_events() {
         let events: Vec<(HookEvent, &str)> =
             found.hooks[0].events.iter().map(|(event, name)| (*event, name.as_str())).collect();
         assert_eq!(events, wanted, "{answer}");
-        assert_eq!(found.hooks[0].place, Place::User);
+        assert_eq!(found.hooks[0].place, HookOrigin::User);
     }
 }
 
@@ -181,10 +181,10 @@ fn all_fields_of_a_manifest_are_parsed() {
     let found = disk.find();
     assert_eq!(told(&found), Vec::<String>::new());
     let hook = &found.hooks[0];
-    assert_eq!(hook.kind, Kind::Resident { path });
+    assert_eq!(hook.kind, HookKind::Resident { path });
     let manifest = &hook.manifest;
     assert_eq!((manifest.protocol, manifest.timeout.as_millis(), manifest.priority), (2, 1500, 5));
-    assert_eq!((manifest.fail_mode, manifest.messages), (FailMode::Closed, Some(Messages::Last(4))));
+    assert_eq!((manifest.fail_mode, manifest.messages), (FailMode::Closed, Some(PayloadMessages::Last(4))));
     assert!(manifest.exit_2_blocks && manifest.transcript);
     assert_eq!(manifest.matches.tool_name, ["bash", "mcp_*"]);
     assert_eq!((manifest.matches.usage_ratio_gte, manifest.matches.every_turns), (Some(0.5), Some(3)));
@@ -314,7 +314,7 @@ fn skipped_files_are_listed_with_their_reason() {
 #[test]
 fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
     let mut disk = Disk::new();
-    disk.settings.trust = config::Trust::Run;
+    disk.settings.trust = config::HookTrust::Run;
     for place in ["home/hooks/enforced", "repo/.epitome/hooks", "home/hooks", ".kodelet/hooks"] {
         disk.script(&format!("{place}/guard"), "tool.call");
     }
@@ -324,17 +324,17 @@ fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
     disk.script("repo/.kodelet/plugins/acme@tools/hooks/notify", "turn_end");
     disk.script("home/plugins/mine/hooks/notify", "turn_end");
     let found = disk.find();
-    let places: Vec<(&str, Place, String)> = found
+    let places: Vec<(&str, HookOrigin, String)> = found
         .hooks
         .iter()
         .map(|hook| (hook.name.as_str(), hook.place, disk.relative(&hook.files[0])))
         .collect();
     let wanted = [
-        ("guard", Place::Enforced, "home/hooks/enforced/guard"),
-        ("lint", Place::Repository, "repo/.kodelet/hooks/lint"),
-        ("acme/tools/notify", Place::Repository, "repo/.kodelet/plugins/acme@tools/hooks/notify"),
-        ("old", Place::User, ".kodelet/hooks/old"),
-        ("mine/notify", Place::User, "home/plugins/mine/hooks/notify"),
+        ("guard", HookOrigin::Enforced, "home/hooks/enforced/guard"),
+        ("lint", HookOrigin::Repository, "repo/.kodelet/hooks/lint"),
+        ("acme/tools/notify", HookOrigin::Repository, "repo/.kodelet/plugins/acme@tools/hooks/notify"),
+        ("old", HookOrigin::User, ".kodelet/hooks/old"),
+        ("mine/notify", HookOrigin::User, "home/plugins/mine/hooks/notify"),
     ];
     assert_eq!(places, wanted.map(|(name, place, path)| (name, place, path.to_owned())));
     let shadowed = found.skipped.iter().filter(|skipped| skipped.reason.contains("has the same name"));
@@ -344,11 +344,11 @@ fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
 #[test]
 fn an_invalid_hook_shadows_nothing() {
     let mut disk = Disk::new();
-    disk.settings.trust = config::Trust::Run;
+    disk.settings.trust = config::HookTrust::Run;
     disk.program("repo/.epitome/hooks/lint", "#!/bin/sh\nexit 1\n");
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, Place::User));
+    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, HookOrigin::User));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn hooks_are_ordered_by_priority_then_place_then_name() {
 #[test]
 fn hooks_of_the_repository_root_are_found_from_a_subfolder() {
     let mut disk = Disk::new();
-    disk.settings.trust = config::Trust::Run;
+    disk.settings.trust = config::HookTrust::Run;
     std::fs::create_dir_all(disk.at("repo/deep/down")).expect("directories can be made");
     disk.script("repo/.epitome/hooks/lint", "turn_end");
     disk.script("repo/deep/down/.epitome/hooks/near", "turn_end");
@@ -379,7 +379,7 @@ fn compat_dirs_and_all_hooks_can_be_disabled() {
     disk.script("home/hooks/new", "turn_end");
     assert_eq!(names(&disk.find()), ["new"]);
     disk.settings.enabled = false;
-    assert_eq!(disk.find(), Found::default());
+    assert_eq!(disk.find(), FoundHooks::default());
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn a_webhooks_secret_comes_from_the_environment_and_is_not_shown() {
         "events: [agent_stop]\nurl: https://x.example/key-1\nheaders: { Authorization: $TOKEN }\nsecret: plain-2\n",
     );
     let found = disk.find();
-    let Kind::Webhook { headers, secret, .. } = &found.hooks[0].kind else { panic!("{found:?}") };
+    let HookKind::Webhook { headers, secret, .. } = &found.hooks[0].kind else { panic!("{found:?}") };
     assert_eq!((headers["Authorization"].as_str(), secret.as_deref()), ("sesame", Some("plain-2")));
     let shown = format!("{found:?}");
     assert!(shown.contains("Authorization"), "{shown}");
@@ -429,7 +429,7 @@ fn hooks_of_a_repository_do_not_run_before_consent() {
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
     assert_eq!(names(&found), ["lint"], "an untrusted hook shadows nothing");
-    assert_eq!(found.hooks[0].place, Place::User);
+    assert_eq!(found.hooks[0].place, HookOrigin::User);
     let waiting: Vec<&str> = found.untrusted.iter().map(|item| item.name.as_str()).collect();
     assert_eq!(waiting, ["lint", "then.yaml", "acme/tools/notify"]);
     assert!(found.untrusted[1].what.contains("turn_end"), "{}", found.untrusted[1].what);
@@ -438,7 +438,7 @@ fn hooks_of_a_repository_do_not_run_before_consent() {
     disk.allow_all();
     let found = disk.find();
     assert_eq!(names(&found), ["lint", "then.yaml", "acme/tools/notify"]);
-    assert_eq!((found.hooks[0].place, disk.marks()), (Place::Repository, 2));
+    assert_eq!((found.hooks[0].place, disk.marks()), (HookOrigin::Repository, 2));
     disk.find();
     assert_eq!(disk.marks(), 2, "the answers are known");
 }
@@ -470,8 +470,8 @@ fn a_never_decision_holds_until_the_file_changes() {
     let disk = Disk::new();
     disk.marking("repo/.epitome/hooks/lint", "turn_end");
     let waiting = disk.find().untrusted.remove(0);
-    let item = Item { path: waiting.path, digest: waiting.digest };
-    disk.trust().remember(std::slice::from_ref(&item), Decision::Never).expect("it is kept");
+    let item = TrustSubject { path: waiting.path, digest: waiting.digest };
+    disk.trust().remember(std::slice::from_ref(&item), TrustDecision::Never).expect("it is kept");
     let found = disk.find();
     assert_eq!((found.hooks.len(), found.untrusted.len(), disk.marks()), (0, 0, 0));
     assert_eq!(found.skipped[0].reason, "you said never to this version");
@@ -487,7 +487,7 @@ fn a_once_decision_ends_with_the_session() {
     let mut trust = disk.trust();
     let waiting = disk.find_in("repo", &trust).untrusted.remove(0);
     trust
-        .remember(&[Item { path: waiting.path, digest: waiting.digest }], Decision::Once)
+        .remember(&[TrustSubject { path: waiting.path, digest: waiting.digest }], TrustDecision::Once)
         .expect("no disk is asked");
     assert_eq!(names(&disk.find_in("repo", &trust)), ["lint"]);
     assert_eq!(disk.find().untrusted.len(), 1);
@@ -495,7 +495,7 @@ fn a_once_decision_ends_with_the_session() {
 
 #[test]
 fn trust_policies_decide_without_asking() {
-    for (policy, hooks, marks) in [(config::Trust::Run, 1, 1), (config::Trust::Never, 0, 0)] {
+    for (policy, hooks, marks) in [(config::HookTrust::Run, 1, 1), (config::HookTrust::Never, 0, 0)] {
         let mut disk = Disk::new();
         disk.settings.trust = policy;
         disk.marking("repo/.epitome/hooks/lint", "turn_end");
@@ -509,17 +509,17 @@ fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
     let disk = Disk::new();
     disk.script("repo/.epitome/hooks/lint", "turn_end");
     disk.allow_all();
-    let file = Trust::file(&disk.paths());
+    let file = TrustStore::file(&disk.paths());
     let text = std::fs::read_to_string(&file).expect("it was written");
     std::fs::write(&file, &text[..text.len() / 2]).expect("files can be written");
-    let (mut trust, problem) = Trust::load(&disk.paths(), config::Trust::Ask);
+    let (mut trust, problem) = TrustStore::load(&disk.paths(), config::HookTrust::Ask);
     assert!(problem.expect("it is told").message.contains("damaged"));
     let found = disk.find_in("repo", &trust);
     let waiting = &found.untrusted[0];
-    let item = Item { path: waiting.path.clone(), digest: waiting.digest.clone() };
-    trust.remember(std::slice::from_ref(&item), Decision::Always).expect("it is kept");
+    let item = TrustSubject { path: waiting.path.clone(), digest: waiting.digest.clone() };
+    trust.remember(std::slice::from_ref(&item), TrustDecision::Always).expect("it is kept");
     assert!(file.with_extension("damaged").exists());
-    assert_eq!(disk.trust().verdict(&item.path, &item.digest), Verdict::Trusted);
+    assert_eq!(disk.trust().verdict(&item.path, &item.digest), TrustVerdict::Trusted);
     let mode = file.metadata().expect("it is there").permissions().mode();
     assert_eq!(mode & 0o077, 0, "only the person may read it");
 }
@@ -528,20 +528,24 @@ fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
 #[test]
 fn decisions_of_two_processes_are_both_kept() {
     let disk = Disk::new();
-    let item = |name: &str| Item { path: disk.at(name), digest: "0".repeat(64) };
+    let item = |name: &str| TrustSubject { path: disk.at(name), digest: "0".repeat(64) };
     let (mut first, mut second) = (disk.trust(), disk.trust());
-    first.remember(&[item("a")], Decision::Always).expect("it is kept");
-    second.remember(&[item("b")], Decision::Never).expect("it is kept");
-    assert_eq!(second.verdict(&item("a").path, &item("a").digest), Verdict::Trusted);
-    assert_eq!(first.verdict(&item("b").path, &item("b").digest), Verdict::Unknown, "not read again yet");
+    first.remember(&[item("a")], TrustDecision::Always).expect("it is kept");
+    second.remember(&[item("b")], TrustDecision::Never).expect("it is kept");
+    assert_eq!(second.verdict(&item("a").path, &item("a").digest), TrustVerdict::Trusted);
+    assert_eq!(
+        first.verdict(&item("b").path, &item("b").digest),
+        TrustVerdict::Unknown,
+        "not read again yet"
+    );
     assert_eq!(first.reload(), None);
-    assert_eq!(first.verdict(&item("b").path, &item("b").digest), Verdict::Refused);
+    assert_eq!(first.verdict(&item("b").path, &item("b").digest), TrustVerdict::Refused);
 }
 
 #[test]
 fn a_symlink_out_of_the_repository_is_not_a_hook() {
     let mut disk = Disk::new();
-    disk.settings.trust = config::Trust::Run;
+    disk.settings.trust = config::HookTrust::Run;
     let outside = disk.marking("elsewhere/tool", "turn_end");
     let inside = disk.script("repo/scripts/tool", "turn_end");
     std::fs::create_dir_all(disk.at("repo/.epitome/hooks")).expect("directories can be made");
@@ -569,7 +573,7 @@ fn hooks_in_settings_files_are_pinned_together_with_their_scripts() {
     assert_eq!(waiting[0].files, [disk.at("repo/.claude/settings.json"), script]);
     disk.allow_all();
     let hook = disk.find().hooks.remove(0);
-    assert!(matches!(hook.kind, Kind::Claude { .. }) && unchanged(&hook));
+    assert!(matches!(hook.kind, HookKind::Claude { .. }) && unchanged(&hook));
 
     disk.program("repo/.claude/hooks/check.sh", "#!/bin/sh\nrm -rf ~\n");
     assert!(!unchanged(&hook));
@@ -596,7 +600,7 @@ fn the_users_own_settings_need_no_consent_and_can_disable_all_hooks() {
     disk.write(".claude/settings.json", &json!({"hooks": hooks}).to_string());
     disk.write("repo/.claude/settings.json", &json!({"hooks": hooks}).to_string());
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, Place::User, 1));
+    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, HookOrigin::User, 1));
     disk.write(".claude/settings.json", &json!({"hooks": hooks, "disableAllHooks": true}).to_string());
     let found = disk.find();
     assert_eq!((found.hooks.len(), found.untrusted.len()), (0, 0));
@@ -763,7 +767,7 @@ fn hooks_log_shows_the_trail_of_a_session() {
         milliseconds: 12,
         end: "exit 0".to_owned(),
         asked: "block".to_owned(),
-        verdict: epitome::thread::Verdict::Done,
+        verdict: epitome::thread::HookRunResult::Done,
         remarks: vec!["not today".to_owned()],
         ..HookRun::default()
     };
@@ -789,7 +793,7 @@ fn hooks_log_shows_the_trail_of_a_session() {
 #[test]
 fn two_hundred_hooks_are_probed_once() {
     let mut disk = Disk::new();
-    disk.settings.trust = config::Trust::Run;
+    disk.settings.trust = config::HookTrust::Run;
     for number in 0..100 {
         disk.marking(&format!("home/hooks/h{number:03}"), "turn_end");
         disk.marking(&format!("repo/.epitome/hooks/r{number:03}"), "turn_end");

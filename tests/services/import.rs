@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use epitome::compaction::{self, Kind};
-use epitome::session_library::{Agent, Machine};
+use epitome::compaction::{self, LostKind};
+use epitome::session_library::{ForeignAgent, Machine};
 use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
-use epitome::transfer::{self, Circumstances, Source};
+use epitome::transfer::{self, ImportContext, ImportSource};
 use serde_json::{Value, json};
 
 /// Reads one session; `beside` reads the other files of its folder.
 fn read_with(text: &str, beside: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
-    let circumstances = Circumstances { cwd: Path::new("/elsewhere"), now: 1_000, beside };
+    let context = ImportContext { cwd: Path::new("/elsewhere"), now: 1_000, read_sibling: beside };
     let path = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e.jsonl");
-    let mut drafts = transfer::read(path, text, &circumstances).map_err(|problem| problem.to_string())?;
+    let mut drafts = transfer::read(path, text, &context).map_err(|problem| problem.to_string())?;
     assert_eq!(drafts.len(), 1);
     let draft = drafts.remove(0);
     let notes = draft.notes.clone();
@@ -384,15 +384,15 @@ fn losses_in_another_agents_summary_are_reported_without_a_model() {
     all.push(rollout("compacted", json!({ "message": "", "replacement_history": history })));
     let (thread, _) = read(&lines(&all));
     let lost = compaction::lost(&thread).expect("it was compacted");
-    let told: Vec<(Kind, &str, bool)> =
+    let told: Vec<(LostKind, &str, bool)> =
         lost.forgotten.iter().map(|item| (item.kind, item.text.as_str(), item.is_ours)).collect();
     assert_eq!(
         told,
         [
-            (Kind::Said, "Fix the build, and never touch the vendored folder.", true),
-            (Kind::File, "src/parser.rs", true),
-            (Kind::Failing, "make build", true),
-            (Kind::Step, "Write the release notes", true),
+            (LostKind::Said, "Fix the build, and never touch the vendored folder.", true),
+            (LostKind::File, "src/parser.rs", true),
+            (LostKind::Failing, "make build", true),
+            (LostKind::Step, "Write the release notes", true),
         ]
     );
     assert_eq!(compaction::lost(&read(&lines(&codex_start())).0), None, "nobody has compacted it");
@@ -465,7 +465,7 @@ fn sessions_of_other_agents_are_found_in_their_folders() {
     let variable = |_: &str| None;
     let machine = Machine { variable: &variable, home: Some(&path), cwd: &project };
     let of = |name: &str, machine: &Machine| {
-        let sessions = Agent::named(name).expect("an agent").sessions(machine);
+        let sessions = ForeignAgent::named(name).expect("an agent").sessions(machine);
         sessions
             .into_iter()
             .map(|session| (session.id, session.title.unwrap_or_default()))
@@ -519,21 +519,21 @@ fn a_session_is_imported_once_unless_again_is_given() {
 fn the_source_of_a_file_is_detected_by_its_first_lines() {
     let claude = lines(&[json!({ "type": "file-history-snapshot" }), user("a", None, "x")]);
     for (text, source) in [
-        (claude.as_str(), Some(Source::ClaudeCode)),
-        (&lines(&codex_start()), Some(Source::Codex)),
-        ("{\"type\":\"session.start\",\"data\":{}}", Some(Source::Copilot)),
+        (claude.as_str(), Some(ImportSource::ClaudeCode)),
+        (&lines(&codex_start()), Some(ImportSource::Codex)),
+        ("{\"type\":\"session.start\",\"data\":{}}", Some(ImportSource::Copilot)),
         (
             "{\n  \"sessionId\": \"s\",\n  \"projectHash\": \"h\",\n  \"messages\": []\n}",
-            Some(Source::Gemini),
+            Some(ImportSource::Gemini),
         ),
-        ("{\n  \"info\": {},\n  \"messages\": []\n}", Some(Source::Opencode)),
-        ("[\n  {\"role\": \"user\", \"content\": []}\n]", Some(Source::Cline)),
-        ("\n# aider chat started at 2026-01-01 10:00:00\n", Some(Source::Aider)),
-        ("{\"type\":\"session\",\"id\":\"x\"}", Some(Source::Pi)),
+        ("{\n  \"info\": {},\n  \"messages\": []\n}", Some(ImportSource::Opencode)),
+        ("[\n  {\"role\": \"user\", \"content\": []}\n]", Some(ImportSource::Cline)),
+        ("\n# aider chat started at 2026-01-01 10:00:00\n", Some(ImportSource::Aider)),
+        ("{\"type\":\"session\",\"id\":\"x\"}", Some(ImportSource::Pi)),
         ("{\"type\":\"user\"}", None),
         ("notes", None),
         ("", None),
     ] {
-        assert_eq!(Source::of(text), source, "{text}");
+        assert_eq!(ImportSource::detect(text), source, "{text}");
     }
 }

@@ -14,7 +14,7 @@ use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::wire::sse::EVENT_BYTES_MAX;
 use epitome::provider::wire::stream::Decoding;
-use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
+use epitome::provider::{ErrorClass, ModelRequest, ProviderError, ProviderEvent, ReplyStop};
 use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -227,8 +227,8 @@ async fn call(url: &str) -> Result<Vec<ProviderEvent>, (Vec<ProviderEvent>, Prov
     }
 }
 
-fn request(message: &Message) -> Request<'_> {
-    Request {
+fn request(message: &Message) -> ModelRequest<'_> {
+    ModelRequest {
         system: "Be brief.",
         tools: &[],
         items: vec![ViewItem::User(message)],

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
 use epitome::tools::reaper::Reaper;
-use epitome::tools::sandbox::{Namespaces, Rules, support};
+use epitome::tools::sandbox::{Namespaces, SandboxRules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use epitome_test_harness::own_process;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ struct Place {
     root: PathBuf,
     workspace: Workspace,
     tools: Toolbox,
-    rules: Rules,
+    rules: SandboxRules,
     _directory: TempDir,
 }
 
@@ -66,11 +66,11 @@ impl Place {
         ];
         Place {
             workspace: Workspace::new(home.join("w"), Vec::new(), Arc::new(environment)),
-            tools: Toolbox::built_in(Arc::new(Reaper::none())),
-            rules: Rules {
+            tools: Toolbox::built_in(Arc::new(Reaper::disabled())),
+            rules: SandboxRules {
                 enabled: true,
                 hide: vec![home.join(".epitome/data"), home.join(".epitome/config.toml")],
-                ..Rules::default()
+                ..SandboxRules::default()
             },
             root,
             _directory: directory,

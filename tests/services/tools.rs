@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
-use epitome::tools::background::Background;
-use epitome::tools::read_state::Files;
+use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, ToolDisplay, ToolKind};
+use epitome::tools::background::BackgroundCommands;
+use epitome::tools::read_state::ReadState;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ struct Place {
     workspace: Arc<Workspace>,
     tools: Toolbox,
     progress: Arc<Mutex<String>>,
-    files: Arc<Files>,
-    background: Arc<Background>,
+    files: Arc<ReadState>,
+    background: Arc<BackgroundCommands>,
 }
 
 impl Place {
@@ -45,7 +45,7 @@ impl Place {
         Place {
             directory,
             workspace: Arc::new(workspace),
-            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            tools: Toolbox::built_in(Arc::new(Reaper::disabled())),
             progress: Arc::default(),
             files: Arc::default(),
             background: Arc::default(),
@@ -234,7 +234,7 @@ async fn a_new_file_is_created_with_its_directories() {
     assert_eq!(text(&result), "Created a/b/c.txt (4 bytes).");
     assert_eq!(place.read("a/b/c.txt"), "new\n");
     let path = place.workspace.cwd.join("a/b/c.txt");
-    assert_eq!(result.shown, [Shown::Diff { path, old: None, new: "new\n".into() }]);
+    assert_eq!(result.shown, [ToolDisplay::Diff { path, old: None, new: "new\n".into() }]);
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn an_existing_file_is_replaced_and_its_mode_kept() {
     let result = place.run("file_write", json!({"file_path": "run.sh", "text": "new\n"})).await;
     assert_eq!(text(&result), "Overwrote run.sh (4 bytes).");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o755);
-    assert_eq!(result.shown, [Shown::Diff { path, old: Some("old\n".into()), new: "new\n".into() }]);
+    assert_eq!(result.shown, [ToolDisplay::Diff { path, old: Some("old\n".into()), new: "new\n".into() }]);
 }
 
 #[tokio::test]
@@ -308,7 +308,7 @@ async fn an_edit_shows_its_diff_and_its_line() {
     place.write("a.rs", "fn a() {}\nfn b() {}\n");
     let input = json!({"file_path": "a.rs", "old_text": "fn b()", "new_text": "fn c()"});
     let path = place.workspace.cwd.join("a.rs");
-    let diff = Shown::Diff {
+    let diff = ToolDisplay::Diff {
         path: path.clone(),
         old: Some("fn a() {}\nfn b() {}\n".into()),
         new: "fn a() {}\nfn c() {}\n".into(),
@@ -401,7 +401,7 @@ async fn a_patch_changes_all_its_files() {
     let line = |path: &str, line| Location { path: place.workspace.cwd.join(path), line };
     let locations = [line("src/a.rs", Some(6)), line("bin/new.sh", Some(2)), line("docs/new.md", None)];
     assert_eq!(result.locations, locations);
-    let moved = Shown::Diff {
+    let moved = ToolDisplay::Diff {
         path: place.workspace.cwd.join("bin/new.sh"),
         old: Some("#!/bin/sh\nexit 0\n".into()),
         new: "#!/bin/sh\nexit 1\n".into(),
@@ -532,12 +532,12 @@ async fn every_tool_has_a_card_for_incomplete_input() {
     for spec in place.tools.specs() {
         let tool = place.tools.get(&spec.name).expect("it is listed");
         for input in [json!({}), json!(null), json!({"file_path": 1, "command": [], "pattern": {}})] {
-            let card = tool.card(&input, &place.workspace);
+            let card = tool.display(&input, &place.workspace);
             assert!(!card.title.is_empty(), "{}", spec.name);
         }
     }
     let bash = place.tools.get("bash").expect("a built-in tool");
-    let card = bash.card(&json!({"command": "cargo test"}), &place.workspace);
+    let card = bash.display(&json!({"command": "cargo test"}), &place.workspace);
     assert_eq!((card.title.as_str(), card.kind), ("cargo test", ToolKind::Execute));
 }
 
@@ -653,7 +653,7 @@ async fn a_command_line_reaches_the_shell_unchanged() {
     let result = place.bash(r#"printf '%s|' "a b" 'c"d' $((1+1)) "`echo é`"; echo '```'"#).await;
     assert_completed(&result);
     assert_eq!(text(&result), "a b|c\"d|2|é|```\n[exit code 0]");
-    let shown = Shown::Text { text: "````\na b|c\"d|2|é|```\n````".into() };
+    let shown = ToolDisplay::Text { text: "````\na b|c\"d|2|é|```\n````".into() };
     assert_eq!(result.shown, [shown]);
 }
 
@@ -768,7 +768,7 @@ async fn a_plan_is_passed_to_the_session() {
 
 #[test]
 fn the_tools_have_the_names_that_hooks_expect() {
-    let tools = Toolbox::built_in(Arc::new(Reaper::none()));
+    let tools = Toolbox::built_in(Arc::new(Reaper::disabled()));
     let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
     assert_eq!(
         names,

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::acp::connection::{Direction, Exit, LINE_BYTES_MAX, Tap};
+use epitome::acp::connection::{ConnectionExit, LINE_BYTES_MAX, LineDirection, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
-use epitome::session::{AskId, ClientId, Decision, Reply};
+use epitome::session::{AskId, ClientId, QuestionReply, UserDecision};
 use epitome::thread::SessionId;
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ fn the_last_line_may_lack_a_line_ending() {
     let Editor { wire, .. } = editor;
     let Wire { to_agent, mut from_agent, served } = wire;
     drop(to_agent);
-    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    assert_eq!(served.join().unwrap(), ConnectionExit::EndOfInput);
     let mut line = String::new();
     from_agent.read_line(&mut line).unwrap();
     assert!(line.contains("-32601"), "{line}");
@@ -287,19 +287,19 @@ fn only_an_offered_allow_option_approves() {
     let selected =
         |option: &str| json!({ "result": { "outcome": { "outcome": "selected", "optionId": option } } });
     for (answer, expected) in [
-        (selected("allow_once"), Decision::AllowOnce),
-        (selected("reject_once"), Decision::Reject),
+        (selected("allow_once"), UserDecision::AllowOnce),
+        (selected("reject_once"), UserDecision::Reject),
         // This option was not offered.
-        (selected("allow_always"), Decision::Dismissed),
-        (selected("yes"), Decision::Dismissed),
+        (selected("allow_always"), UserDecision::Dismissed),
+        (selected("yes"), UserDecision::Dismissed),
         (
             json!({ "result": { "outcome": { "outcome": "cancelled", "optionId": "allow_once" } } }),
-            Decision::Dismissed,
+            UserDecision::Dismissed,
         ),
-        (json!({ "result": { "outcome": { "outcome": "granted" } } }), Decision::Dismissed),
-        (json!({ "result": null }), Decision::Dismissed),
+        (json!({ "result": { "outcome": { "outcome": "granted" } } }), UserDecision::Dismissed),
+        (json!({ "result": null }), UserDecision::Dismissed),
         // This editor cannot ask the user; another client of the session may.
-        (json!({ "error": { "code": -32601, "message": "no such method" } }), Decision::Absent),
+        (json!({ "error": { "code": -32601, "message": "no such method" } }), UserDecision::Absent),
     ] {
         let mut editor = Editor::initialized();
         let session = editor.new_session();
@@ -327,10 +327,10 @@ fn only_an_offered_allow_option_approves() {
 #[test]
 fn a_url_is_sent_to_capable_clients_and_completed_once() {
     for (answer, expected) in [
-        (json!({ "result": { "action": "accept" } }), Reply::Accepted(serde_json::Map::new())),
-        (json!({ "result": { "action": "decline" } }), Reply::Declined),
-        (json!({ "result": { "action": "cancel" } }), Reply::Cancelled),
-        (json!({ "error": { "code": 1, "message": "no" } }), Reply::Cancelled),
+        (json!({ "result": { "action": "accept" } }), QuestionReply::Accepted(serde_json::Map::new())),
+        (json!({ "result": { "action": "decline" } }), QuestionReply::Declined),
+        (json!({ "result": { "action": "cancel" } }), QuestionReply::Cancelled),
+        (json!({ "error": { "code": 1, "message": "no" } }), QuestionReply::Cancelled),
     ] {
         let mut editor = Editor::new();
         let shows = json!({ "elicitation": { "url": {} } });
@@ -525,7 +525,7 @@ fn end_of_input_detaches_the_editor() {
     editor.prompt(&session, "wait");
     let begun = std::time::Instant::now();
     let (played, exit) = editor.close();
-    assert_eq!(exit, Exit::EndOfInput);
+    assert_eq!(exit, ConnectionExit::EndOfInput);
     assert_eq!(played.state.lock().unwrap().detached, [ClientId(1)]);
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
@@ -537,13 +537,13 @@ fn an_editor_that_never_reads_does_not_delay_shutdown() {
     editor.prompt(&session, "stream");
     let Wire { to_agent, from_agent, served } = editor.wire;
     drop(to_agent);
-    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    assert_eq!(served.join().unwrap(), ConnectionExit::EndOfInput);
     drop(from_agent);
 }
 
 #[test]
 fn a_tap_sees_every_line_of_both_directions() {
-    let seen: Arc<Mutex<Vec<(Direction, String)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<(LineDirection, String)>>> = Arc::default();
     let log = seen.clone();
     let tap: Tap = Box::new(move |direction, line| {
         log.lock().unwrap().push((direction, String::from_utf8(line.to_vec()).unwrap()));
@@ -553,8 +553,11 @@ fn a_tap_sees_every_line_of_both_directions() {
     editor.new_session();
     let (_, _) = editor.close();
     let seen = seen.lock().unwrap();
-    let to_client: Vec<&str> =
-        seen.iter().filter(|(way, _)| *way == Direction::ToClient).map(|(_, line)| line.as_str()).collect();
+    let to_client: Vec<&str> = seen
+        .iter()
+        .filter(|(way, _)| *way == LineDirection::ToClient)
+        .map(|(_, line)| line.as_str())
+        .collect();
     assert_eq!(seen.len() - to_client.len(), 2);
     assert_eq!(to_client.len(), 3);
     assert!(to_client.iter().all(|line| line.starts_with('{') && line.ends_with('}')));
@@ -618,8 +621,8 @@ fn the_reference_client_completes_a_session() {
             .await
             .unwrap();
     });
-    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
-    assert_eq!(played.state.lock().unwrap().decisions, [(AskId(1), Decision::AllowOnce)]);
+    assert_eq!(served.join().unwrap(), ConnectionExit::EndOfInput);
+    assert_eq!(played.state.lock().unwrap().decisions, [(AskId(1), UserDecision::AllowOnce)]);
     assert_eq!(
         *kinds.lock().unwrap(),
         [

@@ -1,7 +1,7 @@
 //! A disk that becomes full during a turn, and then has room again. In a process of its own, because the
 //! limit that simulates the full disk applies to the entire process.
 
-use epitome::session::{Decision, Out, SessionCommand, SessionError};
+use epitome::session::{SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread};
 use epitome_test_harness::own_process;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,14 +39,14 @@ fn continues_after_a_full_disk() {
 
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(|out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
     desk.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
     // Room for a part of a line: the written part must be removed again.
     let before = std::fs::metadata(desk.journal()).expect("a journal").len();
     limit_files(Some(before + 10));
-    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
     match desk.client.answer(ticket) {
         Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
         other => panic!("the disk's refusal was expected: {other:?}"),

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use epitome::session::{Out, SessionCommand};
+use epitome::session::{SessionCommand, SessionEvent};
 use epitome::thread::StopReason;
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::own_process;
@@ -116,7 +116,7 @@ fn a_cancelled_turn_logs_its_cancelled_steps() {
     with_log("a_cancelled_turn_logs_its_cancelled_steps", || {
         let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
         let ticket = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
         desk.send(SessionCommand::Cancel);
         assert_eq!(desk.reason(ticket), StopReason::Cancelled);
         let lines = lines_of(&desk);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use epitome::thread::{Entry, Thread};
-use epitome::transfer::{self, Circumstances};
+use epitome::transfer::{self, ImportContext};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
 }
 
 fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
-    let circumstances = Circumstances { cwd: Path::new("/work/app"), now: 0, beside: &|_| None };
+    let circumstances = ImportContext { cwd: Path::new("/work/app"), now: 0, read_sibling: &|_| None };
     let drafts =
         transfer::read(file, text, &circumstances).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let draft = drafts.into_iter().next().context("no conversation is in it")?;

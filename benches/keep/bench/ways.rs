@@ -1,7 +1,9 @@
 //! Ways of shortening a conversation.
 
-use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide};
-use epitome::config::{Compaction, Summariser};
+use epitome::compaction::{
+    Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult, compacted, decide,
+};
+use epitome::config::{CompactionSettings, Summariser};
 use epitome::thread::{Change, Content, ModelName, Thread, Trigger, Usage};
 use epitome::tokens::Ruler;
 
@@ -19,14 +21,14 @@ const HALVINGS: usize = 7;
 
 /// The ruler for all ways: an estimate, as in a session that has not loaded the vocabulary.
 pub fn ruler() -> Ruler {
-    Ruler::of(Some(&ModelName(MODEL.to_owned())))
+    Ruler::for_model(Some(&ModelName(MODEL.to_owned())))
 }
 
 /// Parameters of a compaction by Epitome.
 #[derive(Clone, Debug)]
 pub struct Ours {
     pub window: u64,
-    pub keep: Keep,
+    pub keep: KeptTail,
     /// The summary that a model wrote; `None` compacts without a model.
     pub summary: Option<String>,
     /// Token limit of the tables, if it differs from the settings.
@@ -35,7 +37,7 @@ pub struct Ours {
 
 impl Default for Ours {
     fn default() -> Ours {
-        Ours { window: WINDOW, keep: Keep::Nothing, summary: None, tokens: None }
+        Ours { window: WINDOW, keep: KeptTail::Nothing, summary: None, tokens: None }
     }
 }
 
@@ -43,21 +45,21 @@ impl Ours {
     /// Compacts a thread as `/compact` does; an error says why that is impossible.
     pub fn compact(&self, thread: &mut Thread) -> Result<(), String> {
         let ruler = ruler();
-        let mut settings = Compaction::default();
+        let mut settings = CompactionSettings::default();
         if self.summary.is_none() {
             settings.model = Summariser::Nobody;
         }
         let reserve = u64::from(settings.output_reserve).min(self.window / 4);
-        let mut budget = Budget::of(&settings, self.window, reserve, ruler.frame_of(thread));
+        let mut budget = Budget::new(&settings, self.window, reserve, ruler.frame_of(thread));
         budget.carried_max = self.tokens.unwrap_or(budget.carried_max);
-        let trigger = if self.keep == Keep::Nothing { Trigger::Manual } else { Trigger::Threshold };
-        let wish = Wish { trigger, keep: self.keep, focus: None, summary: true };
+        let trigger = if self.keep == KeptTail::Nothing { Trigger::Manual } else { Trigger::Threshold };
+        let wish = CompactionRequest { trigger, keep: self.keep, focus: None, summary: true };
         let plan = match decide(&ruler, thread, &budget, &wish) {
-            Decision::Summarise(plan) => plan,
+            CompactionDecision::Summarise(plan) => plan,
             other => return Err(format!("{other:?}")),
         };
         let by = self.summary.as_ref().map(|_| (ModelName(MODEL.to_owned()), Usage::default()));
-        let written = Written { text: self.summary.clone(), by, ..Written::default() };
+        let written = SummaryResult { text: self.summary.clone(), by, ..SummaryResult::default() };
         let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)?;
         append(thread, change);
         Ok(())

@@ -8,23 +8,23 @@ fn a_hook_follow_up_is_a_line_live_and_a_user_message_in_a_replay() {
     let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
     line["_meta"] = json!({ "epitome": { "hook": "lint" } });
     for own in [true, false] {
-        assert_eq!(Client::new(PLAIN).any_entry(change(), false, own).told, [line.clone()]);
+        assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, own).told, [line.clone()]);
         let shown = [chunk("user_message_chunk", "m3", "Please run the linter.")];
-        assert_eq!(Client::new(PLAIN).any_entry(change(), true, own).told, shown);
+        assert_eq!(WireClient::new(PLAIN).any_entry(change(), true, own).told, shown);
     }
 }
 
 #[test]
 fn a_history_replaced_by_a_hook_is_not_shown_as_a_compaction() {
-    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { compaction: true, ..PLAIN });
     assert_eq!(client.entry(mutated()).told[0]["sessionUpdate"], "agent_message_chunk");
 }
 
 /// Context may be added before the prompt, and some editors treat chunks outside a turn as an error.
 #[test]
 fn a_notice_waits_for_the_prompt_and_not_for_context() {
-    let mut client = Client::new(PLAIN);
-    client.put(Out::Notice { severity: Severity::Info, text: "By the way.".into() });
+    let mut client = WireClient::new(PLAIN);
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "By the way.".into() });
     client.entry(said(vec![text("British spelling.")], Origin::Context { by: "style".into() }));
     assert_eq!(client.told.len(), 0);
     client.entry(withheld(Withheld::Cancelled));
@@ -33,13 +33,13 @@ fn a_notice_waits_for_the_prompt_and_not_for_context() {
 
 #[test]
 fn a_compaction_is_streamed_live_and_replayed_as_completed() {
-    let statuses = |client: &Client| -> Vec<String> {
+    let statuses = |client: &WireClient| -> Vec<String> {
         client.told.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
     };
-    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { compaction: true, ..PLAIN });
     let id = MessageId(9);
-    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
-    client.put(Out::Compaction { id, state: CompactionState::Wrote("We wrote".into()) });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Wrote("We wrote".into()) });
     client.entry(compacted());
     assert_eq!(statuses(&client), ["in_progress", "chunk", "completed"]);
     client.told.clear();
@@ -49,42 +49,43 @@ fn a_compaction_is_streamed_live_and_replayed_as_completed() {
     // A client attaches during a compaction: its progress follows the replay.
     let opened = Change::Opened { format: 1, session: SessionId("s".into()), cwd: PathBuf::from("/w") };
     let id = MessageId(11);
-    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
     client.replayed(opened);
-    client.put(Out::Compaction { id, state: CompactionState::Wrote("lost".into()) });
-    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
-    client.put(Out::Compaction { id, state: CompactionState::Wrote("We".into()) });
-    client.put(Out::Compaction { id, state: CompactionState::Failed("no model".into()) });
-    client.put(Out::Compaction { id, state: CompactionState::Cancelled });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Wrote("lost".into()) });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Wrote("We".into()) });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Failed("no model".into()) });
+    client.put(SessionEvent::Compaction { id, state: CompactionState::Cancelled });
     assert_eq!(statuses(&client), ["in_progress", "in_progress", "chunk", "failed"]);
     assert_eq!(client.told[3]["error"], "no model");
 }
 
 #[test]
 fn without_compaction_support_a_notice_announces_a_compaction() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
     client.told.clear();
     let state = CompactionState::Began { tokens: 88_231 };
-    client.put(Out::Compaction { id: MessageId(2), state });
-    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
-    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
+    client.put(SessionEvent::Compaction { id: MessageId(2), state });
+    client
+        .put(SessionEvent::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
+    client.put(SessionEvent::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
     assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88.2k tokens…")]);
 }
 
 #[test]
 fn a_cut_reply_says_why_unless_the_user_cancelled_it() {
     for (cut, expected) in [
-        (Cut::MaxTokens, Some("\n\nCut short: the model reached its output limit.")),
-        (Cut::Refused { reason: String::new() }, Some("\n\nCut short: the model declined.")),
-        (Cut::Refused { reason: "policy".into() }, Some("\n\nCut short: the model declined: policy")),
+        (ReplyCut::MaxTokens, Some("\n\nCut short: the model reached its output limit.")),
+        (ReplyCut::Refused { reason: String::new() }, Some("\n\nCut short: the model declined.")),
+        (ReplyCut::Refused { reason: "policy".into() }, Some("\n\nCut short: the model declined: policy")),
         (
-            Cut::Broken { reason: "the connection was lost".into() },
+            ReplyCut::Broken { reason: "the connection was lost".into() },
             Some("\n\nCut short: the connection was lost"),
         ),
-        (Cut::Cancelled, None),
+        (ReplyCut::Cancelled, None),
     ] {
-        let mut client = Client::new(PLAIN);
+        let mut client = WireClient::new(PLAIN);
         client.entry(replied(vec![text("Half")], Some(cut)));
         let mut texts = vec![("m7.0".to_owned(), "Half".to_owned())];
         texts.extend(expected.map(|line| ("m7.cut".to_owned(), line.to_owned())));
@@ -96,9 +97,10 @@ fn a_cut_reply_says_why_unless_the_user_cancelled_it() {
 /// `/rewind undo`, "without it.Taken back". Our lines after other text must be separate paragraphs.
 #[test]
 fn our_lines_after_other_text_are_separate_paragraphs() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
-    let notice = |text: &str| Out::Notice { severity: Severity::Warning, text: text.to_owned() };
+    let notice =
+        |text: &str| SessionEvent::Notice { severity: NoticeSeverity::Warning, text: text.to_owned() };
     client.put(notice("Trying again."));
     client.put(notice("Trying again."));
     let noted = |id: u64| Change::Noted { message: MessageId(id), text: "Done.".to_owned() };
@@ -114,7 +116,7 @@ fn our_lines_after_other_text_are_separate_paragraphs() {
 /// on with the parser".
 #[test]
 fn model_text_after_our_line_is_a_separate_paragraph() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
     client.entry(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
     client.text(0, TextKind::Reply, "I go").text(0, TextKind::Reply, " on.");
@@ -122,7 +124,7 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
     let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["Compacted.\n\n", "I go on."], "not a byte of the model's message is ours");
     // A load shows the same.
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text("go")], Origin::Person));
     client.replayed(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
     client.replayed(replied(vec![text("I go on.")], None));
@@ -132,15 +134,20 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
 
 #[test]
 fn session_wide_updates() {
-    let mut client = Client::new(ClientTraits { notices: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { notices: true, ..PLAIN });
     let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
-    client.put(Out::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
-    client.put(Out::Usage(UsageNow { used: 1, size: 2, cost: Some(f64::NAN), last: Usage::default() }));
+    client.put(SessionEvent::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
+    client.put(SessionEvent::Usage(UsageNow {
+        used: 1,
+        size: 2,
+        cost: Some(f64::NAN),
+        last: Usage::default(),
+    }));
     let hint = Some("what to keep".to_owned());
     let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
-    client.put(Out::Commands(Arc::new([command])));
-    client.put(Out::Notice { severity: Severity::Warning, text: "Retrying\nin 2 s".into() });
-    client.put(Out::Notice { severity: Severity::Error, text: " \n".into() });
+    client.put(SessionEvent::Commands(Arc::new([command])));
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Warning, text: "Retrying\nin 2 s".into() });
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Error, text: " \n".into() });
     assert_eq!(
         client.told,
         [
@@ -164,12 +171,12 @@ fn options_are_complete_and_in_order() {
     let options = SessionOptions {
         mode: Mode::Ask,
         model: Some(ModelName("a/b".into())),
-        models: vec![ModelChoice { name: ModelName("a/c".into()), about: "C".into() }],
+        models: vec![ModelOption { name: ModelName("a/c".into()), about: "C".into() }],
         thought: ThoughtLevel::Low,
         remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
     };
-    let mut client = Client::new(PLAIN);
-    client.put(Out::Options(Arc::new(options)));
+    let mut client = WireClient::new(PLAIN);
+    client.put(SessionEvent::Options(Arc::new(options)));
     let offered = client.told[0]["configOptions"].as_array().unwrap();
     let summary: Vec<(&str, &str, &str, usize)> = offered
         .iter()
@@ -196,7 +203,7 @@ fn options_are_complete_and_in_order() {
 /// The values of the model option, with their groups.
 fn offered_models(names: &[&str]) -> Value {
     let models =
-        names.iter().map(|name| ModelChoice { name: ModelName((*name).into()), about: String::new() });
+        names.iter().map(|name| ModelOption { name: ModelName((*name).into()), about: String::new() });
     let options = SessionOptions {
         mode: Mode::Ask,
         model: Some(ModelName("anthropic/a1".into())),
@@ -204,8 +211,8 @@ fn offered_models(names: &[&str]) -> Value {
         thought: ThoughtLevel::Low,
         remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
     };
-    let mut client = Client::new(PLAIN);
-    client.put(Out::Options(Arc::new(options)));
+    let mut client = WireClient::new(PLAIN);
+    client.put(SessionEvent::Options(Arc::new(options)));
     client.told[0]["configOptions"][0]["options"].clone()
 }
 
@@ -231,25 +238,25 @@ fn few_models_are_a_flat_list_and_many_are_grouped() {
 
 #[test]
 fn without_notice_support_a_notice_waits_for_a_turn() {
-    let mut client = Client::new(PLAIN);
-    client.put(Out::Notice { severity: Severity::Info, text: "no MCP".into() });
+    let mut client = WireClient::new(PLAIN);
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "no MCP".into() });
     assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
     client.entry(said(vec![text("hi")], Origin::Person));
-    client.put(Out::Notice { severity: Severity::Info, text: "retrying".into() });
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "retrying".into() });
     assert_eq!(
         client.texts(),
         [("n1".into(), "no MCP".into()), ("n2".to_owned(), "\n\nretrying".to_owned())]
     );
     client.entry(ended(StopReason::EndTurn));
-    client.put(Out::Notice { severity: Severity::Info, text: "later".into() });
+    client.put(SessionEvent::Notice { severity: NoticeSeverity::Info, text: "later".into() });
     assert_eq!(client.told.len(), 2);
 }
 
 #[test]
 fn notice_ids_are_not_reused_after_a_replay() {
     let opened = Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
-    let notice = |text: &str| Out::Notice { severity: Severity::Info, text: text.into() };
-    let mut client = Client::new(PLAIN);
+    let notice = |text: &str| SessionEvent::Notice { severity: NoticeSeverity::Info, text: text.into() };
+    let mut client = WireClient::new(PLAIN);
     client.entry(said(vec![text("hi")], Origin::Person)).put(notice("first"));
     client.entry(ended(StopReason::EndTurn)).put(notice("waits"));
     client.replayed(opened).entry(said(vec![text("again")], Origin::Person));

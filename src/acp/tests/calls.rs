@@ -7,27 +7,27 @@ fn a_call_changed_by_a_hook_shows_its_new_input() {
     let changed = Change::CallChanged {
         call: CallId("c1".into()),
         input: json!({ "command": "ls -a" }),
-        card: Card { title: "ls -a".into(), kind: ToolKind::Execute, locations: Vec::new() },
+        card: CallDisplay { title: "ls -a".into(), kind: ToolKind::Execute, locations: Vec::new() },
         by: "guard".into(),
     };
     let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "ls -a",
         "rawInput": { "command": "ls -a" } });
     let line = chunk("agent_message_chunk", "e2", "guard changed what this call is run with: ls -a");
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
     assert_eq!(client.told[1..], [update, line]);
     // Editors don't accept updates for a call that was never announced.
-    assert_eq!(Client::new(PLAIN).entry(changed).told.len(), 1);
+    assert_eq!(WireClient::new(PLAIN).entry(changed).told.len(), 1);
 }
 
 #[test]
 fn a_call_goes_from_pending_through_running_to_its_outcome() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     let id = CallId("c1".to_owned());
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
-    client.put(Out::CallStarted { call: id.clone() });
-    client.put(Out::CallProgress { call: id.clone(), output: "one\n".to_owned() });
-    client.put(Out::CallProgress { call: id.clone(), output: "two\n".to_owned() });
+    client.put(SessionEvent::CallStarted { call: id.clone() });
+    client.put(SessionEvent::CallProgress { call: id.clone(), output: "one\n".to_owned() });
+    client.put(SessionEvent::CallProgress { call: id.clone(), output: "two\n".to_owned() });
     client.entry(finished("c1", OutcomeStatus::Interrupted, "The command was stopped."));
     let steps: Vec<(&Value, &Value)> = client
         .told
@@ -46,7 +46,9 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
     );
     // The call is finished: no further updates for it.
     let count = client.told.len();
-    client.put(Out::CallStarted { call: id.clone() }).put(Out::CallProgress { call: id, output: "x".into() });
+    client
+        .put(SessionEvent::CallStarted { call: id.clone() })
+        .put(SessionEvent::CallProgress { call: id, output: "x".into() });
     client.entry(finished("c1", OutcomeStatus::Completed, "again"));
     assert_eq!(client.told.len(), count);
 }
@@ -55,15 +57,15 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
 fn the_diff_comes_first_in_an_outcome() {
     let outcome = ToolOutcome {
         shown: vec![
-            Shown::Text { text: "**done**".into() },
-            Shown::Diff { path: "/w/a.rs".into(), old: None, new: "fn a() {}\n".into() },
+            ToolDisplay::Text { text: "**done**".into() },
+            ToolDisplay::Diff { path: "/w/a.rs".into(), old: None, new: "fn a() {}\n".into() },
         ],
         raw: Some(json!({ "exitCode": 0 })),
         whole: None,
         locations: vec![Location { path: "/w/a.rs".into(), line: None }],
         ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "ok")
     };
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Edit)], None));
     client.entry(Change::ToolFinished { outcome });
     assert_eq!(
@@ -78,7 +80,7 @@ fn the_diff_comes_first_in_an_outcome() {
 
 #[test]
 fn output_containing_fences_gets_a_longer_fence() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Read)], None));
     client.entry(finished("c1", OutcomeStatus::Completed, "````\ncode\n````\n"));
     assert_eq!(client.told[1]["content"][0]["content"]["text"], "`````\n````\ncode\n````\n`````");
@@ -86,11 +88,11 @@ fn output_containing_fences_gets_a_longer_fence() {
 
 #[test]
 fn a_terminal_gets_new_output_and_then_its_exit() {
-    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Execute)], None));
     assert_eq!(client.told[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
     assert_eq!(client.told[0]["_meta"], json!({ "terminal_info": { "terminal_id": "c1" } }));
-    client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+    client.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
     client.entry(finished("c1", OutcomeStatus::Completed, "one\n"));
     client.entry(finished("c2", OutcomeStatus::Completed, "two\n"));
     let meta: Vec<&Value> = client.told[2..].iter().map(|update| &update["_meta"]).collect();
@@ -109,10 +111,10 @@ fn a_terminal_gets_new_output_and_then_its_exit() {
 /// until the command had ended, so its live output was never visible.
 #[test]
 fn a_terminal_is_shown_again_when_the_command_starts() {
-    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Read)], None));
-    client.put(Out::CallStarted { call: CallId("c1".into()) });
-    client.put(Out::CallStarted { call: CallId("c2".into()) });
+    client.put(SessionEvent::CallStarted { call: CallId("c1".into()) });
+    client.put(SessionEvent::CallStarted { call: CallId("c2".into()) });
     let started = &client.told[client.told.len() - 2..];
     assert_eq!(started[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
     assert_eq!(started[1]["content"], Value::Null);
@@ -120,7 +122,7 @@ fn a_terminal_is_shown_again_when_the_command_starts() {
 
 #[test]
 fn a_terminal_exit_names_the_signal() {
-    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     let outcome = ToolOutcome {
         raw: Some(json!({ "stdout": "", "exitCode": 137, "signal": 9 })),
@@ -134,9 +136,9 @@ fn a_terminal_exit_names_the_signal() {
 #[test]
 fn a_terminal_that_missed_output_is_shown_with_the_text() {
     for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {
-        let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+        let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
         client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
-        client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+        client.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
         let outcome = ToolOutcome {
             raw: Some(json!({ "stdout": output, "exitCode": 3 })),
             whole: None,
@@ -153,16 +155,16 @@ fn a_terminal_that_missed_output_is_shown_with_the_text() {
 #[test]
 fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
     let output = "x".repeat(100_000);
-    let mut loaded = Client::new(PLAIN);
+    let mut loaded = WireClient::new(PLAIN);
     loaded.replayed(replied(vec![call("c1", ToolKind::Read)], None));
     loaded.replayed(finished("c1", OutcomeStatus::Completed, &output));
     let shown = loaded.told[1]["content"][0]["content"]["text"].as_str().unwrap();
     assert!(shown.len() < 9_000 && shown.contains("bytes are not shown"));
 
-    let mut live = Client::new(PLAIN);
+    let mut live = WireClient::new(PLAIN);
     live.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     for _ in 0..10_000 {
-        live.put(Out::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000) });
+        live.put(SessionEvent::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000) });
     }
     let sent: usize = live.told.iter().map(|update| update.to_string().len()).sum();
     assert!(sent < 2 * PROGRESS_SENT_BYTES_MAX, "{sent} bytes");
@@ -170,14 +172,14 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
 
 #[test]
 fn a_permission_card_has_one_option_of_each_kind() {
-    let ask = |always: Option<&str>| epitome_session::PermissionAsk {
+    let ask = |always: Option<&str>| epitome_session::PermissionRequest {
         call: CallId("c1".into()),
         tool: "file_edit".into(),
         input: json!({ "path": "a.rs" }),
-        card: Card { title: String::new(), kind: ToolKind::Edit, locations: vec![] },
+        card: CallDisplay { title: String::new(), kind: ToolKind::Edit, locations: vec![] },
         preview: vec![
-            Shown::Text { text: "why".into() },
-            Shown::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
+            ToolDisplay::Text { text: "why".into() },
+            ToolDisplay::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
         ],
         always: always.map(str::to_owned),
         never: None,

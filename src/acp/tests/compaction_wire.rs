@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use epitome_thread::{Account, Seq, Share, Trigger};
+use epitome_thread::{CompactionStats, PartSize, Seq, Trigger};
 
-fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
+fn entry(id: u64, parts: &[&str], account: CompactionStats) -> Entry {
     let content = parts.iter().map(|text| Content::Text { text: (*text).to_owned() }).collect();
     let change = Change::Compacted {
         through: Seq(4),
@@ -37,7 +37,7 @@ fn brief(update: &Value) -> String {
 
 fn blocks(entry: &Entry) -> Vec<String> {
     let mut updates = Vec::new();
-    Open::default().completed("s", entry, &mut updates);
+    OpenCompaction::default().completed("s", entry, &mut updates);
     let summary = told(&updates)[0]["summary"].clone();
     let texts = summary.as_array().expect("there is a summary").iter();
     texts.map(|block| block["text"].as_str().expect("blocks are text").to_owned()).collect()
@@ -45,16 +45,16 @@ fn blocks(entry: &Entry) -> Vec<String> {
 
 #[test]
 fn a_compaction_starts_streams_and_completes() {
-    let (mut open, mut updates) = (Open::default(), Vec::new());
+    let (mut open, mut updates) = (OpenCompaction::default(), Vec::new());
     let id = MessageId(9);
     open.state(id, CompactionState::Began { tokens: 88_000 }, &mut updates);
     open.state(id, CompactionState::Wrote("We wrote".into()), &mut updates);
     open.state(id, CompactionState::Wrote(" a parser.".into()), &mut updates);
-    let account = Account {
+    let account = CompactionStats {
         quoted: vec![Seq(1), Seq(3)],
         facts: 34,
-        masked: Share { entries: 3, tokens: 900 },
-        ..Account::default()
+        masked: PartSize { entries: 3, tokens: 900 },
+        ..CompactionStats::default()
     };
     let text = "An introduction.\n\n<summary>\nWe wrote a parser.\n</summary>";
     open.completed("s", &entry(9, &[text, "<goal>\nShip ```it```.\n</goal>"], account), &mut updates);
@@ -91,8 +91,11 @@ fn a_compaction_starts_streams_and_completes() {
 
 #[test]
 fn without_a_model_summary_the_tables_are_shown() {
-    let account =
-        Account { fallback: Some("the model did not answer.".into()), facts: 1, ..Account::default() };
+    let account = CompactionStats {
+        fallback: Some("the model did not answer.".into()),
+        facts: 1,
+        ..CompactionStats::default()
+    };
     assert_eq!(
         blocks(&entry(9, &["An introduction.", "<ledger>\na.rs\n</ledger>"], account)),
         [
@@ -106,7 +109,7 @@ fn without_a_model_summary_the_tables_are_shown() {
 #[test]
 fn a_long_part_is_truncated() {
     let long = "é".repeat(PART_BYTES_MAX);
-    let shown = blocks(&entry(9, &["<summary>\nS\n</summary>", &long], Account::default()));
+    let shown = blocks(&entry(9, &["<summary>\nS\n</summary>", &long], CompactionStats::default()));
     assert!(shown[1].ends_with("```\n(8192 bytes more, which the model reads as well)"), "{}", shown[1]);
     assert!(shown[1].len() < PART_BYTES_MAX + 100);
 }
@@ -114,7 +117,7 @@ fn a_long_part_is_truncated() {
 #[test]
 fn a_summary_of_an_older_build_is_split_into_parts() {
     let text = "Intro.\n\n<summary>\nDone.\n</summary>\n\nThe goal:\n\n<goal>\nShip.\n</goal>";
-    let shown = blocks(&entry(9, &[text], Account::default()));
+    let shown = blocks(&entry(9, &[text], CompactionStats::default()));
     assert_eq!(shown[..2], ["Done.", "```text\nThe goal:\n\n<goal>\nShip.\n</goal>\n```"]);
 }
 
@@ -136,11 +139,11 @@ proptest! {
     /// start is `completed`.
     #[test]
     fn every_event_sequence_yields_a_valid_update_stream(steps in prop::collection::vec(any_step(), 0..40)) {
-        let (mut open, mut updates) = (Open::default(), Vec::new());
+        let (mut open, mut updates) = (OpenCompaction::default(), Vec::new());
         for (id, state) in steps {
             match state {
                 Some(state) => open.state(MessageId(id), state, &mut updates),
-                None => open.completed("s", &entry(id, &["S"], Account::default()), &mut updates),
+                None => open.completed("s", &entry(id, &["S"], CompactionStats::default()), &mut updates),
             }
         }
         let mut running: Option<String> = None;

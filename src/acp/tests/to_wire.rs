@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use epitome_session::{CommandInfo, ModelChoice, SessionOptions, UsageNow};
+use epitome_session::{CommandInfo, ModelOption, SessionOptions, UsageNow};
 use epitome_thread::{
-    Card, Cut, Edit, HookRun, Location, Mode, ModelName, OutcomeStatus, Part, PlanPriority, PlanStatus,
-    PlanStep, Role, Rule, Seq, SessionId, Shown, Spoken, StopReason, ThoughtLevel, ToolKind, ToolOutcome,
-    Trigger, Usage, Withheld,
+    CallDisplay, HistoryMessage, HookRun, Location, Mode, ModelName, OutcomeStatus, PartId, PlanPriority,
+    PlanStatus, PlanStep, ReplyCut, Role, Rule, Seq, SessionId, StopReason, ThoughtLevel, ToolDisplay,
+    ToolKind, ToolOutcome, Trigger, Usage, ViewEdit, Withheld,
 };
 
 const PLAIN: ClientTraits = ClientTraits {
@@ -34,19 +34,19 @@ const PLAIN: ClientTraits = ClientTraits {
 };
 
 /// A client of one session, and all updates that it was sent.
-struct Client {
+struct WireClient {
     cursor: Cursor,
     traits: ClientTraits,
     told: Vec<Value>,
     seq: u64,
 }
 
-impl Client {
-    fn new(traits: ClientTraits) -> Client {
-        Client { cursor: Cursor::default(), traits, told: Vec::new(), seq: 0 }
+impl WireClient {
+    fn new(traits: ClientTraits) -> WireClient {
+        WireClient { cursor: Cursor::default(), traits, told: Vec::new(), seq: 0 }
     }
 
-    fn put(&mut self, out: Out) -> &mut Client {
+    fn put(&mut self, out: SessionEvent) -> &mut WireClient {
         let mut updates = Vec::new();
         self.cursor.translate(out, &self.traits, &mut updates);
         for update in updates {
@@ -59,22 +59,22 @@ impl Client {
         self
     }
 
-    fn entry(&mut self, change: Change) -> &mut Client {
+    fn entry(&mut self, change: Change) -> &mut WireClient {
         self.any_entry(change, false, true)
     }
 
-    fn replayed(&mut self, change: Change) -> &mut Client {
+    fn replayed(&mut self, change: Change) -> &mut WireClient {
         self.any_entry(change, true, true)
     }
 
-    fn any_entry(&mut self, change: Change, replay: bool, own: bool) -> &mut Client {
+    fn any_entry(&mut self, change: Change, replay: bool, own: bool) -> &mut WireClient {
         self.seq += 1;
         let entry = Arc::new(Entry { seq: Seq(self.seq), at: 1_700_000_000_000, change });
-        self.put(Out::Entry { entry, replay, own })
+        self.put(SessionEvent::Entry { entry, replay, own })
     }
 
-    fn text(&mut self, part: u32, kind: TextKind, text: &str) -> &mut Client {
-        self.put(Out::Text { message: MessageId(7), part, kind, text: text.to_owned() })
+    fn text(&mut self, part: u32, kind: TextKind, text: &str) -> &mut WireClient {
+        self.put(SessionEvent::Text { message: MessageId(7), part, kind, text: text.to_owned() })
     }
 
     /// The text of each message id, in order of first appearance.
@@ -116,7 +116,7 @@ fn call(id: &str, kind: ToolKind) -> Content {
         id: CallId(id.to_owned()),
         name: "bash".to_owned(),
         input: json!({ "command": "ls" }),
-        card: Card {
+        card: CallDisplay {
             title: "ls".to_owned(),
             kind,
             locations: vec![Location { path: PathBuf::from("/w/a.rs"), line: Some(3) }],
@@ -128,7 +128,7 @@ fn said(content: Vec<Content>, origin: Origin) -> Change {
     Change::Said { message: Message { id: MessageId(3), content }, origin }
 }
 
-fn replied(content: Vec<Content>, cut: Option<Cut>) -> Change {
+fn replied(content: Vec<Content>, cut: Option<ReplyCut>) -> Change {
     let model = ModelName("anthropic/x".to_owned());
     Change::Replied { message: Message { id: MessageId(7), content }, model, usage: None, cut }
 }
@@ -177,7 +177,7 @@ fn by_threshold() -> Change {
 
 fn mutated() -> Change {
     let message = Message { id: MessageId(9), content: vec![text("so far")] };
-    let messages = vec![Spoken { role: Role::User, message }];
+    let messages = vec![HistoryMessage { role: Role::User, message }];
     let by = "swap".to_owned();
     Change::Mutated {
         through: Seq(4),
@@ -189,8 +189,8 @@ fn mutated() -> Change {
     }
 }
 
-fn part(entry: u64) -> Part {
-    Part { entry: Seq(entry), part: None }
+fn part(entry: u64) -> PartId {
+    PartId { entry: Seq(entry), part: None }
 }
 
 fn withheld(why: Withheld) -> Change {
@@ -219,7 +219,7 @@ fn a_turn_looks_the_same_live_and_replayed() {
             ended(StopReason::EndTurn),
         ]
     };
-    let (mut live, mut loaded) = (Client::new(PLAIN), Client::new(PLAIN));
+    let (mut live, mut loaded) = (WireClient::new(PLAIN), WireClient::new(PLAIN));
     for change in changes() {
         if matches!(change, Change::Replied { .. }) {
             live.text(0, TextKind::Thinking, "h").text(0, TextKind::Thinking, "m");
@@ -251,17 +251,17 @@ fn a_turn_looks_the_same_live_and_replayed() {
 #[test]
 fn a_client_is_not_shown_its_own_prompt_again() {
     let change = || said(vec![text("hello")], Origin::Person);
-    assert_eq!(Client::new(PLAIN).entry(change()).told, [Value::Null; 0]);
+    assert_eq!(WireClient::new(PLAIN).entry(change()).told, [Value::Null; 0]);
     let shown = [chunk("user_message_chunk", "m3", "hello")];
-    assert_eq!(Client::new(PLAIN).any_entry(change(), false, false).told, shown);
-    assert_eq!(Client::new(PLAIN).replayed(change()).told, shown);
+    assert_eq!(WireClient::new(PLAIN).any_entry(change(), false, false).told, shown);
+    assert_eq!(WireClient::new(PLAIN).replayed(change()).told, shown);
 }
 
 #[test]
 fn a_recipe_shows_what_was_typed() {
     let origin = Origin::Recipe { recipe: "review".to_owned(), typed: "/review src".to_owned() };
     let link = Content::ResourceLink { uri: "file:///a".to_owned(), name: "a".to_owned() };
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text("You are a reviewer of src."), link], origin));
     assert_eq!(client.told[0], chunk("user_message_chunk", "m3", "/review src"));
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_recipe_shows_what_was_typed() {
 
 #[test]
 fn attachments_are_replayed_unchanged() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(said(
         vec![
             Content::Image { mime_type: "image/png".to_owned(), data: "iVBO".to_owned(), uri: None },
@@ -291,7 +291,7 @@ fn attachments_are_replayed_unchanged() {
 #[test]
 fn long_text_is_split_into_chunks() {
     let long = "é✓".repeat(500_000);
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(said(vec![text(&long)], Origin::Person)).replayed(replied(vec![text(&long)], None));
     assert_eq!(client.told.len(), 6);
     assert!(client.texts() == [("m3".to_owned(), long.clone()), ("m7.0".to_owned(), long)]);
@@ -302,7 +302,7 @@ fn a_queued_prompt_that_was_never_taken_is_replayed() {
     let queued = |id, words: &str| Change::Queued {
         message: Message { id: MessageId(id), content: vec![text(words)] },
     };
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(queued(4, "taken")).replayed(queued(5, "cancelled"));
     client.replayed(said(vec![text("taken")], Origin::Queue { entry: Seq(1) }));
     client.replayed(ended(StopReason::Cancelled));
@@ -313,7 +313,7 @@ fn a_queued_prompt_that_was_never_taken_is_replayed() {
 #[test]
 fn a_queued_prompt_left_by_a_crash_is_replayed_once() {
     let message = Message { id: MessageId(4), content: vec![text("and this")] };
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.replayed(Change::Queued { message }).replayed(ended(StopReason::Interrupted));
     client.replayed(said(vec![text("and this")], Origin::Queue { entry: Seq(1) }));
     assert_eq!(
@@ -393,9 +393,9 @@ fn entries_map_to_one_update_or_none() {
             Change::Edited {
                 by: "tidy".into(),
                 edits: vec![
-                    Edit::Drop { at: part(3) },
-                    Edit::Pin { at: part(4) },
-                    Edit::Drop { at: part(5) },
+                    ViewEdit::Drop { at: part(3) },
+                    ViewEdit::Pin { at: part(4) },
+                    ViewEdit::Drop { at: part(5) },
                 ],
             },
             vec![chunk(
@@ -405,7 +405,7 @@ fn entries_map_to_one_update_or_none() {
             )],
         ),
         (
-            Change::Edited { by: "tidy".into(), edits: vec![Edit::Pin { at: part(4) }] },
+            Change::Edited { by: "tidy".into(), edits: vec![ViewEdit::Pin { at: part(4) }] },
             vec![chunk("agent_message_chunk", "e1", "History edited by tidy: 1 pinned.")],
         ),
         (
@@ -426,9 +426,9 @@ fn entries_map_to_one_update_or_none() {
         ),
     ];
     for (change, expected) in cases {
-        assert_eq!(Client::new(PLAIN).entry(change.clone()).told, expected, "{change:?}");
+        assert_eq!(WireClient::new(PLAIN).entry(change.clone()).told, expected, "{change:?}");
         let in_replay = if matches!(change, Change::ModeChosen { .. }) { vec![] } else { expected };
-        assert_eq!(Client::new(PLAIN).replayed(change.clone()).told, in_replay, "replayed {change:?}");
+        assert_eq!(WireClient::new(PLAIN).replayed(change.clone()).told, in_replay, "replayed {change:?}");
     }
 }
 
@@ -444,9 +444,9 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
         let line: Vec<Value> =
             line.map(|line| chunk("agent_message_chunk", "m4", line)).into_iter().collect();
         let both: Vec<Value> = std::iter::once(prompt.clone()).chain(line.clone()).collect();
-        assert_eq!(Client::new(PLAIN).entry(withheld(why.clone())).told, line);
-        assert_eq!(Client::new(PLAIN).any_entry(withheld(why.clone()), false, false).told, both);
-        assert_eq!(Client::new(PLAIN).replayed(withheld(why)).told, both);
+        assert_eq!(WireClient::new(PLAIN).entry(withheld(why.clone())).told, line);
+        assert_eq!(WireClient::new(PLAIN).any_entry(withheld(why.clone()), false, false).told, both);
+        assert_eq!(WireClient::new(PLAIN).replayed(withheld(why)).told, both);
     }
 }
 
@@ -455,7 +455,7 @@ fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
 fn a_queued_prompt_that_is_withheld_is_replayed_once() {
     let queued = || Change::Queued { message: Message { id: MessageId(3), content: vec![text("hello")] } };
     for end in [None, Some(ended(StopReason::Interrupted))] {
-        let mut client = Client::new(PLAIN);
+        let mut client = WireClient::new(PLAIN);
         client.replayed(queued());
         if let Some(end) = end {
             client.replayed(end);
@@ -470,9 +470,9 @@ fn a_queued_prompt_that_is_withheld_is_replayed_once() {
 #[test]
 fn a_cancelled_reply_without_thinking_completes_the_right_text() {
     // The thinking was streamed as part 0 but, being unsigned, is not in the entry, so the text moved up.
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.text(0, TextKind::Thinking, "a long thought").text(1, TextKind::Reply, "Hel");
-    client.entry(replied(vec![text("Hello")], Some(Cut::Cancelled)));
+    client.entry(replied(vec![text("Hello")], Some(ReplyCut::Cancelled)));
     assert_eq!(
         client.texts(),
         [("m7.0".into(), "a long thought".into()), ("m7.1".to_owned(), "Hello".to_owned())]
@@ -481,7 +481,7 @@ fn a_cancelled_reply_without_thinking_completes_the_right_text() {
 
 #[test]
 fn encrypted_thinking_does_not_repeat_shown_text() {
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     client.text(1, TextKind::Thinking, "hm").text(2, TextKind::Reply, "so");
     client.entry(replied(vec![thinking(""), thinking("hm"), text("so")], None));
     assert_eq!(client.texts(), [("m7.1".into(), "hm".into()), ("m7.2".to_owned(), "so".to_owned())]);
@@ -490,7 +490,7 @@ fn encrypted_thinking_does_not_repeat_shown_text() {
 #[test]
 fn a_second_replay_starts_over() {
     let opened = || Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
-    let mut client = Client::new(PLAIN);
+    let mut client = WireClient::new(PLAIN);
     for _ in 0..2 {
         client.replayed(opened()).replayed(replied(vec![call("c1", ToolKind::Read)], None));
     }
@@ -501,7 +501,7 @@ proptest! {
     /// Whatever part of a reply was streamed, in whatever pieces, the chunks add up to its text.
     #[test]
     fn chunks_add_up_to_the_text(parts in prop::collection::vec(("[a-zé✓]{1,12}", any::<bool>(), 0usize..16), 1..5)) {
-        let mut client = Client::new(PLAIN);
+        let mut client = WireClient::new(PLAIN);
         let mut whole = true;
         for (index, (words, is_reply, streamed)) in parts.iter().enumerate() {
             let kind = if *is_reply { TextKind::Reply } else { TextKind::Thinking };

@@ -79,20 +79,20 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     !lower.ends_with("_variable") && !lower.ends_with("_env") && SECRET_NAME.is_match(name)
 }
 
-pub(super) struct Redactor {
+pub(super) struct ReportRedactor {
     known: Option<AhoCorasick>,
     /// What identifies the user, with the replacements.
     person: Vec<(Regex, &'static str)>,
 }
 
-impl Redactor {
+impl ReportRedactor {
     /// `secrets` must not appear in any form; `user` and `host` are names.
     pub(super) fn new(
         secrets: impl IntoIterator<Item = String>,
         home: Option<&Path>,
         user: Option<&str>,
         host: Option<&str>,
-    ) -> Redactor {
+    ) -> ReportRedactor {
         let mut known = BTreeSet::new();
         for secret in secrets {
             // A variable may have several headers, one per line.
@@ -119,7 +119,7 @@ impl Redactor {
                 person.push((expression(&format!(r"\b{}\b", regex::escape(name))), instead));
             }
         }
-        Redactor { known, person }
+        ReportRedactor { known, person }
     }
 
     /// Redacts the text.
@@ -157,8 +157,8 @@ fn unless_plain(found: &Captures<'_>) -> String {
 mod tests {
     use super::*;
 
-    fn plain() -> Redactor {
-        Redactor::new([], Some(Path::new("/home/ann")), Some("ann"), Some("annsbox"))
+    fn plain() -> ReportRedactor {
+        ReportRedactor::new([], Some(Path::new("/home/ann")), Some("ann"), Some("annsbox"))
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_the_environment_holds_is_taken_out_wherever_it_stands() {
         let secrets = ["mine-of-5".to_owned(), "X-Tenant: quoted\"one\nX-Other: another1".to_owned()];
-        let redactor = Redactor::new(secrets, None, None, None);
+        let redactor = ReportRedactor::new(secrets, None, None, None);
         let clean = redactor.clean(r#"a mine-of-5b {"h": "quoted\"one"} and another1."#);
         assert!(!clean.contains("mine-of") && !clean.contains("another1"), "{clean}");
     }

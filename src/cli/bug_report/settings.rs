@@ -9,7 +9,7 @@ use toml::Value;
 use super::redact::is_secret_name;
 use crate::cli::hooks::Project;
 use crate::config::Settings;
-use crate::hooks::hook::{Hook, Kind};
+use crate::hooks::hook::{Hook, HookKind};
 
 /// Of longer texts in the settings only the length is reported.
 const VALUE_CHARS_MAX: usize = 200;
@@ -94,15 +94,15 @@ pub(super) fn hooks(project: &Project) -> String {
 
 fn what(hook: &Hook) -> String {
     match &hook.kind {
-        Kind::Script { path } => format!("runs {}", file_name(path)),
-        Kind::Resident { path } => format!("keeps {} running", file_name(path)),
-        Kind::Declared { .. } => "declared".to_owned(),
-        Kind::Webhook { url, .. } => {
+        HookKind::Script { path } => format!("runs {}", file_name(path)),
+        HookKind::Resident { path } => format!("keeps {} running", file_name(path)),
+        HookKind::Declared { .. } => "declared".to_owned(),
+        HookKind::Webhook { url, .. } => {
             let host = url.split("://").nth(1).unwrap_or_default();
             let host = host.split(['/', '?', '#']).next().unwrap_or_default();
             format!("posts to {}", host.rsplit('@').next().unwrap_or_default())
         }
-        Kind::Claude { line, .. } => format!("a line for the shell that runs {}", program(line)),
+        HookKind::Claude { line, .. } => format!("a line for the shell that runs {}", program(line)),
     }
 }
 

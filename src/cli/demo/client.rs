@@ -23,7 +23,7 @@ const MESSAGES_MAX: usize = 256;
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
 /// A running daemon and the client's end of its pipes.
-pub struct Client {
+pub struct DemoClient {
     child: Child,
     input: Option<ChildStdin>,
     /// What the daemon wrote: JSON, or a line that is not part of the protocol. Ends with the daemon's output.
@@ -31,9 +31,13 @@ pub struct Client {
     next_id: u64,
 }
 
-impl Client {
+impl DemoClient {
     /// Starts the daemon with only this environment.
-    pub fn start(program: &Path, cwd: &Path, environment: &[(String, OsString)]) -> Result<Client, String> {
+    pub fn start(
+        program: &Path,
+        cwd: &Path,
+        environment: &[(String, OsString)],
+    ) -> Result<DemoClient, String> {
         let mut child = Command::new(program)
             // The demonstration starts and kills it itself.
             .args(["acp", "--standalone"])
@@ -48,7 +52,7 @@ impl Client {
         let output = child.stdout.take().ok_or("the daemon has no stdout")?;
         let (sender, messages) = sync_channel(MESSAGES_MAX);
         std::thread::spawn(move || read(output, &sender));
-        Ok(Client { child, input, messages, next_id: 0 })
+        Ok(DemoClient { child, input, messages, next_id: 0 })
     }
 
     pub fn process(&self) -> u32 {
@@ -146,7 +150,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for DemoClient {
     fn drop(&mut self) {
         // No effect after `kill` and `close`.
         drop(self.child.kill());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A part of a scripted reply.
-pub enum Step {
+pub enum ScriptStep {
     Text(&'static str),
     Call {
         name: &'static str,
@@ -22,13 +22,13 @@ pub enum Step {
 }
 
 /// A reply, and the input tokens that it reports.
-pub struct Reply {
-    pub steps: Vec<Step>,
+pub struct ScriptReply {
+    pub steps: Vec<ScriptStep>,
     pub input_tokens: u64,
 }
 
 /// Returns the reply to a request, given the number of earlier ones; `None` is answered with an error.
-type Script = fn(usize, &Value) -> Option<Reply>;
+type Script = fn(usize, &Value) -> Option<ScriptReply>;
 
 /// A running model. Its threads end with the process.
 pub struct DemoModel {
@@ -124,21 +124,21 @@ fn stream_reply(
     mut stream: TcpStream,
     reader: &mut impl Read,
     number: usize,
-    reply: Reply,
+    reply: ScriptReply,
 ) -> io::Result<()> {
     write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
     let mut calls = 0;
     for step in reply.steps {
         let delta = match step {
-            Step::Text(text) => json!({ "content": text }),
-            Step::Call { name, input } => {
+            ScriptStep::Text(text) => json!({ "content": text }),
+            ScriptStep::Call { name, input } => {
                 let function = json!({ "name": name, "arguments": input.to_string() });
                 let id = format!("call_{number}_{calls}");
                 let call = json!({ "index": calls, "id": id, "type": "function", "function": function });
                 calls += 1;
                 json!({ "tool_calls": [call] })
             }
-            Step::Hang => {
+            ScriptStep::Hang => {
                 io::copy(reader, &mut io::sink())?;
                 return Ok(());
             }

@@ -25,7 +25,7 @@ const OUTPUT_CHARS_MAX: usize = 90;
 
 /// What was seen, for the checks.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ScreenContents {
     /// Text of the agent since `forget`.
     pub said: String,
     /// The user's messages that were replayed.
@@ -44,7 +44,7 @@ pub struct Screen {
     pub has_pauses: bool,
     /// Whether updates are replayed: they are recorded, but not shown.
     pub is_replay: bool,
-    pub seen: Seen,
+    pub seen: ScreenContents,
     titles: HashMap<String, String>,
     at_line_start: bool,
 }
@@ -55,7 +55,7 @@ impl Screen {
             style,
             has_pauses,
             is_replay: false,
-            seen: Seen::default(),
+            seen: ScreenContents::default(),
             titles: HashMap::new(),
             at_line_start: true,
         }

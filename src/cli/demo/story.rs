@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::model::{Reply, Step};
+use super::model::{ScriptReply, ScriptStep};
 
 /// The name shows that the model is scripted.
 pub const MODEL: &str = "local/scripted";
@@ -50,45 +50,51 @@ pub fn write_files(workspace: &Path, home: &Path) -> io::Result<()> {
 }
 
 /// The model's reply to a request; `None` for one that is not in the script.
-pub fn reply(number: usize, request: &Value) -> Option<Reply> {
+pub fn reply(number: usize, request: &Value) -> Option<ScriptReply> {
     let steps = match number {
         0 => vec![
-            Step::Text("I look at the script and at the log of its last runs."),
+            ScriptStep::Text("I look at the script and at the log of its last runs."),
             call("file_read", json!({ "file_path": SCRIPT })),
             call("file_read", page_of_the_log(1)),
             call("file_read", page_of_the_log(2)),
             call("file_read", page_of_the_log(3)),
         ],
         1 => vec![
-            Step::Text("The test wants an exclamation mark, and the script prints none."),
+            ScriptStep::Text("The test wants an exclamation mark, and the script prints none."),
             call(
                 "file_edit",
                 json!({ "file_path": SCRIPT, "old_text": "Hello, $1", "new_text": "Hello, $1!" }),
             ),
         ],
-        2 => vec![Step::Text("Now the test."), call("bash", json!({ "command": "sh test.sh" }))],
-        3 => vec![Step::Text("It passes: "), Step::Text("greet.sh says \"Hello, World!\" again.")],
-        4 => vec![Step::Text(SUMMARY)],
+        2 => vec![ScriptStep::Text("Now the test."), call("bash", json!({ "command": "sh test.sh" }))],
+        3 => {
+            vec![ScriptStep::Text("It passes: "), ScriptStep::Text("greet.sh says \"Hello, World!\" again.")]
+        }
+        4 => vec![ScriptStep::Text(SUMMARY)],
         // The daemon is killed while it waits for more.
-        5 => vec![Step::Text("greet.sh prints a greeting, "), Step::Text(LAST_WORDS), Step::Hang],
+        5 => vec![
+            ScriptStep::Text("greet.sh prints a greeting, "),
+            ScriptStep::Text(LAST_WORDS),
+            ScriptStep::Hang,
+        ],
         6 => vec![
-            Step::Text("In one sentence: "),
-            Step::Text(LAST_ANSWER),
-            Step::Text(", and now it has it again."),
+            ScriptStep::Text("In one sentence: "),
+            ScriptStep::Text(LAST_ANSWER),
+            ScriptStep::Text(", and now it has it again."),
         ],
         _ => return None,
     };
     // Approximately what a provider would count, so that the meter shows what is really sent.
-    let input_tokens = crate::tokens::Ruler::of(None).text(&request.to_string());
-    Some(Reply { steps, input_tokens })
+    let input_tokens = crate::tokens::Ruler::for_model(None).text(&request.to_string());
+    Some(ScriptReply { steps, input_tokens })
 }
 
 const SUMMARY: &str = "<summary>\nThe user asked to fix the failing greeting test. test.sh expects \
 \"Hello, World!\"; greet.sh printed it without the exclamation mark. greet.sh was edited, the test was run \
 and passes. Nothing is pending.\n</summary>";
 
-fn call(name: &'static str, input: Value) -> Step {
-    Step::Call { name, input }
+fn call(name: &'static str, input: Value) -> ScriptStep {
+    ScriptStep::Call { name, input }
 }
 
 fn page_of_the_log(page: u32) -> Value {

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::Line;
+use super::DoctorLine;
 
 /// Files larger than this many bytes are skipped.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -74,7 +74,7 @@ pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>
 }
 
 /// Lines for each editor that has settings.
-pub(super) fn lines(editors: &[Editor]) -> Vec<Line> {
+pub(super) fn lines(editors: &[Editor]) -> Vec<DoctorLine> {
     let mut lines = Vec::new();
     for editor in editors {
         let mut files = Vec::new();
@@ -82,23 +82,23 @@ pub(super) fn lines(editors: &[Editor]) -> Vec<Line> {
             gather(place, editor.extension, 0, &mut files);
         }
         if !files.is_empty() {
-            lines.extend(of_editor(editor, &files));
+            lines.extend(check_editor(editor, &files));
         }
     }
     if lines.is_empty() {
-        lines.push(Line::ok("editors", "no settings of a known editor are here"));
+        lines.push(DoctorLine::ok("editors", "no settings of a known editor are here"));
     }
     lines
 }
 
-fn of_editor(editor: &Editor, files: &[PathBuf]) -> Vec<Line> {
+fn check_editor(editor: &Editor, files: &[PathBuf]) -> Vec<DoctorLine> {
     let mut lines = Vec::new();
     let mut is_mentioned = false;
     for file in files {
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         is_mentioned |= text.to_lowercase().contains("epitome");
         for found in PROGRAM.captures_iter(&text) {
-            lines.push(of_path(editor, file, &found[1]));
+            lines.push(check_path(editor, file, &found[1]));
         }
     }
     if !lines.is_empty() {
@@ -106,35 +106,35 @@ fn of_editor(editor: &Editor, files: &[PathBuf]) -> Vec<Line> {
     }
     let name = editor.name;
     vec![if is_mentioned {
-        Line::warning(
+        DoctorLine::warning(
             "editors",
             format!("{name} mentions Epitome without an absolute path of the program"),
             format!("editors often have a different PATH; {} shows how", editor.example),
         )
     } else {
-        Line::ok("editors", format!("{name} does not have Epitome; {} shows how", editor.example))
+        DoctorLine::ok("editors", format!("{name} does not have Epitome; {} shows how", editor.example))
     }]
 }
 
-fn of_path(editor: &Editor, file: &Path, program: &str) -> Line {
+fn check_path(editor: &Editor, file: &Path, program: &str) -> DoctorLine {
     let (name, file) = (editor.name, file.display());
     if program.starts_with('~') {
         let what = format!("{name} starts {program}, but no shell expands the ~ ({file})");
-        return Line::error("editors", what, "write the absolute path");
+        return DoctorLine::error("editors", what, "write the absolute path");
     }
     match std::fs::metadata(program) {
         Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => {
-            Line::ok("editors", format!("{name} starts {program} ({file})"))
+            DoctorLine::ok("editors", format!("{name} starts {program} ({file})"))
         }
         Ok(_) => {
             let what = format!("{name} starts {program}, which is not executable ({file})");
-            Line::error("editors", what, "set the path of the program and make it executable")
+            DoctorLine::error("editors", what, "set the path of the program and make it executable")
         }
         Err(error) => {
             let what = format!("{name} starts {program}, which can't be found: {error} ({file})");
             let own = std::env::current_exe()
                 .map_or_else(|_| "this program".to_owned(), |own| own.display().to_string());
-            Line::error("editors", what, format!("this one is {own}"))
+            DoctorLine::error("editors", what, format!("this one is {own}"))
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     use crate::cli::doctor::Status;
 
     /// The report for these files in a home directory; `PROGRAM` is replaced by the path of an existing program.
-    fn told(files: &[(&str, &str)]) -> Vec<Line> {
+    fn report_for(files: &[(&str, &str)]) -> Vec<DoctorLine> {
         let home = tempfile::tempdir().expect("a temporary directory");
         let program = home.path().join("bin/epitome");
         std::fs::create_dir_all(home.path().join("bin")).expect("it can be made");
@@ -209,7 +209,7 @@ mod tests {
             (".emacs.d/init.el", ":command \"/etc/epitome\"", Status::Error, "can't be found"),
             (".acpx/config.json", "{\"command\": \"PROGRAM acp\"}", Status::Ok, "acpx starts"),
         ] {
-            let lines = told(&[(file, text)]);
+            let lines = report_for(&[(file, text)]);
             assert_eq!(lines.len(), 1, "{file}: {lines:?}");
             assert_eq!(lines[0].status, status, "{file}: {lines:?}");
             assert!(lines[0].what.contains(words), "{file}: {lines:?}");
@@ -227,7 +227,7 @@ mod tests {
             (".config/Code/User/settings.json", include_str!("../../../editors/vscode/settings.json")),
             (".acpx/config.json", include_str!("../../../editors/acpx/config.json")),
         ] {
-            let lines = told(&[(file, &example.replace("/absolute/path/to/epitome", "PROGRAM"))]);
+            let lines = report_for(&[(file, &example.replace("/absolute/path/to/epitome", "PROGRAM"))]);
             assert!(lines[0].what.contains(" starts ") && lines[0].status == Status::Ok, "{file}: {lines:?}");
         }
     }

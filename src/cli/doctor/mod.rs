@@ -50,7 +50,7 @@ pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     if args.json {
         terminal::print_json(&report)?;
     } else {
-        terminal::print(&report.text(Style::of_stdout()))?;
+        terminal::print(&report.text(Style::for_stdout()))?;
     }
     Ok(i32::from(report.lines.iter().any(|line| line.status == Status::Error)))
 }
@@ -71,7 +71,7 @@ enum Status {
 
 /// One line of the report.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Line {
+struct DoctorLine {
     area: &'static str,
     status: Status,
     what: String,
@@ -80,30 +80,30 @@ struct Line {
     todo: Option<String>,
 }
 
-impl Line {
-    fn ok(area: &'static str, what: impl Into<String>) -> Line {
-        Line { area, status: Status::Ok, what: what.into(), todo: None }
+impl DoctorLine {
+    fn ok(area: &'static str, what: impl Into<String>) -> DoctorLine {
+        DoctorLine { area, status: Status::Ok, what: what.into(), todo: None }
     }
 
-    fn warning(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Line {
-        Line { area, status: Status::Warning, what: what.into(), todo: Some(todo.into()) }
+    fn warning(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> DoctorLine {
+        DoctorLine { area, status: Status::Warning, what: what.into(), todo: Some(todo.into()) }
     }
 
-    fn error(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Line {
-        Line { area, status: Status::Error, what: what.into(), todo: Some(todo.into()) }
+    fn error(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> DoctorLine {
+        DoctorLine { area, status: Status::Error, what: what.into(), todo: Some(todo.into()) }
     }
 
-    fn problem(area: &'static str, problem: &Problem) -> Line {
+    fn problem(area: &'static str, problem: &Problem) -> DoctorLine {
         let todo = Some("fix the file; its valid parts are used".to_owned());
-        Line { area, status: Status::Warning, what: problem.to_string(), todo }
+        DoctorLine { area, status: Status::Warning, what: problem.to_string(), todo }
     }
 }
 
 /// All findings and what was done.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     version: &'static str,
-    lines: Vec<Line>,
+    lines: Vec<DoctorLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<Backup>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,8 +116,8 @@ struct Report {
 }
 
 /// Makes the backup before changing anything, and checks everything afterwards.
-fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
-    let mut report = Report {
+fn examine(store: &Store, args: &DoctorArgs) -> Result<DoctorReport, CliError> {
+    let mut report = DoctorReport {
         version: env!("CARGO_PKG_VERSION"),
         lines: Vec::new(),
         backup: None,
@@ -143,7 +143,7 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
             }
             Err(why) => {
                 let what = format!("the index was not rewritten: {why}");
-                report.lines.push(Line::error("store", what, "nothing was changed; try again later"));
+                report.lines.push(DoctorLine::error("store", what, "nothing was changed; try again later"));
             }
         }
     }
@@ -155,16 +155,18 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
             report.lines.extend(storage::lines(&health));
             report.store = Some(health);
         }
-        Err(error) => {
-            report.lines.push(Line::error("store", error.to_string(), "check the disk and its permissions"))
-        }
+        Err(error) => report.lines.push(DoctorLine::error(
+            "store",
+            error.to_string(),
+            "check the disk and its permissions",
+        )),
     }
     report.lines.extend(program::files(&paths, get)?);
     report.lines.extend(editors::lines(&editors::places(paths.user_home.as_deref(), get)));
     Ok(report)
 }
 
-impl Report {
+impl DoctorReport {
     fn text(&self, style: Style) -> String {
         let mut out = String::new();
         let mut told: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
@@ -198,8 +200,10 @@ mod tests {
 
     #[test]
     fn much_of_the_same_is_told_in_a_few_lines() {
-        let lines = (0..50).map(|n| Line::warning("store", format!("thing {n}"), "look at it")).collect();
-        let report = Report { version: "1", lines, backup: None, repair: None, compacted: None, store: None };
+        let lines =
+            (0..50).map(|n| DoctorLine::warning("store", format!("thing {n}"), "look at it")).collect();
+        let report =
+            DoctorReport { version: "1", lines, backup: None, repair: None, compacted: None, store: None };
         let text = report.text(Style::Plain);
         assert_eq!(text.lines().count(), 2 * LINES_MAX + 1);
         assert!(text.ends_with("store    and 30 more; --json has all\n"), "{text}");

@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::{Line, servers};
+use super::{DoctorLine, servers};
 use crate::cli::CliError;
 use crate::cli::hooks::Project;
 use crate::config::Settings;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
-use crate::recipe::catalog::Catalog;
+use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
 /// The default environment variables for API keys and base URLs.
@@ -20,37 +20,40 @@ const KEY_VARIABLES: [&str; 5] =
     ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "EPITOME_LOCAL_URL"];
 
 /// Version, directories, daemon and sandbox.
-pub(super) fn lines(paths: &Paths) -> Vec<Line> {
+pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     let program = std::env::current_exe();
     let program =
         program.map_or_else(|error| format!("(unknown: {error})"), |path| path.display().to_string());
-    let mut lines = vec![Line::ok("program", format!("epitome {} at {program}", env!("CARGO_PKG_VERSION")))];
+    let mut lines =
+        vec![DoctorLine::ok("program", format!("epitome {} at {program}", env!("CARGO_PKG_VERSION")))];
     for (what, path) in
         [("settings", &paths.home), ("sessions", &paths.data), ("logs", &paths.log_directory())]
     {
         lines.push(directory(what, path));
     }
-    lines.push(daemon(&RuntimeDir::of(paths)));
+    lines.push(daemon(&RuntimeDir::new(paths)));
     lines.push(sandbox());
     lines
 }
 
 /// What the system offers for sandboxing commands.
-fn sandbox() -> Line {
+fn sandbox() -> DoctorLine {
     let support = sandbox::support();
     match support.gap() {
-        None => Line::ok("sandbox", format!("commands are held to their workspace ({})", support.words())),
-        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md explains them"),
+        None => {
+            DoctorLine::ok("sandbox", format!("commands are held to their workspace ({})", support.words()))
+        }
+        Some(gap) => DoctorLine::warning("sandbox", gap, "docs/sandbox.md explains them"),
     }
 }
 
-fn directory(what: &str, path: &Path) -> Line {
+fn directory(what: &str, path: &Path) -> DoctorLine {
     let named = format!("{what} are in {}", path.display());
     match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let above = path.ancestors().skip(1).find(|above| above.exists());
             match above.filter(|above| !can_be_written(above)) {
-                Some(above) => Line::error(
+                Some(above) => DoctorLine::error(
                     "places",
                     format!("{named}, which can't be made: you can't write in {}", above.display()),
                     format!(
@@ -58,23 +61,25 @@ fn directory(what: &str, path: &Path) -> Line {
                         above.display()
                     ),
                 ),
-                None => Line::ok("places", format!("{named}, which does not exist yet")),
+                None => DoctorLine::ok("places", format!("{named}, which does not exist yet")),
             }
         }
-        Err(error) => Line::error(
+        Err(error) => DoctorLine::error(
             "places",
             format!("{named}: {error}"),
             "check the permissions of its parent directory",
         ),
-        Ok(metadata) if !metadata.is_dir() => {
-            Line::error("places", format!("{named}, which is not a directory"), "remove or rename the file")
-        }
+        Ok(metadata) if !metadata.is_dir() => DoctorLine::error(
+            "places",
+            format!("{named}, which is not a directory"),
+            "remove or rename the file",
+        ),
         Ok(metadata) if !can_be_written(path) => {
             let mode = metadata.permissions().mode() & 0o777;
             let what = format!("{named}, where you can't write (mode {mode:o})");
-            Line::error("places", what, format!("chown or chmod {}", path.display()))
+            DoctorLine::error("places", what, format!("chown or chmod {}", path.display()))
         }
-        Ok(_) => Line::ok("places", named),
+        Ok(_) => DoctorLine::ok("places", named),
     }
 }
 
@@ -83,19 +88,19 @@ fn can_be_written(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn daemon(runtime_dir: &RuntimeDir) -> Line {
+fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
     match std::fs::symlink_metadata(runtime_dir.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Line::ok("daemon", "no daemon runs; the first editor starts one");
+            return DoctorLine::ok("daemon", "no daemon runs; the first editor starts one");
         }
         Err(error) => {
             let what = format!("{} can't be looked at: {error}", runtime_dir.path().display());
-            return Line::error("daemon", what, "check the permissions of its parent directory");
+            return DoctorLine::error("daemon", what, "check the permissions of its parent directory");
         }
         Ok(_) => {}
     }
     if let Err(error) = runtime_dir.check() {
-        return Line::error(
+        return DoctorLine::error(
             "daemon",
             error.to_string(),
             "remove it, or set XDG_RUNTIME_DIR or EPITOME_HOME elsewhere",
@@ -103,44 +108,54 @@ fn daemon(runtime_dir: &RuntimeDir) -> Line {
     }
     let socket = runtime_dir.acp_socket();
     match UnixStream::connect(&socket) {
-        Ok(_) => Line::ok("daemon", format!("a daemon answers at {}", socket.display())),
+        Ok(_) => DoctorLine::ok("daemon", format!("a daemon answers at {}", socket.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Line::ok("daemon", "no daemon runs; the first editor starts one")
+            DoctorLine::ok("daemon", "no daemon runs; the first editor starts one")
         }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Line::ok(
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => DoctorLine::ok(
             "daemon",
             "no daemon runs; the socket of one that was killed is replaced by the next start",
         ),
         Err(error) => {
             let what = format!("{} can't be connected to: {error}", socket.display());
-            Line::error("daemon", what, "end the process `epitome daemon serve`, then open an editor again")
+            DoctorLine::error(
+                "daemon",
+                what,
+                "end the process `epitome daemon serve`, then open an editor again",
+            )
         }
     }
 }
 
 /// Settings, recipes, hooks, MCP servers and keys, as a session in this directory would have them.
-pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Line>, CliError> {
-    let project = Project::of_cwd(paths.clone())?;
+pub(super) fn files(
+    paths: &Paths,
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<DoctorLine>, CliError> {
+    let project = Project::load(paths.clone())?;
     let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
-    lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
+    lines.extend(problems.iter().map(|problem| DoctorLine::problem("settings", problem)));
     if problems.is_empty() {
-        lines.push(Line::ok("settings", settings_file(&paths.config_file())));
+        lines.push(DoctorLine::ok("settings", settings_file(&paths.config_file())));
     }
-    let catalog = Catalog::load(cwd, paths, &[]);
-    lines.push(Line::ok("recipes", format!("{} can be used in {}", catalog.recipes.len(), cwd.display())));
-    lines.extend(catalog.problems.iter().map(|problem| Line::problem("recipes", problem)));
-    lines.extend(project.trust_problem.iter().map(|problem| Line::problem("hooks", problem)));
+    let catalog = RecipeCatalog::load(cwd, paths, &[]);
+    lines.push(DoctorLine::ok(
+        "recipes",
+        format!("{} can be used in {}", catalog.recipes.len(), cwd.display()),
+    ));
+    lines.extend(catalog.problems.iter().map(|problem| DoctorLine::problem("recipes", problem)));
+    lines.extend(project.trust_problem.iter().map(|problem| DoctorLine::problem("hooks", problem)));
     let found = project.discover();
     lines.push(match (settings.hooks.enabled, found.hooks.len()) {
-        (false, _) => Line::ok("hooks", "switched off in the settings"),
-        (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
+        (false, _) => DoctorLine::ok("hooks", "switched off in the settings"),
+        (true, hooks) => DoctorLine::ok("hooks", format!("{hooks} run in {}", cwd.display())),
     });
     for hook in &found.untrusted {
         let what = format!("{} came with the repository and is not trusted yet", hook.name);
-        lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
+        lines.push(DoctorLine::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
-    lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
+    lines.extend(found.problems.iter().map(|problem| DoctorLine::problem("hooks", problem)));
     lines.extend(servers::lines(&project));
     lines.push(keys(settings, get));
     Ok(lines)
@@ -154,7 +169,7 @@ fn settings_file(file: &Path) -> String {
     }
 }
 
-fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> Line {
+fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> DoctorLine {
     let own = settings.providers.values().filter_map(|provider| provider.key_variable.as_deref());
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.as_deref());
     let mut names: Vec<&str> = KEY_VARIABLES.into_iter().chain(own).chain(built_in).collect();
@@ -164,11 +179,11 @@ fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> Line {
     if there.is_empty() {
         let what = format!("none of {} is set here", missing.join(", "));
         let todo = "set one where the editor is started; a local server at its usual address needs none";
-        return Line::warning("keys", what, todo);
+        return DoctorLine::warning("keys", what, todo);
     }
     let absent =
         if missing.is_empty() { String::new() } else { format!("; not set: {}", missing.join(", ")) };
-    Line::ok(
+    DoctorLine::ok(
         "keys",
         format!("set in this shell: {}{absent}. An editor may have another environment", there.join(", ")),
     )

@@ -4,29 +4,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Line;
+use super::DoctorLine;
 use crate::cli::hooks::Project;
 use crate::config::{McpServer, McpSource};
 use crate::hooks::servers::{self, PinnedServer};
-use crate::hooks::trust::{Trust, Verdict};
+use crate::hooks::trust::{TrustStore, TrustVerdict};
 use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
 use crate::problem::Problem;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::session::MCP_LOGINS;
-use crate::tools::question::Door;
+use crate::tools::question::QuestionSender;
 
 /// How long all servers together may take to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
-pub(super) fn lines(project: &Project) -> Vec<Line> {
+pub(super) fn lines(project: &Project) -> Vec<DoctorLine> {
     let configured = &project.settings.mcp.servers;
     let (own, theirs): (Vec<&McpServer>, Vec<&McpServer>) =
         configured.iter().partition(|server| server.from == McpSource::Person);
     let (on, off): (Vec<&McpServer>, Vec<&McpServer>) = own.into_iter().partition(|server| server.enabled);
-    let mut lines: Vec<Line> =
-        off.iter().map(|server| Line::ok("mcp", format!("{} is switched off", server.name))).collect();
+    let mut lines: Vec<DoctorLine> =
+        off.iter().map(|server| DoctorLine::ok("mcp", format!("{} is switched off", server.name))).collect();
     let roots = project.paths.repository_roots(&project.cwd);
     let pinned = |server: &McpServer| servers::pin(server, &roots, &project.environment, &project.trust);
     lines.extend(theirs.iter().filter_map(|server| Some(waiting(server, pinned(server)?, &project.trust))));
@@ -36,21 +36,21 @@ pub(super) fn lines(project: &Project) -> Vec<Line> {
     lines
 }
 
-fn waiting(server: &McpServer, pinned: Result<PinnedServer, Problem>, trust: &Trust) -> Line {
+fn waiting(server: &McpServer, pinned: Result<PinnedServer, Problem>, trust: &TrustStore) -> DoctorLine {
     let item = match pinned {
         Ok(pinned) => pinned.item,
         Err(problem) => {
-            return Line::warning("mcp", problem.message, problem.hint.unwrap_or_default());
+            return DoctorLine::warning("mcp", problem.message, problem.hint.unwrap_or_default());
         }
     };
     match trust.verdict(&item.path, &item.digest) {
-        Verdict::Trusted => {
-            Line::ok("mcp", format!("{} came with the repository and is allowed", server.name))
+        TrustVerdict::Trusted => {
+            DoctorLine::ok("mcp", format!("{} came with the repository and is allowed", server.name))
         }
-        Verdict::Refused => {
-            Line::ok("mcp", format!("{} came with the repository and is not run", server.name))
+        TrustVerdict::Refused => {
+            DoctorLine::ok("mcp", format!("{} came with the repository and is not run", server.name))
         }
-        Verdict::Unknown => Line::warning(
+        TrustVerdict::Unknown => DoctorLine::warning(
             "mcp",
             format!("{} came with the repository and is not trusted yet", server.name),
             "the first prompt of a session here asks about it",
@@ -76,7 +76,7 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
             unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
         };
         // There is nobody to answer questions.
-        let (door, _asked) = Door::new();
+        let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(around, door);
         hub.start(servers.into_iter().cloned());
         let settled = async {
@@ -93,19 +93,19 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     })
 }
 
-fn line(status: &ServerStatus) -> Line {
+fn line(status: &ServerStatus) -> DoctorLine {
     let name = &status.spec.name;
     match &status.state {
         ServerState::Ready(tools) => {
             let remarks: String = status.remarks.iter().map(|remark| format!("; {remark}")).collect();
-            Line::ok("mcp", format!("{name} is connected, with {} tools{remarks}", tools.len()))
+            DoctorLine::ok("mcp", format!("{name} is connected, with {} tools{remarks}", tools.len()))
         }
-        ServerState::Connecting => Line::warning(
+        ServerState::Connecting => DoctorLine::warning(
             "mcp",
             format!("{name} did not answer within {} s", CONNECT_TIME_MAX.as_secs()),
             "start its command in a shell and see what it waits for",
         ),
-        ServerState::Gone(why) => Line::warning(
+        ServerState::Gone(why) => DoctorLine::warning(
             "mcp",
             format!("{name} is not connected: {why}"),
             "correct it in the settings, or take it out",

@@ -1,13 +1,13 @@
 //! The store section of `epitome doctor`.
 
-use super::{Line, Status};
-use crate::store::{Backup, Health, IndexState, Rebuilt, Repair, Severity};
+use super::{DoctorLine, Status};
+use crate::store::{Backup, FindingSeverity, Health, IndexState, Rebuilt, Repair};
 
 const AREA: &str = "store";
 
-pub(super) fn lines(health: &Health) -> Vec<Line> {
+pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
     let sizes = &health.sizes;
-    let mut lines = vec![Line::ok(
+    let mut lines = vec![DoctorLine::ok(
         AREA,
         format!(
             "{} sessions with {} entries take {}: journals {}, bodies {}, index {}, kept aside {}",
@@ -21,17 +21,17 @@ pub(super) fn lines(health: &Health) -> Vec<Line> {
         ),
     )];
     lines.push(match &health.index {
-        IndexState::Absent => Line::ok(AREA, "there is no index yet; listings read the journals"),
+        IndexState::Absent => DoctorLine::ok(AREA, "there is no index yet; listings read the journals"),
         IndexState::Agrees { sessions, behind: 0 } => {
-            Line::ok(AREA, format!("the index agrees with the journals of {sessions} sessions"))
+            DoctorLine::ok(AREA, format!("the index agrees with the journals of {sessions} sessions"))
         }
-        IndexState::Agrees { sessions, behind } => Line::ok(
+        IndexState::Agrees { sessions, behind } => DoctorLine::ok(
             AREA,
             format!(
                 "the index agrees with the journals of {sessions} sessions, {behind} are yet to be taken in"
             ),
         ),
-        IndexState::Elsewhere { holder } => Line::ok(
+        IndexState::Elsewhere { holder } => DoctorLine::ok(
             AREA,
             format!(
                 "the index is open in {} and was not looked at",
@@ -40,40 +40,40 @@ pub(super) fn lines(health: &Health) -> Vec<Line> {
         ),
         // A finding reports it.
         IndexState::Disagrees { .. } | IndexState::Damaged { .. } | IndexState::Unknown { .. } => {
-            Line::ok(AREA, "sessions do not need the index")
+            DoctorLine::ok(AREA, "sessions do not need the index")
         }
     });
     if sizes.is_index_bloated() {
         let what = format!("the index takes {} for {} of journals", size(sizes.index), size(sizes.journals));
-        lines.push(Line::warning(AREA, what, "`epitome doctor --compact` writes it anew"));
+        lines.push(DoctorLine::warning(AREA, what, "`epitome doctor --compact` writes it anew"));
     }
     for finding in &health.findings {
         let status = match finding.severity {
-            Severity::Note => Status::Ok,
-            Severity::Warning => Status::Warning,
-            Severity::Error => Status::Error,
+            FindingSeverity::Note => Status::Ok,
+            FindingSeverity::Warning => Status::Warning,
+            FindingSeverity::Error => Status::Error,
         };
         let line = finding.line.map_or_else(String::new, |line| format!(":{line}"));
         let what = format!("{}{line}: {}", finding.path.display(), finding.what);
-        lines.push(Line { area: AREA, status, what, todo: finding.todo.clone() });
+        lines.push(DoctorLine { area: AREA, status, what, todo: finding.todo.clone() });
     }
     if health.more_findings > 0 {
         let what = format!("there are {} findings more", health.more_findings);
-        lines.push(Line::warning(AREA, what, "look at the disk"));
+        lines.push(DoctorLine::warning(AREA, what, "look at the disk"));
     }
     lines
 }
 
-pub(super) fn backed_up(backup: &Backup) -> Vec<Line> {
+pub(super) fn backed_up(backup: &Backup) -> Vec<DoctorLine> {
     let what = format!(
         "{} sessions ({}) were copied to {}",
         backup.sessions,
         size(backup.bytes),
         backup.into.display()
     );
-    let mut lines = vec![Line::ok("backup", what)];
+    let mut lines = vec![DoctorLine::ok("backup", what)];
     lines.extend(backup.findings.iter().map(|finding| {
-        Line::warning(
+        DoctorLine::warning(
             "backup",
             format!("copied unchanged: {}", finding.what),
             "the store has the same problem",
@@ -82,21 +82,24 @@ pub(super) fn backed_up(backup: &Backup) -> Vec<Line> {
     lines
 }
 
-pub(super) fn repaired(repair: &Repair) -> Vec<Line> {
-    let done = repair.done.iter().map(|done| Line::ok("repair", done.what.clone()));
+pub(super) fn repaired(repair: &Repair) -> Vec<DoctorLine> {
+    let done = repair.done.iter().map(|done| DoctorLine::ok("repair", done.what.clone()));
     let refused = repair.refused.iter().map(|refused| {
-        Line::error("repair", refused.what.clone(), "run `epitome doctor --repair` again then")
+        DoctorLine::error("repair", refused.what.clone(), "run `epitome doctor --repair` again then")
     });
-    let mut lines: Vec<Line> = done.chain(refused).collect();
+    let mut lines: Vec<DoctorLine> = done.chain(refused).collect();
     if lines.is_empty() {
-        lines.push(Line::ok("repair", "there was nothing to repair"));
+        lines.push(DoctorLine::ok("repair", "there was nothing to repair"));
     }
     lines
 }
 
-pub(super) fn compacted(rebuilt: &Rebuilt) -> Line {
+pub(super) fn compacted(rebuilt: &Rebuilt) -> DoctorLine {
     let (before, after) = (size(rebuilt.bytes_before), size(rebuilt.bytes_after));
-    Line::ok("compact", format!("the index of {} sessions took {before} and takes {after}", rebuilt.sessions))
+    DoctorLine::ok(
+        "compact",
+        format!("the index of {} sessions took {before} and takes {after}", rebuilt.sessions),
+    )
 }
 
 /// A size in human-readable units.

@@ -11,7 +11,7 @@ use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::visible::visible;
-use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
+use crate::thread::{Change, Entry, HookRun, HookRunResult, SessionId};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
     let store = Store::new(paths);
@@ -68,11 +68,11 @@ fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
 
 fn line(entry: &str, event: &str, run: &HookRun) -> String {
     let made = match run.verdict {
-        Verdict::Nothing => "nothing asked",
-        Verdict::Done => "done",
-        Verdict::Refused => "refused",
-        Verdict::Failed => "failed",
-        Verdict::Skipped => "skipped",
+        HookRunResult::Nothing => "nothing asked",
+        HookRunResult::Done => "done",
+        HookRunResult::Refused => "refused",
+        HookRunResult::Failed => "failed",
+        HookRunResult::Skipped => "skipped",
     };
     let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
     let text =

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::hooks::output::{
-    Action, Callback, HookOutput, Keep, PermissionDecision, RequestedEdit, ResultChange, Utterance,
+    CallbackRequest, HistoryAction, HistoryTail, HookOutput, PermissionDecision, RequestedEdit, ResultChange,
+    Utterance,
 };
 use crate::thread::Role;
 
@@ -67,9 +68,9 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(text) = output_text {
         say(format!("the model reads as the tool's result: {text}"));
     }
-    of_action(action).into_iter().for_each(&mut say);
+    describe_action(action).into_iter().for_each(&mut say);
     for edit in edits.iter().flat_map(|edits| &edits.edits) {
-        say(of_edit(edit));
+        say(describe_edit(edit));
     }
     if let Some(text) = custom_instructions {
         say(format!("the summary is asked for with: {text}"));
@@ -77,7 +78,7 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(text) = summary {
         say(format!("the summary is, without a model: {text}"));
     }
-    follow_ups.iter().for_each(|said| say(format!("the agent goes on with: {}", spoken(said))));
+    follow_ups.iter().for_each(|said| say(format!("the agent goes on with: {}", describe_message(said))));
     if *go_on {
         say("the agent goes on".to_owned());
     }
@@ -98,30 +99,33 @@ fn with(done: &str, reason: Option<&str>) -> String {
     }
 }
 
-fn of_action(action: &Action) -> Vec<String> {
+fn describe_action(action: &HistoryAction) -> Vec<String> {
     match action {
-        Action::None => Vec::new(),
-        Action::Mutate { messages, preserve_recent, target } => {
+        HistoryAction::None => Vec::new(),
+        HistoryAction::Mutate { messages, preserve_recent, target } => {
             let to = target.as_ref().map(|target| format!(" of {target}")).unwrap_or_default();
             let head = format!(
                 "the history{to} becomes these {} messages, with the newest {preserve_recent} behind them:",
                 messages.len()
             );
-            [head].into_iter().chain(messages.iter().map(|said| format!("  {}", spoken(said)))).collect()
+            [head]
+                .into_iter()
+                .chain(messages.iter().map(|said| format!("  {}", describe_message(said))))
+                .collect()
         }
-        Action::Callback(callback) => vec![of_callback(callback)],
-        Action::Swap { summary, keep } => {
-            vec![format!("the history becomes this summary, {}: {summary}", kept(*keep))]
+        HistoryAction::Callback(callback) => vec![describe_callback(callback)],
+        HistoryAction::Swap { summary, keep } => {
+            vec![format!("the history becomes this summary, {}: {summary}", describe_tail(*keep))]
         }
-        Action::Compact { keep, threshold } => {
+        HistoryAction::Compact { keep, threshold } => {
             let when = if *threshold { ", where the threshold is reached" } else { "" };
-            vec![format!("the history is compacted{when}, {}", kept(*keep))]
+            vec![format!("the history is compacted{when}, {}", describe_tail(*keep))]
         }
     }
 }
 
-fn of_callback(callback: &Callback) -> String {
-    let Callback { name, args, target, asynchronous, text_only } = callback;
+fn describe_callback(callback: &CallbackRequest) -> String {
+    let CallbackRequest { name, args, target, asynchronous, text_only } = callback;
     let named = |args: &BTreeMap<String, String>| {
         args.iter().map(|(key, value)| format!(" {key}={value:?}")).collect::<String>()
     };
@@ -134,26 +138,28 @@ fn of_callback(callback: &Callback) -> String {
     )
 }
 
-fn of_edit(edit: &RequestedEdit) -> String {
+fn describe_edit(edit: &RequestedEdit) -> String {
     match edit {
         RequestedEdit::Pin(part) => format!("{part} is pinned"),
         RequestedEdit::Unpin(part) => format!("{part} is not pinned any more"),
         RequestedEdit::Mask(part, text) => format!("{part} is shown as: {text}"),
         RequestedEdit::Drop(part) => format!("{part} is left out"),
         RequestedEdit::Replace(part, text) => format!("{part} becomes: {text}"),
-        RequestedEdit::Append(said) => format!("appended to the history: {}", spoken(said)),
+        RequestedEdit::Append(said) => format!("appended to the history: {}", describe_message(said)),
     }
 }
 
-fn kept(keep: Keep) -> String {
+fn describe_tail(keep: HistoryTail) -> String {
     match keep {
-        Keep::Nothing => "with nothing behind it".to_owned(),
-        Keep::Messages(count) => format!("with the newest {count} messages behind it"),
-        Keep::Ratio(ratio) => format!("with the newest {:.0} % of the window behind it", ratio * 100.0),
+        HistoryTail::Nothing => "with nothing behind it".to_owned(),
+        HistoryTail::Messages(count) => format!("with the newest {count} messages behind it"),
+        HistoryTail::Ratio(ratio) => {
+            format!("with the newest {:.0} % of the window behind it", ratio * 100.0)
+        }
     }
 }
 
-fn spoken(said: &Utterance) -> String {
+fn describe_message(said: &Utterance) -> String {
     let role = match said.role {
         Role::User => "user",
         Role::Assistant => "assistant",
@@ -165,7 +171,7 @@ fn spoken(said: &Utterance) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{Part, Seq};
+    use crate::thread::{PartId, Seq};
 
     #[test]
     fn what_is_asked_for_is_said_in_sentences_and_nothing_of_nothing() {
@@ -175,10 +181,10 @@ mod tests {
             decision: Some(PermissionDecision::Ask),
             input: Some([("command".to_owned(), Value::from("ls"))].into_iter().collect()),
             context: vec!["It rains.".to_owned()],
-            action: Action::Compact { keep: Keep::Ratio(0.25), threshold: true },
+            action: HistoryAction::Compact { keep: HistoryTail::Ratio(0.25), threshold: true },
             edits: Some(crate::hooks::output::RequestedEdits {
                 revision: None,
-                edits: vec![RequestedEdit::Drop(Part { entry: Seq(4), part: None })],
+                edits: vec![RequestedEdit::Drop(PartId { entry: Seq(4), part: None })],
             }),
             ..HookOutput::default()
         };

@@ -16,15 +16,16 @@ use super::meaning::meaning;
 use super::{CliError, Project};
 use crate::hooks::claude;
 use crate::hooks::event::HookEvent;
-use crate::hooks::hook::{Hook, Kind};
-use crate::hooks::moment::{
-    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+use crate::hooks::hook::{Hook, HookKind};
+use crate::hooks::hook_context::{
+    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
+    PayloadBase, UsageFacts,
 };
 use crate::hooks::outcome::{RunOutcome, interpret};
-use crate::hooks::output::Ran;
+use crate::hooks::output::RawOutcome;
 use crate::hooks::payload::{Addressee, payload};
-use crate::hooks::process::{self, Order, Program};
-use crate::hooks::resident::{Resident, Residents, Services};
+use crate::hooks::process::{self, HookProgram, ProcessSpec};
+use crate::hooks::resident::{HookServices, Resident, Residents};
 use crate::hooks::webhook::{self, Webhook};
 use crate::provider::http::Http;
 use crate::provider::network::Network;
@@ -62,7 +63,7 @@ pub(super) fn test(
         let hint = Some(format!("it handles {}", events.join(", ")));
         return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
     };
-    let moment = sample(event, &project.cwd);
+    let hook_context = sample(event, &project.cwd);
     let stdin = match given {
         Some(path) => text_of(path)?,
         None => {
@@ -73,11 +74,11 @@ pub(super) fn test(
                 transcript: None,
             };
             match hook.kind {
-                Kind::Claude { .. } => claude::payload::payload(&moment, Path::new("")),
-                Kind::Script { .. }
-                | Kind::Resident { .. }
-                | Kind::Declared { .. }
-                | Kind::Webhook { .. } => payload(&moment, &to),
+                HookKind::Claude { .. } => claude::payload::payload(&hook_context, Path::new("")),
+                HookKind::Script { .. }
+                | HookKind::Resident { .. }
+                | HookKind::Declared { .. }
+                | HookKind::Webhook { .. } => payload(&hook_context, &to),
             }
             .to_string()
         }
@@ -85,7 +86,7 @@ pub(super) fn test(
     let began = Instant::now();
     let ran = serve::runtime()?.block_on(run(project, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
-    let said = interpret(hook, &moment, registered, ran.clone());
+    let said = interpret(hook, &hook_context, registered, ran.clone());
     terminal::print(&match json {
         true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
         false => text(&ran, &said, took),
@@ -93,14 +94,14 @@ pub(super) fn test(
     Ok(0)
 }
 
-async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> Ran {
+async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> RawOutcome {
     let program = match &hook.kind {
-        Kind::Script { path } | Kind::Resident { path } => {
-            Program::File { path: path.clone(), arguments: vec!["run".into()] }
+        HookKind::Script { path } | HookKind::Resident { path } => {
+            HookProgram::File { path: path.clone(), arguments: vec!["run".into()] }
         }
-        Kind::Claude { line, .. } => Program::Line(line.clone()),
-        Kind::Declared { then } => return Ran::Object(then.clone()),
-        Kind::Webhook { url, headers, secret } => {
+        HookKind::Claude { line, .. } => HookProgram::Line(line.clone()),
+        HookKind::Declared { then } => return RawOutcome::Object(then.clone()),
+        HookKind::Webhook { url, headers, secret } => {
             let network = Network::read(&project.environment);
             let to = Webhook { url, headers, secret: secret.as_deref() };
             return webhook::post(
@@ -112,7 +113,7 @@ async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> Ran 
             .await;
         }
     };
-    let order = Order {
+    let order = ProcessSpec {
         program,
         stdin: stdin.into_bytes(),
         cwd: project.cwd.clone(),
@@ -129,23 +130,28 @@ async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> Ran 
         reaper: project.reaper.clone(),
     };
     match hook.kind {
-        Kind::Resident { .. } => ask(hook, order).await,
-        Kind::Script { .. } | Kind::Claude { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
-            process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+        HookKind::Resident { .. } => ask(hook, order).await,
+        HookKind::Script { .. }
+        | HookKind::Claude { .. }
+        | HookKind::Declared { .. }
+        | HookKind::Webhook { .. } => {
+            process::run(order).await.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
         }
     }
 }
 
 /// Sends one request to a resident hook and stops it.
-async fn ask(hook: &Hook, order: Order) -> Ran {
+async fn ask(hook: &Hook, order: ProcessSpec) -> RawOutcome {
     let payload = match serde_json::from_slice(&order.stdin) {
         Ok(payload) => payload,
         Err(error) => {
-            return Ran::Failed(format!("the payload is not JSON, which resident hooks need: {error}"));
+            return RawOutcome::Failed(format!(
+                "the payload is not JSON, which resident hooks need: {error}"
+            ));
         }
     };
     let (name, digest) = (hook.name.clone(), hook.digest.clone());
-    let order = Order { stdin: Vec::new(), ..order };
+    let order = ProcessSpec { stdin: Vec::new(), ..order };
     let resident = Resident { name, digest, order, services: Arc::new(NoSession) };
     Residents::default().ask(resident, payload, hook.manifest.timeout).await
 }
@@ -153,7 +159,7 @@ async fn ask(hook: &Hook, order: Order) -> Ran {
 /// A resident hook can call nothing, as there is no session.
 struct NoSession;
 
-impl Services for NoSession {
+impl HookServices for NoSession {
     fn call<'a>(
         &'a self,
         _hook: &'a str,
@@ -165,7 +171,7 @@ impl Services for NoSession {
     }
 }
 
-fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
+fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
     let mut out = String::new();
     let mut block = |title: &str, text: &str| {
         if !text.trim().is_empty() {
@@ -189,19 +195,19 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
 }
 
 /// What a run printed or answered, under its title, and its stderr or why it did not run. Remarks are shown separately.
-fn printed(ran: &Ran) -> (&'static str, String, String) {
+fn printed(ran: &RawOutcome) -> (&'static str, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match ran {
-        Ran::Remarked(ran, _) => printed(ran),
-        Ran::Ended { stdout, stderr, .. } => ("stdout", text(stdout), stderr.clone()),
-        Ran::Object(object) => ("result", Value::Object(object.clone()).to_string(), String::new()),
-        Ran::Replied { body, .. } => ("answer", text(body), String::new()),
-        Ran::Failed(reason) | Ran::Skipped(reason) => ("result", String::new(), reason.clone()),
-        Ran::Answered(_) => ("result", String::new(), String::new()),
+        RawOutcome::Remarked(ran, _) => printed(ran),
+        RawOutcome::Ended { stdout, stderr, .. } => ("stdout", text(stdout), stderr.clone()),
+        RawOutcome::Object(object) => ("result", Value::Object(object.clone()).to_string(), String::new()),
+        RawOutcome::Replied { body, .. } => ("answer", text(body), String::new()),
+        RawOutcome::Failed(reason) | RawOutcome::Skipped(reason) => ("result", String::new(), reason.clone()),
+        RawOutcome::Answered(_) => ("result", String::new(), String::new()),
     }
 }
 
-fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &RunOutcome, took: Duration) -> Value {
+fn json_of(hook: &Hook, event: HookEvent, ran: &RawOutcome, said: &RunOutcome, took: Duration) -> Value {
     let (_, stdout, stderr) = printed(ran);
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
@@ -238,27 +244,28 @@ fn text_of(path: &Path) -> Result<String, CliError> {
 const SESSION: &str = "s_00000000000000000000";
 
 /// A sample of an event.
-fn sample(event: HookEvent, cwd: &Path) -> Moment {
+fn sample(event: HookEvent, cwd: &Path) -> HookContext {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),
         ("description".to_owned(), json!("List files")),
     ]);
-    let call = Call { id: "call_1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
-    let round = Round {
+    let call = HookCall { id: "call_1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
+    let round = HookRound {
         response: "Done.".to_owned(),
         number: 1,
         session_number: 5,
         tools_used: true,
-        ..Round::default()
+        ..HookRound::default()
     };
     let what = match event {
-        HookEvent::SessionStart => What::SessionStart { source: "startup" },
-        HookEvent::UserMessageSend => {
-            What::UserMessageSend { message: "Please list the files.".to_owned(), attachments: Vec::new() }
-        }
-        HookEvent::BeforeToolCall => What::BeforeToolCall(call),
+        HookEvent::SessionStart => EventData::SessionStart { source: "startup" },
+        HookEvent::UserMessageSend => EventData::UserMessageSend {
+            message: "Please list the files.".to_owned(),
+            attachments: Vec::new(),
+        },
+        HookEvent::BeforeToolCall => EventData::BeforeToolCall(call),
         HookEvent::AfterToolCall => {
-            let result = CallResult {
+            let result = HookCallResult {
                 success: true,
                 error: None,
                 metadata_type: Some("bash".to_owned()),
@@ -267,11 +274,11 @@ fn sample(event: HookEvent, cwd: &Path) -> Moment {
                 milliseconds: 12,
                 blocked: false,
             };
-            What::AfterToolCall { call, result }
+            EventData::AfterToolCall { call, result }
         }
-        HookEvent::TurnEnd => What::TurnEnd(round),
-        HookEvent::AgentStop => What::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
-        HookEvent::PreCompact => What::PreCompact {
+        HookEvent::TurnEnd => EventData::TurnEnd(round),
+        HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
+        HookEvent::PreCompact => EventData::PreCompact {
             trigger: CompactTrigger::Manual,
             reason: "command",
             custom_instructions: None,
@@ -282,7 +289,7 @@ fn sample(event: HookEvent, cwd: &Path) -> Moment {
             recipe: "compact".to_owned(),
             must: false,
         },
-        HookEvent::PostCompact => What::PostCompact {
+        HookEvent::PostCompact => EventData::PostCompact {
             trigger: CompactTrigger::Manual,
             tokens_before: 88_000,
             tokens_after: 6_000,
@@ -290,9 +297,9 @@ fn sample(event: HookEvent, cwd: &Path) -> Moment {
             uuid: "00000000-0000-4000-8000-000000000000".to_owned(),
             fallback: None,
         },
-        HookEvent::SessionEnd => What::SessionEnd { reason: "closed" },
+        HookEvent::SessionEnd => EventData::SessionEnd { reason: "closed" },
     };
-    let base = Base {
+    let base = PayloadBase {
         session: SESSION.to_owned(),
         cwd: PathBuf::from(cwd),
         invoked_by: InvokedBy::Main,
@@ -314,5 +321,5 @@ fn sample(event: HookEvent, cwd: &Path) -> Moment {
         auto_compact: Some(0.80),
         context: ContextFacts::default(),
     };
-    Moment { base, what }
+    HookContext { base, what }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::display;
-use crate::recipe::catalog::{Catalog, Shadowed};
+use crate::recipe::catalog::{RecipeCatalog, Shadowed};
 use crate::recipe::command;
-use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::parse::{Recipe, RecipeSource};
 use crate::recipe::shown::fields;
 
 /// One line per recipe, then the hidden ones and the number of problems.
-pub fn list(catalog: &Catalog, cwd: &Path) -> String {
+pub fn list(catalog: &RecipeCatalog, cwd: &Path) -> String {
     let mut text = String::new();
     let width = catalog.recipes.iter().map(|recipe| recipe.id.chars().count()).max().unwrap_or(0);
     for recipe in &catalog.recipes {
@@ -55,9 +55,9 @@ pub fn head(recipe: &Recipe) -> String {
     text + "\n────────\n"
 }
 
-fn place(source: &Source, cwd: &Path) -> String {
+fn place(source: &RecipeSource, cwd: &Path) -> String {
     match source {
-        Source::BuiltIn => "built in".to_owned(),
-        Source::User(path) | Source::Repository(path) => display(path, cwd),
+        RecipeSource::BuiltIn => "built in".to_owned(),
+        RecipeSource::User(path) | RecipeSource::Repository(path) => display(path, cwd),
     }
 }

@@ -36,7 +36,7 @@ fn part(path: &Path) -> Result<Content, CliError> {
     let mut bytes = Vec::new();
     let read = (&mut file).take(START_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(error.to_string()))?;
-    let Some(kind) = FileType::of(&bytes) else {
+    let Some(kind) = FileType::detect(&bytes) else {
         let hint = "mention text files in the prompt instead; convert other files first";
         let message = format!("{shown} can't be attached: it is not a PNG, JPEG, GIF, WebP or PDF file");
         return Err(CliError::failed(message, Some(hint.to_owned())));

@@ -8,19 +8,19 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::keyboard::{Keyboard, decision, listen};
-use super::request::Request;
+use super::request::PromptRequest;
 use super::{CLIENT, failed};
-use crate::cli::form::Form;
+use crate::cli::form::FormDialog;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::{Printer, is_shown_whole};
-use crate::cli::queue::{Input, Queue};
+use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal::{self, Color, Style};
 use crate::cli::{CliError, EXIT_CANCELLED};
-use crate::session::event_queue::Item;
+use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
 use crate::session::{
-    Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, Reply, SessionCommand, SessionError,
-    SessionOptions, Ticket,
+    AskId, CommandInfo, PermissionRequest, QuestionReply, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent, SessionOptions, Ticket, UserDecision,
 };
 use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
 
@@ -32,45 +32,45 @@ const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
 
 /// How events are shown.
-pub enum EventSink {
+pub enum EventPrinter {
     Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
     /// Only the result of the command, as one object.
     Result,
 }
 
-impl EventSink {
-    fn show(&mut self, out: &Out) -> io::Result<()> {
+impl EventPrinter {
+    fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
         match self {
-            EventSink::Text(printer) => printer.show(out),
-            EventSink::Json(lines) => lines.show(out),
-            EventSink::Result => Ok(()),
+            EventPrinter::Text(printer) => printer.show(out),
+            EventPrinter::Json(lines) => lines.show(out),
+            EventPrinter::Result => Ok(()),
         }
     }
 
-    fn decided(&mut self, permission: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+    fn decided(&mut self, permission: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
         match self {
-            EventSink::Text(printer) => printer.decided(permission, decision),
-            EventSink::Json(lines) => lines.decided(permission, decision),
-            EventSink::Result => Ok(()),
+            EventPrinter::Text(printer) => printer.decided(permission, decision),
+            EventPrinter::Json(lines) => lines.decided(permission, decision),
+            EventPrinter::Result => Ok(()),
         }
     }
 
     /// Prints a remark, which is for users only.
     fn remark(&mut self, text: &str) -> io::Result<()> {
         match self {
-            EventSink::Text(printer) => printer.remark(Color::Dim, text),
-            EventSink::Json(_) | EventSink::Result => Ok(()),
+            EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
+            EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
         }
     }
 }
 
 /// One prompt and the session it is sent to.
-pub struct Run<P> {
+pub struct PromptRun<P> {
     sessions: P,
     session: SessionId,
-    queue: Arc<Queue>,
-    sink: EventSink,
+    queue: Arc<InputQueue>,
+    sink: EventPrinter,
     /// `None` once it is sent.
     prompt: Option<Vec<Content>>,
     recipe: Option<String>,
@@ -79,11 +79,11 @@ pub struct Run<P> {
     /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
-    ask: Option<(AskId, OpenQuestion)>,
+    ask: Option<(AskId, AskedQuestion)>,
     /// Questions behind the open one, since a turn and callbacks of hooks may ask at the same time.
-    asks: VecDeque<(AskId, OpenQuestion)>,
+    asks: VecDeque<(AskId, AskedQuestion)>,
     /// Questions that nobody here can answer. Another client may, so the outcome of the call tells.
-    left_open: Vec<Arc<PermissionAsk>>,
+    left_open: Vec<Arc<PermissionRequest>>,
     keyboard: Keyboard,
     cancelled: bool,
     /// Cost of the session's model calls in US dollars, if prices are known.
@@ -91,13 +91,13 @@ pub struct Run<P> {
 }
 
 /// What the user is asked.
-enum OpenQuestion {
-    Permission(Arc<PermissionAsk>),
-    Form(Box<Form>),
+enum AskedQuestion {
+    Permission(Arc<PermissionRequest>),
+    Form(Box<FormDialog>),
 }
 
 /// What ends a run.
-enum End {
+enum RunEnd {
     Turn(StopReason, Usage, CommandResult),
     Error(CliError),
 }
@@ -107,7 +107,7 @@ enum End {
 struct CommandResult(Map<String, Value>);
 
 impl CommandResult {
-    fn of(meta: Option<Value>) -> CommandResult {
+    fn new(meta: Option<Value>) -> CommandResult {
         let told = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
         CommandResult(told.cloned().unwrap_or_default())
     }
@@ -119,16 +119,16 @@ impl CommandResult {
     }
 }
 
-impl<P: SessionPort> Run<P> {
+impl<P: SessionPort> PromptRun<P> {
     pub fn new(
         sessions: P,
         session: SessionId,
-        queue: Arc<Queue>,
-        sink: EventSink,
+        queue: Arc<InputQueue>,
+        sink: EventPrinter,
         prompt: Vec<Content>,
-        request: Request,
-    ) -> Run<P> {
-        Run {
+        request: PromptRequest,
+    ) -> PromptRun<P> {
+        PromptRun {
             sessions,
             session,
             queue,
@@ -152,9 +152,9 @@ impl<P: SessionPort> Run<P> {
     pub fn drive(&mut self) -> Result<i32, CliError> {
         let end = loop {
             let step = match self.queue.next(TICK) {
-                Some(Item::Event { out, .. }) => self.take(out),
-                Some(Item::Own(Input::Typed(line))) => self.typed(line).map(|()| None),
-                Some(Item::Own(Input::Interrupted)) => self.interrupt().map(|()| None),
+                Some(QueuedItem::Event { out, .. }) => self.take(out),
+                Some(QueuedItem::Own(UserInput::Typed(line))) => self.typed(line).map(|()| None),
+                Some(QueuedItem::Own(UserInput::Interrupted)) => self.interrupt().map(|()| None),
                 None => self.tick().map(|()| None),
             };
             match step {
@@ -171,81 +171,87 @@ impl<P: SessionPort> Run<P> {
             }
         };
         let code = match &end {
-            End::Turn(StopReason::EndTurn, _, told) if told.is_refused() => 1,
-            End::Turn(StopReason::EndTurn, ..) => 0,
-            End::Turn(StopReason::Cancelled, ..) => EXIT_CANCELLED,
-            End::Turn(..) | End::Error(_) => 1,
+            RunEnd::Turn(StopReason::EndTurn, _, told) if told.is_refused() => 1,
+            RunEnd::Turn(StopReason::EndTurn, ..) => 0,
+            RunEnd::Turn(StopReason::Cancelled, ..) => EXIT_CANCELLED,
+            RunEnd::Turn(..) | RunEnd::Error(_) => 1,
         };
         self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
         match end {
-            End::Turn(..) => Ok(code),
-            End::Error(error) => Err(error),
+            RunEnd::Turn(..) => Ok(code),
+            RunEnd::Error(error) => Err(error),
         }
     }
 
-    fn take(&mut self, out: Out) -> io::Result<Option<End>> {
+    fn take(&mut self, out: SessionEvent) -> io::Result<Option<RunEnd>> {
         match &out {
-            Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
-            Out::Ask { ask, permission } => self.asked(*ask, OpenQuestion::Permission(permission.clone()))?,
-            Out::Question { ask, question } => {
-                self.asked(*ask, OpenQuestion::Form(Box::new(Form::of(question))))?;
+            SessionEvent::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
+            SessionEvent::Ask { ask, permission } => {
+                self.ask_user(*ask, AskedQuestion::Permission(permission.clone()))?
             }
-            Out::Withdrawn { ask } => {
+            SessionEvent::Question { ask, question } => {
+                self.ask_user(*ask, AskedQuestion::Form(Box::new(FormDialog::new(question))))?;
+            }
+            SessionEvent::Withdrawn { ask } => {
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
                     self.sink.remark("\n  (the question is withdrawn)")?;
                     self.ask_next()?;
                 }
             }
-            Out::Commands(commands) => {
+            SessionEvent::Commands(commands) => {
                 self.commands = Some(commands.clone());
                 if let Some(error) = self.send_prompt() {
-                    return Ok(Some(End::Error(error)));
+                    return Ok(Some(RunEnd::Error(error)));
                 }
             }
-            Out::Usage(usage) => self.cost = usage.cost,
-            Out::Entry { entry, .. } => {
+            SessionEvent::Usage(usage) => self.cost = usage.cost,
+            SessionEvent::Entry { entry, .. } => {
                 if let Change::ToolFinished { outcome } = &entry.change {
                     self.report_unanswered(outcome)?;
                 }
             }
-            Out::CallFinished { outcome } => self.report_unanswered(outcome)?,
-            Out::Text { .. }
-            | Out::CallStarted { .. }
-            | Out::CallProgress { .. }
-            | Out::CallsSeen { .. }
-            | Out::Subagent(_)
-            | Out::Compaction { .. }
-            | Out::Options(_)
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Notice { .. } => {}
+            SessionEvent::CallFinished { outcome } => self.report_unanswered(outcome)?,
+            SessionEvent::Text { .. }
+            | SessionEvent::CallStarted { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Options(_)
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Notice { .. } => {}
         }
         // Do not overwrite the line of an open question.
-        let is_question_open = matches!(self.sink, EventSink::Text(_)) && self.ask.is_some();
-        if !(is_question_open && matches!(out, Out::CallProgress { .. })) {
+        let is_question_open = matches!(self.sink, EventPrinter::Text(_)) && self.ask.is_some();
+        if !(is_question_open && matches!(out, SessionEvent::CallProgress { .. })) {
             self.sink.show(&out)?;
         }
         Ok(None)
     }
 
-    fn answered(&mut self, ticket: Ticket, answer: Result<Answer, SessionError>) -> io::Result<Option<End>> {
+    fn answered(
+        &mut self,
+        ticket: Ticket,
+        answer: Result<SessionAnswer, SessionError>,
+    ) -> io::Result<Option<RunEnd>> {
         let error = match answer {
             Err(error) => Some(failed(&error)),
-            Ok(Answer::Attached { options, .. }) => {
+            Ok(SessionAnswer::Attached { options, .. }) => {
                 let chosen = self.choose(&options);
                 chosen.err().map(|error| failed(&error)).or_else(|| self.send_prompt())
             }
-            Ok(Answer::Options(_)) => {
+            Ok(SessionAnswer::Options(_)) => {
                 self.waits_for.retain(|waited| *waited != ticket);
                 self.send_prompt()
             }
-            Ok(Answer::TurnEnded { reason, usage, meta }) => {
-                return Ok(Some(End::Turn(reason, usage, CommandResult::of(meta))));
+            Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
+                return Ok(Some(RunEnd::Turn(reason, usage, CommandResult::new(meta))));
             }
-            Ok(Answer::Closed | Answer::Steered(_)) => None,
+            Ok(SessionAnswer::Closed | SessionAnswer::Steered(_)) => None,
         };
-        Ok(error.map(End::Error))
+        Ok(error.map(RunEnd::Error))
     }
 
     /// Applies the options that differ from the session's settings.
@@ -296,12 +302,12 @@ impl<P: SessionPort> Run<P> {
         while self.ask.is_none()
             && let Some((ask, question)) = self.asks.pop_front()
         {
-            self.asked(ask, question)?;
+            self.ask_user(ask, question)?;
         }
         Ok(())
     }
 
-    fn asked(&mut self, ask: AskId, question: OpenQuestion) -> io::Result<()> {
+    fn ask_user(&mut self, ask: AskId, question: AskedQuestion) -> io::Result<()> {
         if self.ask.is_some() {
             self.asks.push_back((ask, question));
             return Ok(());
@@ -313,9 +319,9 @@ impl<P: SessionPort> Run<P> {
             Keyboard::Open { reading, wanted } => {
                 terminal::forget_typed();
                 match &mut self.sink {
-                    EventSink::Text(printer) => print_question(printer, &question)?,
-                    EventSink::Json(_) | EventSink::Result => {
-                        let (err, style) = (io::stderr(), Style::of_stderr());
+                    EventPrinter::Text(printer) => print_question(printer, &question)?,
+                    EventPrinter::Json(_) | EventPrinter::Result => {
+                        let (err, style) = (io::stderr(), Style::for_stderr());
                         print_question(&mut Printer::new(io::sink(), Style::Plain, err, style), &question)?;
                     }
                 }
@@ -344,45 +350,46 @@ impl<P: SessionPort> Run<P> {
             return self.ask_next();
         };
         match question {
-            OpenQuestion::Permission(permission) => {
+            AskedQuestion::Permission(permission) => {
                 let allowed = decision(&line).filter(|decision| match decision {
-                    Decision::AllowAlways => {
+                    UserDecision::AllowAlways => {
                         permission.always.is_some() && is_shown_whole(&permission.preview)
                     }
-                    Decision::AllowOnce => is_shown_whole(&permission.preview),
-                    Decision::Reject | Decision::RejectAlways | Decision::Dismissed | Decision::Absent => {
-                        true
-                    }
+                    UserDecision::AllowOnce => is_shown_whole(&permission.preview),
+                    UserDecision::Reject
+                    | UserDecision::RejectAlways
+                    | UserDecision::Dismissed
+                    | UserDecision::Absent => true,
                 });
                 match allowed {
                     Some(decision) => self.decide(ask, &permission, decision)?,
-                    None => return self.asked(ask, OpenQuestion::Permission(permission)),
+                    None => return self.ask_user(ask, AskedQuestion::Permission(permission)),
                 }
             }
-            OpenQuestion::Form(mut form) => match form.typed(&line) {
+            AskedQuestion::Form(mut form) => match form.typed(&line) {
                 // A closed session has withdrawn its questions.
                 Some(reply) => {
                     drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
                 }
-                None => return self.asked(ask, OpenQuestion::Form(form)),
+                None => return self.ask_user(ask, AskedQuestion::Form(form)),
             },
         }
         self.ask_next()
     }
 
     /// There is nobody to answer a question.
-    fn unanswered(&mut self, ask: AskId, question: OpenQuestion) {
+    fn unanswered(&mut self, ask: AskId, question: AskedQuestion) {
         match question {
-            OpenQuestion::Permission(permission) => self.absent(ask, permission),
-            OpenQuestion::Form(_) => {
-                let reply = Reply::Cancelled;
+            AskedQuestion::Permission(permission) => self.absent(ask, permission),
+            AskedQuestion::Form(_) => {
+                let reply = QuestionReply::Cancelled;
                 drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
             }
         }
     }
 
     /// Leaves a question to the session's other clients, if there are any.
-    fn absent(&mut self, ask: AskId, permission: Arc<PermissionAsk>) {
+    fn absent(&mut self, ask: AskId, permission: Arc<PermissionRequest>) {
         self.left_open.push(permission);
         // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Absent { ask, client: CLIENT }));
@@ -390,17 +397,22 @@ impl<P: SessionPort> Run<P> {
 
     /// Reports a call that was denied because no client could answer its question.
     fn report_unanswered(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
-        let is_of = |permission: &mut Arc<PermissionAsk>| permission.call == outcome.call;
+        let is_of = |permission: &mut Arc<PermissionRequest>| permission.call == outcome.call;
         let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
         for permission in self.left_open.extract_if(.., is_of) {
             if by_nobody {
-                self.sink.decided(&permission, &Decision::Absent)?;
+                self.sink.decided(&permission, &UserDecision::Absent)?;
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {
+    fn decide(
+        &mut self,
+        ask: AskId,
+        permission: &PermissionRequest,
+        decision: UserDecision,
+    ) -> io::Result<()> {
         self.sink.decided(permission, &decision)?;
         // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
@@ -418,24 +430,24 @@ impl<P: SessionPort> Run<P> {
     fn tick(&mut self) -> io::Result<()> {
         match &mut self.sink {
             // Do not overwrite the line of an open question.
-            EventSink::Text(printer) if self.ask.is_none() => printer.tick(),
-            EventSink::Text(_) | EventSink::Json(_) | EventSink::Result => Ok(()),
+            EventPrinter::Text(printer) if self.ask.is_none() => printer.tick(),
+            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
         }
     }
 
-    fn finish(&mut self, end: &End) -> io::Result<()> {
+    fn finish(&mut self, end: &RunEnd) -> io::Result<()> {
         match &mut self.sink {
-            EventSink::Text(printer) => {
+            EventPrinter::Text(printer) => {
                 printer.end()?;
-                if let End::Turn(reason, ..) = end
+                if let RunEnd::Turn(reason, ..) = end
                     && let Some(words) = text::ending(*reason)
                 {
                     printer.remark(Color::Yellow, words)?;
                 }
-                if Style::of_stderr().is_terminal() {
+                if Style::for_stderr().is_terminal() {
                     let session = &self.session;
                     let mut line = String::new();
-                    if let End::Turn(_, usage, _) = end
+                    if let RunEnd::Turn(_, usage, _) = end
                         && *usage != Usage::default()
                     {
                         line = format!("\n{}", text::spent(usage, None));
@@ -450,31 +462,33 @@ impl<P: SessionPort> Run<P> {
                 }
                 printer.end()
             }
-            EventSink::Json(lines) => match end {
-                End::Turn(reason, usage, told) => lines.done(&self.session, Ok(reason.id()), usage, &told.0),
-                End::Error(error) => {
+            EventPrinter::Json(lines) => match end {
+                RunEnd::Turn(reason, usage, told) => {
+                    lines.done(&self.session, Ok(reason.id()), usage, &told.0)
+                }
+                RunEnd::Error(error) => {
                     let told = Err((error.message.as_str(), error.hint.as_deref()));
                     lines.done(&self.session, told, &Usage::default(), &Map::new())
                 }
             },
-            EventSink::Result => match end {
-                End::Turn(_, _, told) => {
+            EventPrinter::Result => match end {
+                RunEnd::Turn(_, _, told) => {
                     let mut object =
                         Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
                     object.extend(told.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }
                 // Errors are reported by the caller.
-                End::Error(_) => Ok(()),
+                RunEnd::Error(_) => Ok(()),
             },
         }
     }
 }
 
 /// Prints a question.
-fn print_question(printer: &mut Printer<'_>, question: &OpenQuestion) -> io::Result<()> {
+fn print_question(printer: &mut Printer<'_>, question: &AskedQuestion) -> io::Result<()> {
     match question {
-        OpenQuestion::Permission(permission) => printer.question(permission),
-        OpenQuestion::Form(form) => printer.form(form),
+        AskedQuestion::Permission(permission) => printer.question(permission),
+        AskedQuestion::Form(form) => printer.form(form),
     }
 }

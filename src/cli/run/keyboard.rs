@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::cli::queue::{Input, Queue};
+use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal;
-use crate::session::Decision;
+use crate::session::UserDecision;
 
 /// Who answers questions.
 pub enum Keyboard {
@@ -21,13 +21,13 @@ pub enum Keyboard {
 
 /// Starts the thread that reads the user's answers, one line per request. It ends with the process, as reading from a
 /// terminal can't be cancelled.
-pub fn listen(queue: &Arc<Queue>) -> Keyboard {
+pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Nobody };
     let (wanted, wants) = mpsc::sync_channel(1);
     let queue = queue.clone();
     let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         while let Ok(()) = wants.recv() {
-            queue.put_input(Input::Typed(terminal::answer(&mut *keyboard)));
+            queue.put_input(UserInput::Typed(terminal::answer(&mut *keyboard)));
         }
     });
     match spawned {
@@ -37,11 +37,11 @@ pub fn listen(queue: &Arc<Queue>) -> Keyboard {
 }
 
 /// The decision of a typed answer; `None` if the question must be asked again. An empty line is not a yes.
-pub fn decision(typed: &str) -> Option<Decision> {
+pub fn decision(typed: &str) -> Option<UserDecision> {
     match typed.to_ascii_lowercase().as_str() {
-        "y" | "yes" => Some(Decision::AllowOnce),
-        "a" | "always" => Some(Decision::AllowAlways),
-        "n" | "no" => Some(Decision::Reject),
+        "y" | "yes" => Some(UserDecision::AllowOnce),
+        "a" | "always" => Some(UserDecision::AllowAlways),
+        "n" | "no" => Some(UserDecision::Reject),
         _ => None,
     }
 }
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn only_a_plain_answer_allows() {
-        assert_eq!(decision("y"), Some(Decision::AllowOnce));
-        assert_eq!(decision("Always"), Some(Decision::AllowAlways));
-        assert_eq!(decision("n"), Some(Decision::Reject));
+        assert_eq!(decision("y"), Some(UserDecision::AllowOnce));
+        assert_eq!(decision("Always"), Some(UserDecision::AllowAlways));
+        assert_eq!(decision("n"), Some(UserDecision::Reject));
         assert_eq!(decision(""), None);
         assert_eq!(decision("yy"), None);
     }

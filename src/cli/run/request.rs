@@ -129,7 +129,7 @@ pub struct CommandOptions {
 
 /// Commands of a session that have a command line of their own.
 #[derive(Debug, clap::Subcommand)]
-pub enum SessionCommand {
+pub enum SessionSubcommand {
     /// Undo the newest compaction or other change of a session's history
     ///
     /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
@@ -209,14 +209,14 @@ pub enum SessionCommand {
 
 /// One prompt to one session.
 #[derive(Debug, PartialEq)]
-pub struct Request {
+pub struct PromptRequest {
     words: Vec<String>,
     /// Files that are sent with the prompt.
     pub attached: Vec<PathBuf>,
     pub recipe: Option<String>,
     pub session: SessionChoice,
     pub overrides: Overrides,
-    pub output: Output,
+    pub output: OutputFormat,
     /// Whether text on stdin is appended to the prompt.
     stdin: bool,
     /// Whether the session runs in this process even if a daemon is running.
@@ -233,7 +233,7 @@ pub enum SessionChoice {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum OutputFormat {
     Text,
     /// All events of the turn, one object per line.
     Json,
@@ -241,25 +241,25 @@ pub enum Output {
     Result,
 }
 
-impl Output {
+impl OutputFormat {
     /// The same for a command that has one result.
-    fn result(self) -> Output {
+    fn result(self) -> OutputFormat {
         match self {
-            Output::Text => Output::Text,
-            Output::Json | Output::Result => Output::Result,
+            OutputFormat::Text => OutputFormat::Text,
+            OutputFormat::Json | OutputFormat::Result => OutputFormat::Result,
         }
     }
 }
 
 impl RunArgs {
-    pub fn request(self) -> Result<Request, CliError> {
+    pub fn request(self) -> Result<PromptRequest, CliError> {
         let recipe = self.recipe.map(|name| name.trim_start_matches('/').to_owned());
         self.options.request(recipe, self.prompt)
     }
 }
 
 impl CompactArgs {
-    pub fn request(self) -> Result<Request, CliError> {
+    pub fn request(self) -> Result<PromptRequest, CliError> {
         let mut request = self.options.request(Some("compact".to_owned()), self.focus)?;
         if self.dry_run {
             request.words.insert(0, "dry".to_owned());
@@ -269,26 +269,26 @@ impl CompactArgs {
     }
 }
 
-impl SessionCommand {
-    pub fn request(self) -> Result<Request, CliError> {
+impl SessionSubcommand {
+    pub fn request(self) -> Result<PromptRequest, CliError> {
         let (name, words, options) = match self {
-            SessionCommand::Undo { entry, options } => ("undo", Vec::from_iter(entry), options),
-            SessionCommand::Redo { entry, options } => ("redo", Vec::from_iter(entry), options),
-            SessionCommand::History { options } => ("history", Vec::new(), options),
-            SessionCommand::Pin { pinned, options } => ("pin", pinned, options),
-            SessionCommand::Unpin { entry, options } => ("unpin", entry, options),
-            SessionCommand::Rewind { what, options } => ("rewind", what, options),
-            SessionCommand::Checkpoints { options } => ("checkpoints", Vec::new(), options),
-            SessionCommand::Permissions { action, options } => ("permissions", action, options),
-            SessionCommand::Rename { title, options } => ("rename", title, options),
+            SessionSubcommand::Undo { entry, options } => ("undo", Vec::from_iter(entry), options),
+            SessionSubcommand::Redo { entry, options } => ("redo", Vec::from_iter(entry), options),
+            SessionSubcommand::History { options } => ("history", Vec::new(), options),
+            SessionSubcommand::Pin { pinned, options } => ("pin", pinned, options),
+            SessionSubcommand::Unpin { entry, options } => ("unpin", entry, options),
+            SessionSubcommand::Rewind { what, options } => ("rewind", what, options),
+            SessionSubcommand::Checkpoints { options } => ("checkpoints", Vec::new(), options),
+            SessionSubcommand::Permissions { action, options } => ("permissions", action, options),
+            SessionSubcommand::Rename { title, options } => ("rename", title, options),
         };
         let request = options.options.request(Some(name.to_owned()), words)?;
-        Ok(request.of_command())
+        Ok(request.for_command())
     }
 }
 
 impl PromptOptions {
-    fn request(self, recipe: Option<String>, words: Vec<String>) -> Result<Request, CliError> {
+    fn request(self, recipe: Option<String>, words: Vec<String>) -> Result<PromptRequest, CliError> {
         let mut ids = self.resume.into_iter();
         let (session, notice) = match (ids.next(), self.follow) {
             (Some(id), follow) => {
@@ -301,13 +301,13 @@ impl PromptOptions {
         if ids.next().is_some() {
             return Err(CliError::usage("--resume was given twice: it takes one session"));
         }
-        Ok(Request {
+        Ok(PromptRequest {
             words,
             attached: self.attach,
             recipe,
             session,
             overrides: self.overrides.into(),
-            output: if self.json { Output::Json } else { Output::Text },
+            output: if self.json { OutputFormat::Json } else { OutputFormat::Text },
             stdin: true,
             standalone: self.standalone,
             notice,
@@ -315,24 +315,24 @@ impl PromptOptions {
     }
 }
 
-impl Request {
+impl PromptRequest {
     /// A command for a session that is named.
-    pub fn command(session: String, name: &str, words: Vec<String>, json: bool) -> Request {
-        let request = Request {
+    pub fn command(session: String, name: &str, words: Vec<String>, json: bool) -> PromptRequest {
+        let request = PromptRequest {
             words,
             attached: Vec::new(),
             recipe: Some(name.to_owned()),
             session: SessionChoice::Named(session),
             overrides: Overrides::default(),
-            output: if json { Output::Json } else { Output::Text },
+            output: if json { OutputFormat::Json } else { OutputFormat::Text },
             stdin: true,
             standalone: false,
             notice: None,
         };
-        request.of_command()
+        request.for_command()
     }
 
-    fn of_command(mut self) -> Request {
+    fn for_command(mut self) -> PromptRequest {
         self.output = self.output.result();
         // Scripts that call these commands may leave stdin open.
         self.stdin = false;
@@ -340,7 +340,7 @@ impl Request {
     }
 
     /// Takes the newest session of the directory unless one is named.
-    fn on_newest(mut self) -> Request {
+    fn on_newest(mut self) -> PromptRequest {
         if self.session == SessionChoice::New {
             self.session = SessionChoice::Newest;
         }
@@ -400,20 +400,20 @@ fn read_stdin() -> Result<String, CliError> {
 mod tests {
     use super::*;
     use crate::cli::tests::{parsed, usage_error};
-    use crate::cli::{Cli, Command};
-    use crate::config::{Settings, Threshold, Trust};
+    use crate::cli::{Cli, CliCommand};
+    use crate::config::{CompactionThreshold, HookTrust, Settings};
 
-    fn request(line: &[&str]) -> Request {
+    fn request(line: &[&str]) -> PromptRequest {
         let request = match parsed(line) {
-            Cli { command: Command::Run(args) } => args.request(),
-            Cli { command: Command::Compact(args) } => args.request(),
-            Cli { command: Command::Session(command) } => command.request(),
+            Cli { command: CliCommand::Run(args) } => args.request(),
+            Cli { command: CliCommand::Compact(args) } => args.request(),
+            Cli { command: CliCommand::Session(command) } => command.request(),
             other => panic!("not a prompt: {other:?}"),
         };
         request.expect("good arguments")
     }
 
-    fn prompt(request: &Request) -> String {
+    fn prompt(request: &PromptRequest) -> String {
         request.prompt_with("").expect("a prompt")
     }
 
@@ -454,7 +454,7 @@ mod tests {
             assert_eq!(both.session, SessionChoice::Named("s_1".to_owned()), "{option}");
             assert!(both.notice.is_some_and(|notice| notice.contains("--follow")), "{option}");
         }
-        let Command::Run(twice) = parsed(&["run", "--resume", "s_1", "-c", "s_2", "x"]).command else {
+        let CliCommand::Run(twice) = parsed(&["run", "--resume", "s_1", "-c", "s_2", "x"]).command else {
             panic!("it is a run");
         };
         assert!(twice.request().is_err_and(|error| error.message.contains("twice")));
@@ -466,8 +466,8 @@ mod tests {
         let line = [&["run"], &options[..], &["x"]].concat();
         let settings = request(&line).overrides.over(Settings::default());
         assert!(!settings.hooks.enabled && !settings.compaction.auto);
-        assert_eq!(settings.hooks.trust, Trust::Run);
-        assert_eq!(settings.compaction.threshold, Threshold::Ratio(0.7));
+        assert_eq!(settings.hooks.trust, HookTrust::Run);
+        assert_eq!(settings.compaction.threshold, CompactionThreshold::Ratio(0.7));
         let dirs = request(&["run", "--recipe-dir", "a", "--fragment-dirs", "b,c", "x"]).overrides;
         assert_eq!(dirs.recipe_dirs, ["a", "b", "c"].map(PathBuf::from));
         let untouched = request(&["run", "x"]).overrides.over(Settings::default());
@@ -489,8 +489,8 @@ mod tests {
     fn a_dry_run_is_compact_dry_with_one_result() {
         let dry = request(&["compact", "--dry-run", "--json", "above", "e4"]);
         assert_eq!(prompt(&dry), "/compact dry above e4");
-        assert_eq!(dry.output, Output::Result);
-        assert_eq!(request(&["compact", "--json"]).output, Output::Json);
+        assert_eq!(dry.output, OutputFormat::Result);
+        assert_eq!(request(&["compact", "--json"]).output, OutputFormat::Json);
         usage_error(&["run", "--dry-run", "x"], "--dry-run");
     }
 
@@ -500,7 +500,10 @@ mod tests {
         assert_eq!((&undo.session, undo.stdin, undo.standalone), (&SessionChoice::Newest, false, false));
         assert_eq!(prompt(&undo), "/undo e12");
         let pin = request(&["pin", "--resume", "s_1", "never", "force push", "--json"]);
-        assert_eq!((&pin.session, pin.output), (&SessionChoice::Named("s_1".to_owned()), Output::Result));
+        assert_eq!(
+            (&pin.session, pin.output),
+            (&SessionChoice::Named("s_1".to_owned()), OutputFormat::Result)
+        );
         assert_eq!(prompt(&pin), "/pin never force push");
         assert!(request(&["undo", "--standalone"]).standalone);
         usage_error(&["redo", "-r", "compact"], "unexpected argument '-r'");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
-use crate::thread::{Part, Seq};
+use crate::thread::{PartId, Seq};
 
 /// Fork a session: create a new one that continues from it
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, Cl
     }
     let forked = methods::call(paths, "sessions.fork", params)?;
     let text = |field: &str| forked[field].as_str().unwrap_or_default();
-    let at = text("entry").parse::<Part>().ok().map(|part| part.entry);
+    let at = text("entry").parse::<PartId>().ok().map(|part| part.entry);
     if json {
         let (cwd, title) = (&forked["cwd"], &forked["title"]);
         let (session, from) = (&forked["session"], &forked["from"]);

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::list::short_title;
-use super::{moment, print_json, real_directory};
+use super::{hook_context, print_json, real_directory};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
-use crate::session_library::{AGENTS, Agent, ForeignSession, Imported, Machine};
+use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Machine};
 use crate::store::Store;
 use crate::thread::visible::visible;
 
@@ -57,7 +57,7 @@ pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32
     let cwd = real_directory(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let machine =
         Machine { variable: &|name| std::env::var_os(name), home: paths.user_home.as_deref(), cwd: &cwd };
-    let Some(agent) = args.from.as_deref().and_then(Agent::named) else {
+    let Some(agent) = args.from.as_deref().and_then(ForeignAgent::named) else {
         if args.words.is_empty() {
             return Err(CliError::usage(nothing_named(&machine)));
         }
@@ -96,7 +96,12 @@ fn nothing_named(machine: &Machine) -> String {
 }
 
 /// The file of the session with this id prefix; `latest` is the newest of this directory.
-fn chosen(agent: &Agent, sessions: &[ForeignSession], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
+fn chosen(
+    agent: &ForeignAgent,
+    sessions: &[ForeignSession],
+    word: &str,
+    cwd: &Path,
+) -> Result<PathBuf, CliError> {
     let from = agent.name;
     if word == "latest" {
         let newest = sessions.iter().find(|session| session.cwd == cwd);
@@ -123,7 +128,7 @@ fn chosen(agent: &Agent, sessions: &[ForeignSession], word: &str, cwd: &Path) ->
 
 fn list(
     paths: &Paths,
-    agent: &Agent,
+    agent: &ForeignAgent,
     sessions: &[ForeignSession],
     shown: usize,
     cwd: &Path,
@@ -148,7 +153,7 @@ fn list(
         let _ = writeln!(
             out,
             "{id}  {}  {}\n    {} kB · {folder}{imported}",
-            moment(session.updated_at),
+            hook_context(session.updated_at),
             short_title(session.title.as_deref()),
             session.bytes.div_ceil(1000),
             id = visible(&id),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{moment, real_directory};
+use super::{hook_context, real_directory};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
@@ -59,7 +59,7 @@ fn header_lines(header: &Value) -> String {
     format!(
         "{}  {}  {}\n    {turns} · {}{state}\n",
         text("session"),
-        moment(number("updated_at")),
+        hook_context(number("updated_at")),
         short_title(header["title"].as_str()),
         text("cwd"),
     )

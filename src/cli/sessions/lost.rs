@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{find, moment, print_json};
+use super::{find, hook_context, print_json};
 use crate::cli::CliError;
 use crate::cli::terminal;
-use crate::compaction::{self, Kind, Lost};
+use crate::compaction::{self, LostContent, LostKind};
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::visible::visible;
@@ -57,7 +57,7 @@ fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {
     })
 }
 
-fn report(lost: &Lost) -> String {
+fn report(lost: &LostContent) -> String {
     let which = match lost.compactions {
         1 => "The compaction".to_owned(),
         count => format!("The newest of {count} compactions"),
@@ -65,16 +65,16 @@ fn report(lost: &Lost) -> String {
     let mut out = format!(
         "{which} ({}, {}) left a summary of {} tokens. It no longer mentions\n",
         lost.entry,
-        moment(lost.at),
+        hook_context(lost.at),
         text::tokens(lost.tokens),
     );
     for (kind, count) in lost.counts.iter().filter(|(_, count)| *count > 0) {
         let forgotten: Vec<_> = lost.forgotten.iter().filter(|item| item.kind == *kind).collect();
         let what = match kind {
-            Kind::Said => "of your messages",
-            Kind::File => "changed files",
-            Kind::Failing => "commands that failed when last run",
-            Kind::Step => "open steps of the plan",
+            LostKind::Said => "of your messages",
+            LostKind::File => "changed files",
+            LostKind::Failing => "commands that failed when last run",
+            LostKind::Step => "open steps of the plan",
         };
         let _ = writeln!(out, "\n  {} of {count} {what}", forgotten.len());
         for item in forgotten.iter().rev().take(SHOWN_MAX) {

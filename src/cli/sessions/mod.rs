@@ -18,7 +18,7 @@ use super::{CliError, log, serve, terminal};
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
-use crate::thread::{Part, Seq, SessionId};
+use crate::thread::{PartId, Seq, SessionId};
 
 pub use crate::session_library::IN_USE_HINT;
 pub use list::short_title;
@@ -103,9 +103,9 @@ pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
 
 /// An entry as users type it: e12.
 fn entry(typed: &str) -> Result<Seq, &'static str> {
-    match typed.parse::<Part>() {
-        Ok(Part { entry, part: None }) => Ok(entry),
-        Ok(Part { part: Some(_), .. }) | Err(()) => Err("entries are named like e12"),
+    match typed.parse::<PartId>() {
+        Ok(PartId { entry, part: None }) => Ok(entry),
+        Ok(PartId { part: Some(_), .. }) | Err(()) => Err("entries are named like e12"),
     }
 }
 
@@ -128,7 +128,7 @@ pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
 }
 
 /// A local time in milliseconds since the epoch.
-fn moment(milliseconds: u64) -> String {
+fn hook_context(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     match time {
         Some(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
@@ -139,12 +139,12 @@ fn moment(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Command;
+    use crate::cli::CliCommand;
     use crate::cli::tests::{parsed, usage_error};
 
     fn command(line: &[&str]) -> SessionsCommand {
         match parsed(&[&["sessions"], line].concat()).command {
-            Command::Sessions(args) => args.command,
+            CliCommand::Sessions(args) => args.command,
             other => panic!("not a command of sessions: {other:?}"),
         }
     }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::list::short_title;
-use super::{moment, print_json, real_directory};
+use super::{hook_context, print_json, real_directory};
 use crate::cli::CliError;
 use crate::cli::terminal;
-use crate::session_library::{self, Found, SearchRequest};
+use crate::session_library::{self, SearchRequest, SearchResults};
 use crate::store::Store;
 use crate::thread::visible::visible;
 
@@ -46,11 +46,11 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(),
     Ok(())
 }
 
-fn text_of(found: &Found) -> String {
+fn text_of(found: &SearchResults) -> String {
     let mut out = String::new();
     for session in &found.sessions {
         let title = short_title(session.title.as_deref());
-        let _ = writeln!(out, "{}  {}  {title}", session.session, moment(session.updated_at));
+        let _ = writeln!(out, "{}  {}  {title}", session.session, hook_context(session.updated_at));
         for find in &session.finds {
             let _ = writeln!(out, "    {} {}", find.entry, find.what);
             for excerpt in &find.excerpts {

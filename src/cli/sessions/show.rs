@@ -13,7 +13,7 @@ use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
 use crate::session_library;
 use crate::store::Store;
-use crate::thread::text::{self, Detail};
+use crate::thread::text::{self, DetailLevel};
 use crate::thread::visible::visible;
 use crate::thread::{ModelName, Thread, Usage};
 use crate::tokens::Ruler;
@@ -37,18 +37,18 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     if let Some(form) = args.format {
         return terminal::print(&visible(&session_library::export(store, &session, form)?));
     }
-    let session_library::Read { thread, damage } = session_library::read(store, &session)?;
+    let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
         // The part before the damage is still shown.
         eprintln!("epitome: {damage}");
     }
     // Problems in the settings are reported by the commands that depend on them.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
-    let spent = Spent::of(&settings, &thread);
+    let spent = Spent::total(&settings, &thread);
     if json {
         return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
     }
-    let detail = if args.full { Detail::Full } else { Detail::Short };
+    let detail = if args.full { DetailLevel::Full } else { DetailLevel::Short };
     let mut out = text::readable(&thread, detail);
     let taken = ruler(model_of(&thread))?.in_context(&thread);
     if taken > 0 {
@@ -84,7 +84,7 @@ fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
         eprintln!("epitome: {}", visible(&fault));
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
-    let ruler = Ruler::of(model);
+    let ruler = Ruler::for_model(model);
     Ok(match known {
         Some((_, calibration)) => ruler.calibrated(calibration),
         None => ruler,

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::super::printer::Printer;
 use super::super::terminal::{self, Style};
 use super::super::{CliError, methods, serve};
-use crate::daemon::control::Client;
+use crate::daemon::control::ControlClient;
 use crate::daemon::control::client::Serves;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
-use crate::session::Out;
+use crate::session::SessionEvent;
 use crate::thread::visible::visible;
 use crate::thread::{Change, Seq};
 
@@ -31,10 +31,10 @@ pub struct TailArgs {
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
     let runtime = serve::runtime()?;
-    let runtime_dir = RuntimeDir::of(paths);
+    let runtime_dir = RuntimeDir::new(paths);
     let ended = runtime.block_on(async {
         let daemon = || methods::here(paths, runtime.handle());
-        let client = Client::connect_or_here(&runtime_dir, daemon).await?;
+        let client = ControlClient::connect_or_here(&runtime_dir, daemon).await?;
         let last = match client.serves() {
             Serves::Daemon => None,
             Serves::ThisProcess => {
@@ -47,7 +47,7 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
             return Ok(());
         }
         let mut tail = client.tail(&session, args.from).await?;
-        let mut shown = Shown::new(json);
+        let mut shown = TailOutput::new(json);
         while let Some(item) = tail.next().await {
             let item = item?;
             let is_last = item["data"]["entry"]["seq"].as_u64().map(Seq) == last && last.is_some();
@@ -65,32 +65,32 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
 }
 
 /// How events are shown.
-enum Shown {
+enum TailOutput {
     Json,
     Text(Box<Printer<'static>>),
 }
 
-impl Shown {
-    fn new(json: bool) -> Shown {
+impl TailOutput {
+    fn new(json: bool) -> TailOutput {
         match json {
-            true => Shown::Json,
-            false => Shown::Text(Box::new(Printer::new(
+            true => TailOutput::Json,
+            false => TailOutput::Text(Box::new(Printer::new(
                 io::stdout(),
-                Style::of_stdout(),
+                Style::for_stdout(),
                 io::stderr(),
-                Style::of_stderr(),
+                Style::for_stderr(),
             ))),
         }
     }
 
     fn show(&mut self, item: &Value) -> io::Result<()> {
         let printer = match self {
-            Shown::Json => return writeln!(io::stdout(), "{item}"),
-            Shown::Text(printer) => printer,
+            TailOutput::Json => return writeln!(io::stdout(), "{item}"),
+            TailOutput::Text(printer) => printer,
         };
         // Events that only the control API has are for programs.
-        let Ok(out) = serde_json::from_value::<Out>(item.clone()) else { return Ok(()) };
-        if let Out::Entry { entry, .. } = &out
+        let Ok(out) = serde_json::from_value::<SessionEvent>(item.clone()) else { return Ok(()) };
+        if let SessionEvent::Entry { entry, .. } = &out
             && let Change::Said { message, origin } = &entry.change
             && origin.is_prompt()
         {
@@ -99,17 +99,19 @@ impl Shown {
             return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", visible(line)));
         }
         match out {
-            Out::Ask { permission, .. } => printer.question(&permission),
+            SessionEvent::Ask { permission, .. } => printer.question(&permission),
             // Past entries are shown like new ones.
-            Out::Entry { entry, own, .. } => printer.show(&Out::Entry { entry, replay: false, own }),
+            SessionEvent::Entry { entry, own, .. } => {
+                printer.show(&SessionEvent::Entry { entry, replay: false, own })
+            }
             out => printer.show(&out),
         }
     }
 
     fn end(&mut self) -> io::Result<()> {
         match self {
-            Shown::Json => Ok(()),
-            Shown::Text(printer) => printer.end(),
+            TailOutput::Json => Ok(()),
+            TailOutput::Text(printer) => printer.end(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::history::{CallRecord, CallResult, History};
-use super::quote::{Lines, clip_line};
+use super::history::{CallRecord, CallStatus, ConversationHistory};
+use super::quote::{BoundedLines, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::Seq;
 
@@ -25,18 +25,21 @@ const LOOKING: [&str; 22] = [
 ];
 
 /// All runs of a command.
-struct Runs<'a> {
+struct CommandRuns<'a> {
     count: usize,
     last: CallRecord<'a>,
-    result: CallResult,
+    result: CallStatus,
     /// Whether its output went through a pipe, so that the exit status may be another program's.
     is_piped: bool,
 }
 
 /// The commands whose last run failed, newest first.
-fn failing<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
-    let mut failed: Vec<(String, Runs)> = runs(history, deadline)?;
-    failed.retain(|(_, runs)| runs.result == CallResult::Failed);
+fn failing<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
+    let mut failed: Vec<(String, CommandRuns)> = runs(history, deadline)?;
+    failed.retain(|(_, runs)| runs.result == CallStatus::Failed);
     failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
     Ok(failed)
@@ -44,17 +47,20 @@ fn failing<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String,
 
 /// The failing commands, each with the entry of its last result.
 pub(super) fn failing_commands(
-    history: &History<'_>,
+    history: &ConversationHistory<'_>,
     deadline: Deadline,
 ) -> Result<Vec<(Seq, String)>, TimedOut> {
     let failing = failing(history, deadline)?;
     Ok(failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect())
 }
 
-pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn failed<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     let failed = failing(history, deadline)?;
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
             let output = ends_of(runs.last.text());
@@ -67,22 +73,25 @@ pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
     }))
 }
 
-pub(super) fn others<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
-    let mut others: Vec<(String, Runs)> = runs(history, deadline)?;
+pub(super) fn others<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
+    let mut others: Vec<(String, CommandRuns)> = runs(history, deadline)?;
     // Results of git are listed under version control.
-    others.retain(|(command, runs)| runs.result != CallResult::Failed && !command.starts_with("git "));
+    others.retain(|(command, runs)| runs.result != CallStatus::Failed && !command.starts_with("git "));
     others.sort_by_key(|(_, runs)| Reverse((runs.count, runs.last.entry)));
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         for (command, runs) in &others {
             let command = clip_line(command, COMMAND_BYTES_MAX);
             let result = match runs.result {
-                CallResult::Succeeded if !runs.is_piped => "succeeded".to_owned(),
-                CallResult::Succeeded => {
+                CallStatus::Succeeded if !runs.is_piped => "succeeded".to_owned(),
+                CallStatus::Succeeded => {
                     let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
                     format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
                 }
-                CallResult::Failed | CallResult::Unknown => "result unknown".to_owned(),
+                CallStatus::Failed | CallStatus::Unknown => "result unknown".to_owned(),
             };
             // If a long line does not fit, shorter ones after it still may.
             lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
@@ -92,9 +101,12 @@ pub(super) fn others<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
 }
 
 /// The runs of each command, with the result of the last one.
-fn runs<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
+fn runs<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Vec<(String, CommandRuns<'a>)>, TimedOut> {
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut all: Vec<(String, Runs)> = Vec::new();
+    let mut all: Vec<(String, CommandRuns)> = Vec::new();
     for call in &history.calls {
         deadline.check()?;
         let Some(line) = call.command() else { continue };
@@ -107,11 +119,11 @@ fn runs<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Ru
         match places.get(&command) {
             Some(at) => {
                 let runs = &mut all[*at].1;
-                *runs = Runs { count: runs.count + 1, last: *call, result, is_piped };
+                *runs = CommandRuns { count: runs.count + 1, last: *call, result, is_piped };
             }
             None => {
                 places.insert(command.clone(), all.len());
-                all.push((command, Runs { count: 1, last: *call, result, is_piped }));
+                all.push((command, CommandRuns { count: 1, last: *call, result, is_piped }));
             }
         }
     }

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::history::{CallRecord, CallResult, History};
-use super::quote::Lines;
+use super::history::{CallRecord, CallStatus, ConversationHistory};
+use super::quote::BoundedLines;
 use super::{Deadline, Render, TimedOut};
-use epitome_thread::{Seq, Shown, ToolKind};
+use epitome_thread::{Seq, ToolDisplay, ToolKind};
 
 /// Longer texts are not taken for paths.
 const PATH_BYTES_MAX: usize = 300;
@@ -36,7 +36,7 @@ const FILE_NAMES_MAX: usize = 14;
 
 /// What was done to a file, in increasing order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Action {
+enum FileAction {
     Read,
     Changed,
     Created,
@@ -44,25 +44,28 @@ enum Action {
 }
 
 /// What calls did to a file.
-struct Touched {
+struct FileActivity {
     changes: u32,
     /// The last change; `Read` if there was none.
-    action: Action,
+    action: FileAction,
     last: Seq,
 }
 
-pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn touched<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     let files = touched_files(history, deadline)?;
     let cwd = history.cwd;
-    let mut newest: Vec<(String, Touched)> = files.into_iter().collect();
+    let mut newest: Vec<(String, FileActivity)> = files.into_iter().collect();
     newest.sort_by_key(|(_, file)| Reverse(file.last));
     let (changed, read): (Vec<_>, Vec<_>) =
-        newest.into_iter().partition(|(_, file)| file.action != Action::Read);
+        newest.into_iter().partition(|(_, file)| file.action != FileAction::Read);
     Ok(Box::new(move |bytes_max| {
         if changed.is_empty() && read.is_empty() {
             return String::new();
         }
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         lines.push(format!("(relative to {})", cwd.display()));
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         for (what, files) in [("changed", &changed), ("read", &read)] {
@@ -96,12 +99,12 @@ const ROW_BYTES: usize = 60;
 const HEAD_BYTES: usize = 24;
 
 /// A file in the list: what happened to it, the number of changes if more than one, and the last entry.
-fn named(path: &str, file: &Touched) -> String {
+fn named(path: &str, file: &FileActivity) -> String {
     let done = match file.action {
-        Action::Created => "created, ",
-        Action::Deleted => "deleted, ",
-        Action::Changed => "",
-        Action::Read => return path.to_owned(),
+        FileAction::Created => "created, ",
+        FileAction::Deleted => "deleted, ",
+        FileAction::Changed => "",
+        FileAction::Read => return path.to_owned(),
     };
     match file.changes {
         1 => format!("{path} ({done}{})", file.last),
@@ -128,11 +131,12 @@ fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
 
 /// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
 pub(super) fn changed_files(
-    history: &History<'_>,
+    history: &ConversationHistory<'_>,
     deadline: Deadline,
 ) -> Result<Vec<(Seq, String)>, TimedOut> {
     let files = touched_files(history, deadline)?.into_iter();
-    let files = files.filter(|(_, file)| file.action != Action::Read).map(|(path, file)| (file.last, path));
+    let files =
+        files.filter(|(_, file)| file.action != FileAction::Read).map(|(path, file)| (file.last, path));
     let mut files: Vec<(Seq, String)> = files.collect();
     files.sort();
     Ok(files)
@@ -157,11 +161,14 @@ fn joined(names: &[String], bytes_max: usize) -> String {
 }
 
 /// Every file that a successful call touched, by its path relative to the working directory.
-fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<String, Touched>, TimedOut> {
-    let mut files: HashMap<String, Touched> = HashMap::new();
+fn touched_files(
+    history: &ConversationHistory<'_>,
+    deadline: Deadline,
+) -> Result<HashMap<String, FileActivity>, TimedOut> {
+    let mut files: HashMap<String, FileActivity> = HashMap::new();
     for call in &history.calls {
         deadline.check()?;
-        if call.result() != CallResult::Succeeded {
+        if call.result() != CallStatus::Succeeded {
             continue;
         }
         for (path, action) in paths_of(call).into_iter().take(CALL_FILES_MAX) {
@@ -169,14 +176,17 @@ fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<St
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
                 continue;
             }
-            let file =
-                files.entry(path).or_insert(Touched { changes: 0, action: Action::Read, last: call.entry });
+            let file = files.entry(path).or_insert(FileActivity {
+                changes: 0,
+                action: FileAction::Read,
+                last: call.entry,
+            });
             file.last = call.entry;
-            if action != Action::Read {
+            if action != FileAction::Read {
                 file.changes += 1;
                 // A created file that is changed later is still new.
-                let is_new = file.action == Action::Created && action == Action::Changed;
-                file.action = if is_new { Action::Created } else { action };
+                let is_new = file.action == FileAction::Created && action == FileAction::Changed;
+                file.action = if is_new { FileAction::Created } else { action };
             }
         }
     }
@@ -197,12 +207,12 @@ pub(super) fn relative(path: &str, cwd: &Path) -> String {
 }
 
 /// The files of a call, and what it did to them.
-fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
-    let mut paths: Vec<(String, Action)> = Vec::new();
+fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
+    let mut paths: Vec<(String, FileAction)> = Vec::new();
     // The result of our own tools contains the diff, and whether the file existed before.
     for shown in call.outcome.iter().flat_map(|outcome| &outcome.shown) {
-        if let Shown::Diff { path, old, .. } = shown {
-            let action = if old.is_none() { Action::Created } else { Action::Changed };
+        if let ToolDisplay::Diff { path, old, .. } = shown {
+            let action = if old.is_none() { FileAction::Created } else { FileAction::Changed };
             paths.push((path.to_string_lossy().into_owned(), action));
         }
     }
@@ -229,23 +239,23 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
 
 /// Whether a call is an edit and not a command.
 pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
-    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != Action::Read)
+    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
 }
 
 /// What a call does to the file it names; `None` if it does not touch a file, such as a search.
-fn action_of(call: &CallRecord<'_>) -> Option<Action> {
+fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
     // A tool with several commands.
     match call.input.get("command").and_then(Value::as_str) {
-        Some("view") => return Some(Action::Read),
-        Some("create") => return Some(Action::Created),
-        Some("str_replace" | "insert" | "undo_edit") => return Some(Action::Changed),
+        Some("view") => return Some(FileAction::Read),
+        Some("create") => return Some(FileAction::Created),
+        Some("str_replace" | "insert" | "undo_edit") => return Some(FileAction::Changed),
         Some(_) | None => {}
     }
     match call.card.kind {
-        ToolKind::Read => return Some(Action::Read),
-        ToolKind::Edit => return Some(Action::Changed),
-        ToolKind::Delete => return Some(Action::Deleted),
-        ToolKind::Move => return Some(Action::Changed),
+        ToolKind::Read => return Some(FileAction::Read),
+        ToolKind::Edit => return Some(FileAction::Changed),
+        ToolKind::Delete => return Some(FileAction::Deleted),
+        ToolKind::Move => return Some(FileAction::Changed),
         ToolKind::Search | ToolKind::Execute | ToolKind::Fetch => return None,
         ToolKind::Think | ToolKind::Other => {}
     }
@@ -254,22 +264,22 @@ fn action_of(call: &CallRecord<'_>) -> Option<Action> {
     if has(&["grep", "glob", "search", "find", "list"]) {
         None
     } else if has(&["delete", "remove"]) {
-        Some(Action::Deleted)
+        Some(FileAction::Deleted)
     } else if has(&["edit", "write", "patch", "replace", "insert", "create", "update", "rename", "move"]) {
-        Some(Action::Changed)
+        Some(FileAction::Changed)
     } else {
-        Some(Action::Read)
+        Some(FileAction::Read)
     }
 }
 
 /// The files of a patch, in either of the common formats.
-fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
-    const HEADS: [(&str, Action); 5] = [
-        ("*** Update File: ", Action::Changed),
-        ("*** Add File: ", Action::Created),
-        ("*** Delete File: ", Action::Deleted),
-        ("*** Move to: ", Action::Created),
-        ("+++ b/", Action::Changed),
+fn patched(patch: &str) -> impl Iterator<Item = (String, FileAction)> {
+    const HEADS: [(&str, FileAction); 5] = [
+        ("*** Update File: ", FileAction::Changed),
+        ("*** Add File: ", FileAction::Created),
+        ("*** Delete File: ", FileAction::Deleted),
+        ("*** Move to: ", FileAction::Created),
+        ("+++ b/", FileAction::Changed),
     ];
     patch.lines().filter_map(|line| {
         let (path, action) =
@@ -279,7 +289,7 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
 }
 
 /// The files that a command line removes, if it is simple enough to be parsed without a shell.
-fn removed(command: &str) -> Vec<(String, Action)> {
+fn removed(command: &str) -> Vec<(String, FileAction)> {
     let mut removed = Vec::new();
     for part in command.split(['\n', ';']).flat_map(|part| part.split("&&")) {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -291,12 +301,15 @@ fn removed(command: &str) -> Vec<(String, Action)> {
             !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&'])
         };
         let operands = operands.iter().take_while(|word| !word.contains(['|', '>', '<']));
-        removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), Action::Deleted)));
+        removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), FileAction::Deleted)));
     }
     removed
 }
 
-pub(super) fn mentioned<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn mentioned<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     struct Mentions {
         count: u32,
         last: Seq,
@@ -395,12 +408,15 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a valid pattern")
 });
 
-pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn defined<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
     for call in &history.calls {
         deadline.check()?;
-        if call.result() != CallResult::Succeeded || call.command().is_some() {
+        if call.result() != CallStatus::Succeeded || call.command().is_some() {
             continue;
         }
         let new = [
@@ -416,7 +432,8 @@ pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
         ];
         let Some(new) = call.input_text(&new) else { continue };
         let old = call.input_text(&["old_string", "old_text", "old_str", "oldText"]).unwrap_or_default();
-        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != Action::Read) else {
+        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != FileAction::Read)
+        else {
             continue;
         };
         let before: HashSet<&str> = names_in(old).collect();
@@ -432,7 +449,7 @@ pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     }
     files.sort_by_key(|(_, names)| Reverse(names.first().map(|(_, entry)| *entry)));
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         for (path, names) in &files {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
             lines.push(format!("- {}: {}", file_name(path), names.join(", ")));

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::history::{CallResult, History};
-use super::quote::{Lines, clip_line};
+use super::history::{CallStatus, ConversationHistory};
+use super::quote::{BoundedLines, clip_line};
 use super::{Deadline, Render, TimedOut};
 
 /// Bytes of an output that are examined.
@@ -40,15 +40,18 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
 
 /// State extracted from the output of version control, newest first.
 #[derive(Default)]
-struct Found {
+struct GitState {
     branch: Option<String>,
     pushed: Option<String>,
     requests: Vec<String>,
     commits: Vec<String>,
 }
 
-pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
-    let mut found = Found::default();
+pub(super) fn compute<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
+    let mut found = GitState::default();
     for call in history.calls.iter().rev() {
         deadline.check()?;
         let Some(command) = call.command() else { continue };
@@ -68,7 +71,7 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
             let of_commit = || commits.last().map(|commit| commit[1].to_owned());
             found.branch = found.branch.or_else(|| branch.or_else(of_commit));
         }
-        if (has("gh") || has("glab")) && call.result() == CallResult::Succeeded {
+        if (has("gh") || has("glab")) && call.result() == CallStatus::Succeeded {
             let requests = REQUEST.captures_iter(output).take(1).chain(REQUEST.captures_iter(&command));
             for number in requests.filter_map(|found| found.iter().skip(1).flatten().next()) {
                 found.request(format!("#{}", number.as_str()));
@@ -78,7 +81,7 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     Ok(Box::new(move |bytes_max| found.render(bytes_max)))
 }
 
-impl Found {
+impl GitState {
     fn commit(&mut self, commit: String) {
         if self.commits.len() < COMMITS_MAX && !self.commits.contains(&commit) {
             self.commits.push(commit);
@@ -92,7 +95,7 @@ impl Found {
     }
 
     fn render(&self, bytes_max: usize) -> String {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
         let state = [("branch", &self.branch), ("last push", &self.pushed), ("pull requests", &requests)];
         let state =

@@ -6,10 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Deadline, TimedOut};
+use crate::input::RewrittenEntries;
 use crate::prune::RECALL;
-use crate::scene::Rewritten;
 use epitome_thread::{
-    CallId, Card, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread, ToolOutcome,
+    CallDisplay, CallId, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread,
+    ToolOutcome,
 };
 
 /// Claude Code's result for a call that the user refused, and the text before the user's own words in it.
@@ -25,7 +26,7 @@ const QUESTION_TOOLS: [&str; 4] =
     ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
 /// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
-pub(super) struct History<'a> {
+pub(super) struct ConversationHistory<'a> {
     pub cwd: &'a Path,
     pub calls: Vec<CallRecord<'a>>,
     /// Replies outside of the kept view that contain text.
@@ -41,7 +42,7 @@ pub(super) struct CallRecord<'a> {
     pub entry: Seq,
     pub name: &'a str,
     pub input: &'a Value,
-    pub card: &'a Card,
+    pub card: &'a CallDisplay,
     /// `None` if there is no result yet, or if a hook removed it.
     pub outcome: Option<&'a ToolOutcome>,
     /// Whether it is outside of the view after the compaction.
@@ -50,18 +51,26 @@ pub(super) struct CallRecord<'a> {
 
 /// The result of a call, as far as the log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallResult {
+pub(super) enum CallStatus {
     Succeeded,
     Failed,
     /// Refused, interrupted or not known, which says nothing about the result it would have had.
     Unknown,
 }
 
-impl<'a> History<'a> {
-    pub fn of(thread: &'a Thread, kept: &HashSet<Seq>, deadline: Deadline) -> Result<History<'a>, TimedOut> {
-        let rewritten = Rewritten::of(thread);
-        let mut history =
-            History { cwd: thread.cwd(), calls: Vec::new(), replies: Vec::new(), plan: thread.plan() };
+impl<'a> ConversationHistory<'a> {
+    pub fn collect(
+        thread: &'a Thread,
+        kept: &HashSet<Seq>,
+        deadline: Deadline,
+    ) -> Result<ConversationHistory<'a>, TimedOut> {
+        let rewritten = RewrittenEntries::collect(thread);
+        let mut history = ConversationHistory {
+            cwd: thread.cwd(),
+            calls: Vec::new(),
+            replies: Vec::new(),
+            plan: thread.plan(),
+        };
         let mut open: HashMap<&CallId, usize> = HashMap::new();
         for entry in thread.standing() {
             deadline.check()?;
@@ -109,16 +118,16 @@ impl<'a> History<'a> {
 }
 
 impl<'a> CallRecord<'a> {
-    pub fn result(&self) -> CallResult {
-        let Some(outcome) = self.outcome else { return CallResult::Unknown };
+    pub fn result(&self) -> CallStatus {
+        let Some(outcome) = self.outcome else { return CallStatus::Unknown };
         let exit_code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
         match outcome.status {
-            OutcomeStatus::Denied | OutcomeStatus::Interrupted => CallResult::Unknown,
-            _ if is_refusal(outcome) => CallResult::Unknown,
-            _ if first_text(outcome).is_some_and(|text| text.starts_with(NOT_RUN)) => CallResult::Unknown,
-            OutcomeStatus::Failed => CallResult::Failed,
-            OutcomeStatus::Completed if exit_code.is_some_and(|code| code != 0) => CallResult::Failed,
-            OutcomeStatus::Completed => CallResult::Succeeded,
+            OutcomeStatus::Denied | OutcomeStatus::Interrupted => CallStatus::Unknown,
+            _ if is_refusal(outcome) => CallStatus::Unknown,
+            _ if first_text(outcome).is_some_and(|text| text.starts_with(NOT_RUN)) => CallStatus::Unknown,
+            OutcomeStatus::Failed => CallStatus::Failed,
+            OutcomeStatus::Completed if exit_code.is_some_and(|code| code != 0) => CallStatus::Failed,
+            OutcomeStatus::Completed => CallStatus::Succeeded,
         }
     }
 

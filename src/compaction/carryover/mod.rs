@@ -24,10 +24,10 @@ mod quote;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::scene::Scene;
+use super::input::CompactionInput;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
-use history::History;
+use history::ConversationHistory;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 
@@ -51,15 +51,15 @@ pub(super) const TAG: &str = "carried_over";
 
 /// The tables of a conversation, computed once and rendered for any amount of room.
 pub(super) struct Carryover<'a> {
-    parts: Vec<Part<'a>>,
+    parts: Vec<CarryoverPart<'a>>,
     /// Headings of the parts that could not be computed.
     failed: Vec<&'static str>,
 }
 
 /// A part of the message: its heading, its share of the room and its renderer.
-struct Part<'a> {
+struct CarryoverPart<'a> {
     heading: &'static str,
-    share: Share,
+    share: PartShare,
     render: Render<'a>,
 }
 
@@ -67,26 +67,26 @@ struct Part<'a> {
 type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
 /// Computes a part, or reports a timeout.
-type Compute = for<'a> fn(&History<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
+type Compute = for<'a> fn(&ConversationHistory<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
 
 /// The parts in the order of the message, each with its share of the room. Unused room is left to the last
 /// one, the agent's messages, which have no share of their own.
-const PARTS: [(&str, Share, Compute); 10] = [
-    ("Plan", Share::Percent(18), plan::compute),
-    ("Commands that failed when last run, newest first", Share::State(8, 400), commands::failed),
-    ("Files, newest first", Share::State(20, 700), files::touched),
-    ("Files named in results", Share::Growing(5), files::mentioned),
-    ("Names defined in edits", Share::Percent(8), files::defined),
-    ("Other commands, most frequent first", Share::Percent(7), commands::others),
-    ("Version control, newest first", Share::State(5, 400), git::compute),
-    ("Newest calls that left the view", Share::Growing(8), newest::calls),
-    ("Newest results that left the view", Share::Growing(20), newest::results),
-    ("What the agent said, newest last", Share::Rest, newest::words),
+const PARTS: [(&str, PartShare, Compute); 10] = [
+    ("Plan", PartShare::Percent(18), plan::compute),
+    ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
+    ("Files, newest first", PartShare::State(20, 700), files::touched),
+    ("Files named in results", PartShare::Growing(5), files::mentioned),
+    ("Names defined in edits", PartShare::Percent(8), files::defined),
+    ("Other commands, most frequent first", PartShare::Percent(7), commands::others),
+    ("Version control, newest first", PartShare::State(5, 400), git::compute),
+    ("Newest calls that left the view", PartShare::Growing(8), newest::calls),
+    ("Newest results that left the view", PartShare::Growing(20), newest::results),
+    ("What the agent said, newest last", PartShare::Rest, newest::words),
 ];
 
 /// A part's share of the room, in per cent.
 #[derive(Clone, Copy)]
-enum Share {
+enum PartShare {
     Percent(usize),
     /// For short status lists: a percentage, but at least this many bytes, so that they are shown in little
     /// room too.
@@ -97,17 +97,17 @@ enum Share {
     Rest,
 }
 
-/// The room in bytes from which [`Share::Growing`] parts get their full percentage.
+/// The room in bytes from which [`PartShare::Growing`] parts get their full percentage.
 const GROWN_BYTES: usize = 10_000;
 
-impl Share {
+impl PartShare {
     /// The share in bytes for a part, given the total room and what is left of it.
-    fn of(self, room: usize, left: usize) -> usize {
+    fn bytes(self, room: usize, left: usize) -> usize {
         let bytes = match self {
-            Share::Percent(percent) => room * percent / 100,
-            Share::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
-            Share::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
-            Share::Rest => left,
+            PartShare::Percent(percent) => room * percent / 100,
+            PartShare::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
+            PartShare::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
+            PartShare::Rest => left,
         };
         bytes.min(left)
     }
@@ -146,16 +146,16 @@ pub(super) struct CarriedText {
 
 impl<'a> Carryover<'a> {
     /// Computes all parts for a compaction that keeps the entries `kept` in the view.
-    pub fn of(scene: &Scene<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
+    pub fn compute(input: &CompactionInput<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
         let deadline = Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| History::of(scene.thread, kept, deadline)) else {
+        let Some(history) = guarded(|| ConversationHistory::collect(input.thread, kept, deadline)) else {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
         for (heading, share, compute) in PARTS {
             match guarded(|| compute(&history, Deadline::after(PART_TIME_MAX))) {
-                Some(render) => carryover.parts.push(Part { heading, share, render }),
+                Some(render) => carryover.parts.push(CarryoverPart { heading, share, render }),
                 None => carryover.failed.push(heading),
             }
         }
@@ -186,9 +186,9 @@ impl<'a> Carryover<'a> {
         let mut failed = self.failed.clone();
         let mut texts: Vec<String> = Vec::new();
         let mut left = bytes_max;
-        for Part { heading, share, render } in &self.parts {
+        for CarryoverPart { heading, share, render } in &self.parts {
             // Includes the heading and the blank line before it.
-            let room = share.of(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
+            let room = share.bytes(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
             let Some(room) = room else { continue };
             match guarded(|| Ok(render(room))) {
                 Some(text) if text.is_empty() => {}
@@ -209,20 +209,21 @@ impl<'a> Carryover<'a> {
 
 /// Structural contents of a conversation, oldest first. Parts that cannot be computed are empty.
 #[derive(Default)]
-pub(super) struct Facts {
+pub(super) struct CarryoverFacts {
     pub changed_files: Vec<(Seq, String)>,
     pub failing_commands: Vec<(Seq, String)>,
     pub open_steps: Vec<String>,
 }
 
-impl Facts {
+impl CarryoverFacts {
     /// Collects the facts of a complete conversation.
-    pub fn of(thread: &Thread) -> Facts {
+    pub fn collect(thread: &Thread) -> CarryoverFacts {
         let deadline = || Deadline::after(PART_TIME_MAX);
-        let Some(history) = guarded(|| History::of(thread, &HashSet::new(), deadline())) else {
-            return Facts::default();
+        let Some(history) = guarded(|| ConversationHistory::collect(thread, &HashSet::new(), deadline()))
+        else {
+            return CarryoverFacts::default();
         };
-        Facts {
+        CarryoverFacts {
             changed_files: guarded(|| files::changed_files(&history, deadline())).unwrap_or_default(),
             failing_commands: guarded(|| commands::failing_commands(&history, deadline()))
                 .unwrap_or_default(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::files::{changes_a_file, relative};
-use super::history::{CallRecord, CallResult, History};
-use super::quote::{Lines, clip, clip_line};
+use super::history::{CallRecord, CallStatus, ConversationHistory};
+use super::quote::{BoundedLines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Content, Seq};
 
@@ -26,16 +26,19 @@ const MESSAGES_BYTES_MAX: usize = 256 * 1024;
 /// In less room, a message is not shown.
 const ROOM_BYTES_MIN: usize = 80;
 
-pub(super) fn calls<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn calls<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     let mut newest: Vec<String> = Vec::new();
     let gone = history.calls.iter().rev().filter(|call| call.has_left && !call.is_planning());
     for call in gone.take(CALLS_MAX) {
         deadline.check()?;
-        let failed = if call.result() == CallResult::Failed { " (failed)" } else { "" };
+        let failed = if call.result() == CallStatus::Failed { " (failed)" } else { "" };
         newest.push(format!("- {} {} {}{failed}", call.entry, call.name, input_line(call, history.cwd)));
     }
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         for line in &newest {
             if !lines.push(line.clone()) {
                 break;
@@ -72,19 +75,19 @@ fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
     line
 }
 
-pub(super) fn results<'a>(history: &History<'a>, _: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn results<'a>(history: &ConversationHistory<'a>, _: Deadline) -> Result<Render<'a>, TimedOut> {
     let newest: Vec<CallRecord> = history
         .calls
         .iter()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
         // The result of a successful edit says nothing more than that.
-        .filter(|call| !(changes_a_file(call) && call.result() == CallResult::Succeeded))
+        .filter(|call| !(changes_a_file(call) && call.result() == CallStatus::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()
         .collect();
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         for (call, percent) in newest.iter().zip(RESULT_PERCENT) {
             let head = format!("- {} {}: ", call.entry, call.name);
             let room = (bytes_max * percent / 100).saturating_sub(head.len() + 1);
@@ -96,7 +99,10 @@ pub(super) fn results<'a>(history: &History<'a>, _: Deadline) -> Result<Render<'
     }))
 }
 
-pub(super) fn words<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn words<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     let mut said: Vec<(Seq, String)> = Vec::new();
     let mut bytes = 0;
     for (entry, message) in history.replies.iter().rev() {
@@ -113,7 +119,7 @@ pub(super) fn words<'a>(history: &History<'a>, deadline: Deadline) -> Result<Ren
         said.push((*entry, text));
     }
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         let mut older = MESSAGE_BYTES;
         for (entry, text) in &said {
             if lines.left() < ROOM_BYTES_MIN {

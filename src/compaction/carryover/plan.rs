@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::history::{CallRecord, CallResult, History};
-use super::quote::{Lines, clip, clip_line};
+use super::history::{CallRecord, CallStatus, ConversationHistory};
+use super::quote::{BoundedLines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{PlanStep, Seq};
 
@@ -17,24 +17,24 @@ const DONE_BYTES_MAX: usize = 110;
 const APPROVED_PERCENT: usize = 45;
 const APPROVED_ROOM_MIN: usize = 1_000;
 
-struct Step {
+struct TrackedStep {
     /// The id used by `TaskUpdate`; empty for tools that always send the complete list.
     id: String,
     status: String,
     text: String,
 }
 
-impl Step {
+impl TrackedStep {
     fn is_done(&self) -> bool {
         matches!(self.status.as_str(), "completed" | "done" | "cancelled")
     }
 }
 
 /// The current steps, and the last approved plan with its entry.
-type State<'a> = (Vec<Step>, Option<(Seq, &'a str)>);
+type PlanState<'a> = (Vec<TrackedStep>, Option<(Seq, &'a str)>);
 
-fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, TimedOut> {
-    let mut steps: Vec<Step> = Vec::new();
+fn state<'a>(history: &ConversationHistory<'a>, deadline: Deadline) -> Result<PlanState<'a>, TimedOut> {
+    let mut steps: Vec<TrackedStep> = Vec::new();
     let mut approved = None;
     for call in &history.calls {
         deadline.check()?;
@@ -42,7 +42,7 @@ fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, Tim
         match tool.as_str() {
             "taskcreate" => steps.push(created(call, steps.len())),
             "taskupdate" => update(call, &mut steps),
-            "exitplanmode" | "exit_plan_mode" if call.result() == CallResult::Succeeded => {
+            "exitplanmode" | "exit_plan_mode" if call.result() == CallStatus::Succeeded => {
                 approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text())));
             }
             _ if tool.contains("todo") || tool.contains("plan") => {
@@ -61,15 +61,21 @@ fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, Tim
 }
 
 /// The steps of the plan that are not done.
-pub(super) fn open_steps(history: &History<'_>, deadline: Deadline) -> Result<Vec<String>, TimedOut> {
+pub(super) fn open_steps(
+    history: &ConversationHistory<'_>,
+    deadline: Deadline,
+) -> Result<Vec<String>, TimedOut> {
     let (steps, _) = state(history, deadline)?;
     Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
 }
 
-pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+pub(super) fn compute<'a>(
+    history: &ConversationHistory<'a>,
+    deadline: Deadline,
+) -> Result<Render<'a>, TimedOut> {
     let (steps, approved) = state(history, deadline)?;
     Ok(Box::new(move |bytes_max| {
-        let mut lines = Lines::within(bytes_max);
+        let mut lines = BoundedLines::within(bytes_max);
         let mut left_out = 0;
         for step in steps.iter().filter(|step| !step.is_done()) {
             let line = format!("- [{}] {}", step.status, clip_line(&step.text, STEP_BYTES_MAX));
@@ -96,28 +102,28 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     }))
 }
 
-fn own(step: &PlanStep) -> Step {
+fn own(step: &PlanStep) -> TrackedStep {
     // The status as it is written in the log.
     let status = serde_json::to_value(step.status).ok();
     let status = status.as_ref().and_then(Value::as_str).unwrap_or("pending").to_owned();
-    Step { id: String::new(), status, text: step.content.clone() }
+    TrackedStep { id: String::new(), status, text: step.content.clone() }
 }
 
 /// A list of steps in the input, as used by TodoWrite, update_plan and similar tools.
-fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
+fn listed(call: &CallRecord<'_>) -> Option<Vec<TrackedStep>> {
     let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| call.input.get(key)?.as_array())?;
     let step = |item: &Value| {
         let text = ["content", "step", "text", "title", "description"]
             .iter()
             .find_map(|key| item.get(key)?.as_str())?;
         let status = item.get("status").and_then(Value::as_str).unwrap_or("pending").to_owned();
-        Some(Step { id: String::new(), status, text: text.to_owned() })
+        Some(TrackedStep { id: String::new(), status, text: text.to_owned() })
     };
     Some(list.iter().filter_map(step).collect())
 }
 
 /// The step of a `TaskCreate`. Its id is the number in the result, or else the next number.
-fn created(call: &CallRecord<'_>, known: usize) -> Step {
+fn created(call: &CallRecord<'_>, known: usize) -> TrackedStep {
     let result = call.text();
     let named =
         result.split_once('#').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
@@ -127,10 +133,10 @@ fn created(call: &CallRecord<'_>, known: usize) -> Step {
         Some(more) if !more.is_empty() => format!("{subject}: {more}"),
         Some(_) | None => subject.to_owned(),
     };
-    Step { id, status: "pending".to_owned(), text }
+    TrackedStep { id, status: "pending".to_owned(), text }
 }
 
-fn update(call: &CallRecord<'_>, steps: &mut Vec<Step>) {
+fn update(call: &CallRecord<'_>, steps: &mut Vec<TrackedStep>) {
     let id = match call.input.get("taskId").or_else(|| call.input.get("id")) {
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),

@@ -23,14 +23,14 @@ pub(super) fn clip_line(text: &str, bytes_max: usize) -> String {
 }
 
 /// Collects lines as long as they fit into a number of bytes, including their line breaks.
-pub(super) struct Lines {
+pub(super) struct BoundedLines {
     left: usize,
     taken: Vec<String>,
 }
 
-impl Lines {
-    pub fn within(bytes_max: usize) -> Lines {
-        Lines { left: bytes_max, taken: Vec::new() }
+impl BoundedLines {
+    pub fn within(bytes_max: usize) -> BoundedLines {
+        BoundedLines { left: bytes_max, taken: Vec::new() }
     }
 
     /// Adds a line; returns whether it fits.

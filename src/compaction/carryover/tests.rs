@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::talk::{Talk, budget, words};
-use super::super::{Keep, Scene};
+use super::super::conversation::{TestConversation, budget, words};
+use super::super::{CompactionInput, KeptTail};
 use super::*;
 use epitome_thread::{OutcomeStatus, Trigger};
 
@@ -12,10 +12,10 @@ const DONE: OutcomeStatus = OutcomeStatus::Completed;
 const FAILED: OutcomeStatus = OutcomeStatus::Failed;
 
 /// What is carried over if everything leaves the view.
-fn carried(talk: &Talk, tokens_max: u64) -> String {
-    let (ruler, budget) = (Ruler::of(None), budget(200_000));
-    let scene = Scene::of(&ruler, &talk.0, &budget);
-    Carryover::of(&scene, &HashSet::new()).within(&ruler, tokens_max).text
+fn carried(conversation: &TestConversation, tokens_max: u64) -> String {
+    let (ruler, budget) = (Ruler::for_model(None), budget(200_000));
+    let input = CompactionInput::new(&ruler, &conversation.0, &budget);
+    Carryover::compute(&input, &HashSet::new()).within(&ruler, tokens_max).text
 }
 
 /// The lines of a part; empty if the part is missing.
@@ -24,19 +24,19 @@ fn part<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     from.take_while(|line| !line.starts_with("## ")).filter(|line| !line.is_empty()).collect()
 }
 
-fn shell(talk: &mut Talk, command: &str, status: OutcomeStatus, output: &str) -> Seq {
-    talk.calls_with("Bash", json!({ "command": command }), status, output)
+fn shell(conversation: &mut TestConversation, command: &str, status: OutcomeStatus, output: &str) -> Seq {
+    conversation.calls_with("Bash", json!({ "command": command }), status, output)
 }
 
 #[test]
 fn a_command_is_listed_as_failed_if_its_last_run_failed() {
-    let mut talk = Talk::new();
-    shell(&mut talk, "cargo test", FAILED, "error: 2 tests failed");
-    shell(&mut talk, "cargo build", DONE, "Finished");
-    shell(&mut talk, "cd /w && cargo test 2>&1", DONE, "ok");
-    let lint = shell(&mut talk, "cargo clippy", FAILED, "warning: unused\nerror: could not compile");
-    shell(&mut talk, "ls missing", FAILED, "No such file");
-    let text = carried(&talk, 5_000);
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "cargo test", FAILED, "error: 2 tests failed");
+    shell(&mut conversation, "cargo build", DONE, "Finished");
+    shell(&mut conversation, "cd /w && cargo test 2>&1", DONE, "ok");
+    let lint = shell(&mut conversation, "cargo clippy", FAILED, "warning: unused\nerror: could not compile");
+    shell(&mut conversation, "ls missing", FAILED, "No such file");
+    let text = carried(&conversation, 5_000);
     let failed = part(&text, "Commands that failed when last run, newest first");
     assert_eq!(
         failed,
@@ -49,12 +49,17 @@ fn a_command_is_listed_as_failed_if_its_last_run_failed() {
 /// A refused or interrupted command says nothing about its result.
 #[test]
 fn a_refused_command_is_neither_failed_nor_succeeded() {
-    let mut talk = Talk::new();
-    shell(&mut talk, "make deploy", OutcomeStatus::Denied, "denied");
-    shell(&mut talk, "make all", OutcomeStatus::Interrupted, "");
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "make deploy", OutcomeStatus::Denied, "denied");
+    shell(&mut conversation, "make all", OutcomeStatus::Interrupted, "");
     // Claude Code ends calls this way that it did not run because another call of the same reply failed.
-    shell(&mut talk, "make docs", FAILED, "<tool_use_error>Sibling tool call errored</tool_use_error>");
-    let text = carried(&talk, 5_000);
+    shell(
+        &mut conversation,
+        "make docs",
+        FAILED,
+        "<tool_use_error>Sibling tool call errored</tool_use_error>",
+    );
+    let text = carried(&conversation, 5_000);
     assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
     assert!(text.contains("`make deploy` (1×, last e2): result unknown"), "{text}");
     assert!(!text.contains("succeeded"), "{text}");
@@ -64,12 +69,12 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
 /// the newest calls were kept, while failing commands and commits were left out.
 #[test]
 fn little_room_still_shows_failing_commands_and_commits() {
-    let mut talk = Talk::new();
-    shell(&mut talk, "git commit -am x", DONE, "[main 1a2b3c4] Count the rows that can't be read");
-    shell(&mut talk, "make types", FAILED, &"No module named mypy. ".repeat(30));
-    shell(&mut talk, "make list", DONE, &"a line of a long listing\n".repeat(200));
-    talk.replies(words(400));
-    let text = carried(&talk, 500);
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "git commit -am x", DONE, "[main 1a2b3c4] Count the rows that can't be read");
+    shell(&mut conversation, "make types", FAILED, &"No module named mypy. ".repeat(30));
+    shell(&mut conversation, "make list", DONE, &"a line of a long listing\n".repeat(200));
+    conversation.replies(words(400));
+    let text = carried(&conversation, 500);
     assert!(text.contains("- `make types` (last e4): No module named mypy."), "{text}");
     assert!(text.contains("- 1a2b3c4 on main: Count the rows that can't be read"), "{text}");
 }
@@ -83,25 +88,29 @@ fn the_state_of_every_known_plan_tool_is_shown() {
         ("todo_write", todo("pending"), todo("in_progress")),
         ("update_plan", update("pending"), update("in_progress")),
     ] {
-        let mut talk = Talk::new();
-        talk.calls_with(tool, first, DONE, "ok");
-        talk.calls_with(tool, second, DONE, "ok");
-        assert_eq!(part(&carried(&talk, 5_000), "Plan"), ["- [in_progress] write the parser"], "{tool}");
+        let mut conversation = TestConversation::new();
+        conversation.calls_with(tool, first, DONE, "ok");
+        conversation.calls_with(tool, second, DONE, "ok");
+        assert_eq!(
+            part(&carried(&conversation, 5_000), "Plan"),
+            ["- [in_progress] write the parser"],
+            "{tool}"
+        );
     }
-    let mut talk = Talk::new();
+    let mut conversation = TestConversation::new();
     for subject in ["parse", "print", "drop"] {
-        talk.calls_with("TaskCreate", json!({"subject": subject}), DONE, "");
+        conversation.calls_with("TaskCreate", json!({"subject": subject}), DONE, "");
     }
-    talk.calls_with("TaskUpdate", json!({"taskId": "1", "status": "completed"}), DONE, "");
-    talk.calls_with("TaskUpdate", json!({"taskId": 3, "status": "deleted"}), DONE, "");
-    assert_eq!(part(&carried(&talk, 5_000), "Plan"), ["- [pending] print", "- [completed] parse"]);
+    conversation.calls_with("TaskUpdate", json!({"taskId": "1", "status": "completed"}), DONE, "");
+    conversation.calls_with("TaskUpdate", json!({"taskId": 3, "status": "deleted"}), DONE, "");
+    assert_eq!(part(&carried(&conversation, 5_000), "Plan"), ["- [pending] print", "- [completed] parse"]);
 }
 
 #[test]
 fn files_are_listed_by_last_action_relative_to_the_working_directory() {
-    let mut talk = Talk::new();
-    talk.calls_with("Read", json!({"file_path": "/w/src/a.rs"}), DONE, "fn a() {}");
-    talk.calls_with(
+    let mut conversation = TestConversation::new();
+    conversation.calls_with("Read", json!({"file_path": "/w/src/a.rs"}), DONE, "fn a() {}");
+    conversation.calls_with(
         "Write",
         json!({"file_path": "/w/src/new.rs", "content": "pub fn fresh() {}"}),
         DONE,
@@ -109,13 +118,13 @@ fn files_are_listed_by_last_action_relative_to_the_working_directory() {
     );
     let edit =
         json!({"file_path": "/w/src/a.rs", "old_string": "fn a()", "new_string": "fn a()\nfn second()"});
-    talk.calls_with("Edit", edit.clone(), DONE, "ok");
-    let last = talk.calls_with("Edit", edit, DONE, "ok");
-    talk.calls_with("Edit", json!({"file_path": "/w/src/failed.rs"}), FAILED, "no match");
-    let removed = shell(&mut talk, "rm src/old.rs", DONE, "");
-    talk.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:1\nsrc/once.rs:2");
-    talk.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:9");
-    let text = carried(&talk, 5_000);
+    conversation.calls_with("Edit", edit.clone(), DONE, "ok");
+    let last = conversation.calls_with("Edit", edit, DONE, "ok");
+    conversation.calls_with("Edit", json!({"file_path": "/w/src/failed.rs"}), FAILED, "no match");
+    let removed = shell(&mut conversation, "rm src/old.rs", DONE, "");
+    conversation.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:1\nsrc/once.rs:2");
+    conversation.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:9");
+    let text = carried(&conversation, 5_000);
     let files = part(&text, "Files, newest first");
     assert_eq!(files[0], "(relative to /w)");
     let changed = format!("- changed: src/old.rs (deleted, {removed}), src/a.rs (2×, {last}), src/new.rs");
@@ -127,24 +136,24 @@ fn files_are_listed_by_last_action_relative_to_the_working_directory() {
 
 #[test]
 fn a_directory_of_many_files_is_listed_once() {
-    let mut talk = Talk::new();
+    let mut conversation = TestConversation::new();
     for path in [
         "/w/internal/cmd/tool/queue/ring.go",
         "/w/internal/cmd/tool/queue/push.go",
         "/w/internal/cmd/tool/main.go",
         "/w/README.md",
     ] {
-        talk.calls_with("Edit", json!({"file_path": path}), DONE, "ok");
+        conversation.calls_with("Edit", json!({"file_path": path}), DONE, "ok");
     }
     for number in 0..4 {
-        talk.calls_with(
+        conversation.calls_with(
             "Read",
             json!({"file_path": format!("/w/internal/cmd/tool/read{number}.go")}),
             DONE,
             "ok",
         );
     }
-    let text = carried(&talk, 5_000);
+    let text = carried(&conversation, 5_000);
     assert_eq!(
         part(&text, "Files, newest first")[1..],
         [
@@ -157,14 +166,14 @@ fn a_directory_of_many_files_is_listed_once() {
 
 #[test]
 fn version_control_state_comes_from_git_output() {
-    let mut talk = Talk::new();
-    shell(&mut talk, "git switch -c queue", DONE, "Switched to a new branch 'queue'");
-    shell(&mut talk, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue\n 1 file changed");
-    shell(&mut talk, "git push", DONE, "To host:x.git\n   0000000..1a2b3c4  queue -> queue");
-    shell(&mut talk, "gh pr create", DONE, "https://github.com/o/r/pull/17");
+    let mut conversation = TestConversation::new();
+    shell(&mut conversation, "git switch -c queue", DONE, "Switched to a new branch 'queue'");
+    shell(&mut conversation, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue\n 1 file changed");
+    shell(&mut conversation, "git push", DONE, "To host:x.git\n   0000000..1a2b3c4  queue -> queue");
+    shell(&mut conversation, "gh pr create", DONE, "https://github.com/o/r/pull/17");
     // Only the output of a command counts, not a message that looks like it.
-    talk.replies("[main 9999999] never made");
-    let text = carried(&talk, 5_000);
+    conversation.replies("[main 9999999] never made");
+    let text = carried(&conversation, 5_000);
     let lines = part(&text, "Version control, newest first");
     assert_eq!(
         lines,
@@ -177,12 +186,12 @@ fn version_control_state_comes_from_git_output() {
 
 #[test]
 fn the_newest_message_is_complete_and_older_ones_are_cut() {
-    let mut talk = Talk::new();
-    talk.says("go");
-    talk.replies(format!("OLD {} END", words(2_000)));
+    let mut conversation = TestConversation::new();
+    conversation.add_prompt("go");
+    conversation.replies(format!("OLD {} END", words(2_000)));
     let newest = format!("NEW {} END", words(300));
-    talk.replies(newest.as_str());
-    let text = carried(&talk, 2_000);
+    conversation.replies(newest.as_str());
+    let text = carried(&conversation, 2_000);
     let said = part(&text, "What the agent said, newest last");
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(
@@ -194,15 +203,15 @@ fn the_newest_message_is_complete_and_older_ones_are_cut() {
 
 #[test]
 fn tables_stay_within_their_token_limit() {
-    let mut talk = Talk::new();
+    let mut conversation = TestConversation::new();
     for number in 0..200 {
-        shell(&mut talk, &format!("make target{number}"), FAILED, &words(50));
-        talk.calls_with("Edit", json!({"file_path": format!("/w/src/f{number}.rs")}), DONE, "ok");
-        talk.replies(words(100));
+        shell(&mut conversation, &format!("make target{number}"), FAILED, &words(50));
+        conversation.calls_with("Edit", json!({"file_path": format!("/w/src/f{number}.rs")}), DONE, "ok");
+        conversation.replies(words(100));
     }
-    let ruler = Ruler::of(None);
+    let ruler = Ruler::for_model(None);
     for tokens_max in [0, 50, 100, 500, 2_000, 10_000] {
-        let tokens = ruler.text(&carried(&talk, tokens_max));
+        let tokens = ruler.text(&carried(&conversation, tokens_max));
         assert!(tokens <= tokens_max, "{tokens} of {tokens_max}");
         assert!(tokens_max < 500 || tokens * 10 > tokens_max * 7, "{tokens} of {tokens_max} used");
     }
@@ -215,11 +224,11 @@ fn a_failing_part_loses_only_itself() {
     let failing = |render: bool| {
         let compute: Render =
             Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
-        Part { heading: "Plan", share: Share::Percent(50), render: compute }
+        CarryoverPart { heading: "Plan", share: PartShare::Percent(50), render: compute }
     };
     let whole = |text: &str| {
         let text = text.to_owned();
-        Part { heading: "Files", share: Share::Rest, render: Box::new(move |_| text.clone()) }
+        CarryoverPart { heading: "Files", share: PartShare::Rest, render: Box::new(move |_| text.clone()) }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
     assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
@@ -250,13 +259,13 @@ fn drawings_and_tables_in_messages_are_quoted_unchanged() {
         "what happened here?\n\n* commit fe1c1c3\n| Author: Jo <jo@example.com>\n|\n|     Fix src/parse.rs\n|\n* commit 0a1c1c3\n",
         "Plan:\n\n| File | What |\n|---|---|\n| `src/queue.rs` | Rewrite it. |\n\n- do not touch `src/pool.rs`\n",
     ] {
-        let mut talk = Talk::new();
-        talk.says(text);
-        talk.replies(text);
-        talk.calls("bash", text);
-        talk.replies(words(3_000));
-        talk.says("go on");
-        let message = talk.compact(10_000, Trigger::Manual, Keep::Nothing, None);
+        let mut conversation = TestConversation::new();
+        conversation.add_prompt(text);
+        conversation.replies(text);
+        conversation.calls("bash", text);
+        conversation.replies(words(3_000));
+        conversation.add_prompt("go on");
+        let message = conversation.compact(10_000, Trigger::Manual, KeptTail::Nothing, None);
         assert!(message.contains(text.trim()) && !message.contains("Could not be computed"), "{message}");
     }
 }
@@ -325,16 +334,16 @@ proptest! {
         replies in prop::collection::vec(any_text(), 0..4),
         tokens_max in 0..3_000_u64,
     ) {
-        let mut talk = Talk::new();
+        let mut conversation = TestConversation::new();
         for reply in replies {
-            talk.says(reply.as_str());
-            talk.replies(reply);
+            conversation.add_prompt(reply.as_str());
+            conversation.replies(reply);
         }
         for (tool, input, is_done, text) in calls {
-            talk.calls_with(tool, input, if is_done { DONE } else { FAILED }, text);
+            conversation.calls_with(tool, input, if is_done { DONE } else { FAILED }, text);
         }
-        let text = carried(&talk, tokens_max);
+        let text = carried(&conversation, tokens_max);
         prop_assert!(!text.contains("Could not be computed"), "{}", text);
-        prop_assert!(Ruler::of(None).text(&text) <= tokens_max);
+        prop_assert!(Ruler::for_model(None).text(&text) <= tokens_max);
     }
 }

@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::fault::{Fault, Kind};
-use super::params::Nothing;
-use super::{Reply, Table, json_of};
+use super::fault::{Fault, FaultKind};
+use super::params::NoParams;
+use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
 use epitome_platform::process::resident_bytes;
 use epitome_session::cpu_worker;
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.blocking("status", status);
     // Not `blocking`: it must work even if the disk hangs.
     table.waiting("stop", |daemon, wanted, _| async move { stop(&daemon, wanted) });
     table.blocking("metrics", metrics);
 }
 
-fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
+fn status(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
     let live = daemon.sessions.live_sessions();
     let attachments: Vec<Value> = daemon
         .attachments
@@ -40,7 +40,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
     let runtime_dir = &daemon.runtime_dir;
     Ok(json!({
         "version": VERSION,
-        "build": json_of(Build::own())?,
+        "build": json_of(Build::current())?,
         "pid": std::process::id(),
         "started_at": milliseconds(daemon.started_at),
         "home": daemon.paths.home,
@@ -48,7 +48,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
         "logs": daemon.paths.log_directory(),
         "sockets": { "acp": runtime_dir.acp_socket(), "control": runtime_dir.control_socket() },
         "attachments": attachments,
-        "waiting": json_of(&Waiting::now(daemon))?,
+        "waiting": json_of(&QueueSizes::now(daemon))?,
         "sessions": json_of(&live)?,
         "running_turns": live.iter().filter(|live| live.running).count(),
         "store_bytes": daemon.store.sizes()?.total(),
@@ -58,17 +58,17 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stop {
+struct StopParams {
     /// Also stop while turns run: they are cancelled, and recorded as such.
     #[serde(default)]
     force: bool,
 }
 
-fn stop(daemon: &Arc<Daemon>, wanted: Stop) -> Reply {
+fn stop(daemon: &Arc<Daemon>, wanted: StopParams) -> MethodResult {
     let running = daemon.sessions.live_sessions().iter().filter(|live| live.running).count();
     if running > 0 && !wanted.force {
         let turns = if running == 1 { "a turn runs".to_owned() } else { format!("{running} turns run") };
-        return Err(Fault::new(Kind::Refused, format!("{turns} in this daemon"))
+        return Err(Fault::new(FaultKind::Refused, format!("{turns} in this daemon"))
             .hint("wait for it, or stop it all the same with `force` (`epitome daemon stop --force`)"));
     }
     daemon.stop.send_replace(true);
@@ -77,7 +77,7 @@ fn stop(daemon: &Arc<Daemon>, wanted: Stop) -> Reply {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Form {
+enum MetricsFormat {
     #[default]
     Json,
     /// The Prometheus text format, returned as `text`.
@@ -86,14 +86,14 @@ enum Form {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Measured {
+struct MetricsParams {
     #[serde(default)]
-    format: Form,
+    format: MetricsFormat,
 }
 
 /// Sizes of all queues at this moment, and the latency of the event loop.
 #[derive(Serialize)]
-struct Waiting {
+struct QueueSizes {
     /// Prompts waiting for their turn, or for a turn to take them in.
     prompts: usize,
     /// Commands that clients have sent and sessions have not handled.
@@ -113,15 +113,15 @@ struct Waiting {
     loop_late_seconds: f64,
 }
 
-impl Waiting {
+impl QueueSizes {
     /// Must be called on a thread that may block. All figures are kept anyway, except the event loop's
     /// latency, which is measured here.
-    fn now(daemon: &Daemon) -> Waiting {
+    fn now(daemon: &Daemon) -> QueueSizes {
         let live = daemon.sessions.live_sessions();
         let runtime = Handle::current();
         let given = Instant::now();
         let late = runtime.block_on(runtime.spawn(async move { given.elapsed() }));
-        Waiting {
+        QueueSizes {
             prompts: live.iter().map(|live| live.queued_prompts).sum(),
             events: live.iter().map(|live| live.waiting_events).sum(),
             items: daemon.attachments.list().iter().map(|(_, waiting)| waiting).sum(),
@@ -137,7 +137,7 @@ impl Waiting {
 }
 
 /// Everything that can be plotted. Counts cover this process since it started.
-fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
+fn metrics(daemon: &Arc<Daemon>, wanted: MetricsParams) -> MethodResult {
     let live = daemon.sessions.live_sessions();
     let mut figures = json!({
         "uptime_seconds": daemon.started_at.elapsed().unwrap_or_default().as_secs_f64(),
@@ -147,7 +147,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
         "running_turns": live.iter().filter(|live| live.running).count(),
         "session_clients": live.iter().map(|live| live.clients).sum::<usize>(),
         "session_watchers": live.iter().map(|live| live.watchers).sum::<usize>(),
-        "waiting": json_of(&Waiting::now(daemon))?,
+        "waiting": json_of(&QueueSizes::now(daemon))?,
     });
     if let (Value::Object(figures), Value::Object(counted)) =
         (&mut figures, json_of(&daemon.sessions.counts())?)
@@ -155,8 +155,8 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
         figures.extend(counted);
     }
     match wanted.format {
-        Form::Json => Ok(figures),
-        Form::Prometheus => Ok(json!({ "text": prometheus(&figures) })),
+        MetricsFormat::Json => Ok(figures),
+        MetricsFormat::Prometheus => Ok(json!({ "text": prometheus(&figures) })),
     }
 }
 

@@ -20,9 +20,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::fault::{Fault, Kind};
-use super::limits::{GRACE, Limits};
-use super::lines::{Line, Lines};
+use super::fault::{Fault, FaultKind};
+use super::limits::{GRACE, MethodTimeouts};
+use super::lines::{BoundedLineReader, LineResult};
 use super::wire::{self, AUTHENTICATE};
 use crate::Daemon;
 use crate::build::Build;
@@ -39,7 +39,7 @@ const NEWS_MAX: usize = 4096;
 
 /// A connection to the control API. Cheap to clone.
 #[derive(Clone)]
-pub struct Client {
+pub struct ControlClient {
     inner: Arc<client::Client<RpcService>>,
     serves: Serves,
 }
@@ -51,13 +51,13 @@ pub enum Serves {
     ThisProcess,
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the daemon of `runtime_dir`; `None` if none runs.
-    pub async fn connect(runtime_dir: &RuntimeDir) -> Result<Option<Client>, Fault> {
+    pub async fn connect(runtime_dir: &RuntimeDir) -> Result<Option<ControlClient>, Fault> {
         let socket = runtime_dir.control_socket();
         let fault = |error: io::Error| {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
-            Fault::new(Kind::Internal, message).hint("`epitome doctor` looks at it")
+            Fault::new(FaultKind::Internal, message).hint("`epitome doctor` looks at it")
         };
         let nobody = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
@@ -71,15 +71,16 @@ impl Client {
             connected => connected.map_err(fault)?,
         };
         let token = Token::read(runtime_dir).map_err(fault)?;
-        Client::authenticated(stream, &token).await.map(Some)
+        ControlClient::authenticated(stream, &token).await.map(Some)
     }
 
     /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and wants none.
-    async fn authenticated(stream: UnixStream, token: &Token) -> Result<Client, Fault> {
-        let unanswered =
-            || Fault::new(Kind::Internal, "the daemon did not accept the connection").hint("try it again");
+    async fn authenticated(stream: UnixStream, token: &Token) -> Result<ControlClient, Fault> {
+        let unanswered = || {
+            Fault::new(FaultKind::Internal, "the daemon did not accept the connection").hint("try it again")
+        };
         let (reading, mut writing) = stream.into_split();
-        let mut lines = Lines::new(reading);
+        let mut lines = BoundedLineReader::new(reading);
         let request = json!({
             "jsonrpc": "2.0", "id": 0, "method": AUTHENTICATE, "params": { "token": token.text() },
         });
@@ -88,16 +89,18 @@ impl Client {
             lines.next().await
         };
         let line = match tokio::time::timeout(GRACE, answer).await {
-            Ok(Ok(Line::Whole(line))) => line,
-            Ok(Ok(Line::TooLong | Line::End) | Err(_)) | Err(_) => return Err(unanswered()),
+            Ok(Ok(LineResult::Whole(line))) => line,
+            Ok(Ok(LineResult::TooLong | LineResult::End) | Err(_)) | Err(_) => return Err(unanswered()),
         };
         let answer: Value = serde_json::from_slice(&line).map_err(|_| unanswered())?;
-        let Some(error) = answer.get("error") else { return Ok(Client::of(lines, writing, Serves::Daemon)) };
-        let kind = error["code"].as_i64().and_then(|code| Kind::of_code(i32::try_from(code).ok()?));
+        let Some(error) = answer.get("error") else {
+            return Ok(ControlClient::new(lines, writing, Serves::Daemon));
+        };
+        let kind = error["code"].as_i64().and_then(|code| FaultKind::from_code(i32::try_from(code).ok()?));
         match kind {
-            Some(Kind::UnknownMethod) => Ok(Client::of(lines, writing, Serves::Daemon)),
+            Some(FaultKind::UnknownMethod) => Ok(ControlClient::new(lines, writing, Serves::Daemon)),
             kind => Err(Fault {
-                kind: kind.unwrap_or(Kind::Internal),
+                kind: kind.unwrap_or(FaultKind::Internal),
                 message: error["message"].as_str().unwrap_or_default().to_owned(),
                 hint: error["data"]["hint"].as_str().map(str::to_owned),
             }),
@@ -105,39 +108,44 @@ impl Client {
     }
 
     /// Serves the methods in this process.
-    pub fn here(daemon: Arc<Daemon>) -> Result<Client, Fault> {
-        let pair = UnixStream::pair()
-            .map_err(|error| Fault::new(Kind::Internal, format!("no pair of sockets can be made: {error}")));
+    pub fn here(daemon: Arc<Daemon>) -> Result<ControlClient, Fault> {
+        let pair = UnixStream::pair().map_err(|error| {
+            Fault::new(FaultKind::Internal, format!("no pair of sockets can be made: {error}"))
+        });
         let (ours, theirs) = pair?;
         tokio::spawn(wire::serve(daemon, theirs));
-        Ok(Client::over(ours, Serves::ThisProcess))
+        Ok(ControlClient::over(ours, Serves::ThisProcess))
     }
 
     /// Connects to the daemon of `runtime_dir` if one runs, otherwise serves the methods in this process.
     pub async fn connect_or_here(
         runtime_dir: &RuntimeDir,
         daemon: impl FnOnce() -> Arc<Daemon>,
-    ) -> Result<Client, Fault> {
-        match Client::connect(runtime_dir).await? {
+    ) -> Result<ControlClient, Fault> {
+        match ControlClient::connect(runtime_dir).await? {
             Some(client) => Ok(client),
-            None => Client::here(daemon()),
+            None => ControlClient::here(daemon()),
         }
     }
 
     /// Must be called within a runtime.
-    pub fn over(stream: UnixStream, serves: Serves) -> Client {
+    pub fn over(stream: UnixStream, serves: Serves) -> ControlClient {
         let (reading, writing) = stream.into_split();
-        Client::of(Lines::new(reading), writing, serves)
+        ControlClient::new(BoundedLineReader::new(reading), writing, serves)
     }
 
-    fn of(lines: Lines<OwnedReadHalf>, writing: OwnedWriteHalf, serves: Serves) -> Client {
+    fn new(
+        lines: BoundedLineReader<OwnedReadHalf>,
+        writing: OwnedWriteHalf,
+        serves: Serves,
+    ) -> ControlClient {
         // The library's own log of calls is disabled: calls contain environments.
         let builder = ClientBuilder::new()
             .request_timeout(CALL_TIME_MAX)
             .max_buffer_capacity_per_subscription(NEWS_MAX)
             .set_rpc_middleware(RpcServiceBuilder::new());
-        let inner = builder.build_with_tokio(Sender(writing), Receiver(lines));
-        Client { inner: Arc::new(inner), serves }
+        let inner = builder.build_with_tokio(ControlSender(writing), ControlReceiver(lines));
+        ControlClient { inner: Arc::new(inner), serves }
     }
 
     pub fn serves(&self) -> Serves {
@@ -155,7 +163,7 @@ impl Client {
         method: &str,
         params: impl Serialize + Send,
     ) -> Result<R, Fault> {
-        match limited(method, self.inner.request(method, Named(params))).await {
+        match limited(method, self.inner.request(method, NamedParams(params))).await {
             Ok(answered) => Ok(answered),
             Err(fault) => Err(self.explained(fault).await),
         }
@@ -168,7 +176,7 @@ impl Client {
         params: impl Serialize + Send,
         end: &str,
     ) -> Result<Subscription<N>, Fault> {
-        match limited(method, self.inner.subscribe(method, Named(params), end)).await {
+        match limited(method, self.inner.subscribe(method, NamedParams(params), end)).await {
             Ok(news) => Ok(news),
             Err(fault) => Err(self.explained(fault).await),
         }
@@ -177,23 +185,25 @@ impl Client {
     /// If the daemon is a different build, replaces a fault that is due to that by one that says so.
     async fn explained(&self, fault: Fault) -> Fault {
         match (self.serves, fault.kind) {
-            (Serves::Daemon, Kind::UnknownMethod | Kind::InvalidParams) => {}
+            (Serves::Daemon, FaultKind::UnknownMethod | FaultKind::InvalidParams) => {}
             (Serves::Daemon | Serves::ThisProcess, _) => return fault,
         }
-        let status = self.inner.request::<Value, _>("status", Named(json!({})));
+        let status = self.inner.request::<Value, _>("status", NamedParams(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
         // A daemon that sends no build sends at least its version.
         let told = status.get("build").unwrap_or(&status).clone();
         match serde_json::from_value::<Build>(told) {
-            Ok(theirs) if !theirs.is(Build::own()) => Fault::of_builds(&theirs, Build::own()),
+            Ok(theirs) if !theirs.is(Build::current()) => {
+                Fault::incompatible_builds(&theirs, Build::current())
+            }
             Ok(_) | Err(_) => fault,
         }
     }
 
     /// Follows a session, starting at the entry `from`.
-    pub async fn tail(&self, session: &SessionId, from: Seq) -> Result<Tail, Fault> {
+    pub async fn tail(&self, session: &SessionId, from: Seq) -> Result<SessionTail, Fault> {
         let news = self.follow(session, from).await?;
-        Ok(Tail { client: self.clone(), session: session.clone(), next: from, news })
+        Ok(SessionTail { client: self.clone(), session: session.clone(), next: from, news })
     }
 
     async fn follow(&self, session: &SessionId, from: Seq) -> Result<Subscription<Value>, Fault> {
@@ -203,20 +213,20 @@ impl Client {
 }
 
 /// The items of a session's tail. If either side lags, it resubscribes at the next entry.
-pub struct Tail {
-    client: Client,
+pub struct SessionTail {
+    client: ControlClient,
     session: SessionId,
     next: Seq,
     news: Subscription<Value>,
 }
 
-impl Tail {
+impl SessionTail {
     /// The next item; `None` when the connection has ended.
     pub async fn next(&mut self) -> Option<Result<Value, Fault>> {
         loop {
             let item = match self.news.next().await {
                 Some(Ok(item)) if item["type"] != "lagged" => item,
-                Some(Err(error)) => return Some(Err(Fault::new(Kind::Internal, error.to_string()))),
+                Some(Err(error)) => return Some(Err(Fault::new(FaultKind::Internal, error.to_string()))),
                 lagged_or_over => {
                     let lagged = lagged_or_over.is_some()
                         || matches!(self.news.close_reason(), Some(client::SubscriptionCloseReason::Lagged));
@@ -239,9 +249,9 @@ impl Tail {
 }
 
 /// Parameters by name.
-struct Named<P>(P);
+struct NamedParams<P>(P);
 
-impl<P: Serialize> ToRpcParams for Named<P> {
+impl<P: Serialize> ToRpcParams for NamedParams<P> {
     fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
         serde_json::value::to_raw_value(&self.0).map(Some)
     }
@@ -253,7 +263,7 @@ async fn limited<T>(
     method: &str,
     answer: impl Future<Output = Result<T, client::Error>>,
 ) -> Result<T, Fault> {
-    let answered = match Limits::default().of(method).map(|limit| limit + GRACE) {
+    let answered = match MethodTimeouts::default().limit(method).map(|limit| limit + GRACE) {
         None => answer.await,
         Some(limit) => match tokio::time::timeout(limit, answer).await {
             Ok(answered) => answered,
@@ -268,19 +278,19 @@ fn fault_of(error: client::Error) -> Fault {
         client::Error::Call(error) => {
             let data = error.data().and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
             let hint = data.and_then(|data| data.get("hint").and_then(Value::as_str).map(str::to_owned));
-            let kind = Kind::of_code(error.code()).unwrap_or(Kind::Internal);
+            let kind = FaultKind::from_code(error.code()).unwrap_or(FaultKind::Internal);
             Fault { kind, message: error.message().to_owned(), hint }
         }
         client::Error::RestartNeeded(_) | client::Error::Transport(_) => {
-            Fault::new(Kind::Internal, "the daemon ended before it answered").hint("try it again")
+            Fault::new(FaultKind::Internal, "the daemon ended before it answered").hint("try it again")
         }
-        other => Fault::new(Kind::Internal, other.to_string()),
+        other => Fault::new(FaultKind::Internal, other.to_string()),
     }
 }
 
-struct Sender(OwnedWriteHalf);
+struct ControlSender(OwnedWriteHalf);
 
-impl TransportSenderT for Sender {
+impl TransportSenderT for ControlSender {
     type Error = io::Error;
 
     async fn send(&mut self, mut message: String) -> io::Result<()> {
@@ -289,16 +299,16 @@ impl TransportSenderT for Sender {
     }
 }
 
-struct Receiver(Lines<OwnedReadHalf>);
+struct ControlReceiver(BoundedLineReader<OwnedReadHalf>);
 
-impl TransportReceiverT for Receiver {
+impl TransportReceiverT for ControlReceiver {
     type Error = io::Error;
 
     async fn receive(&mut self) -> io::Result<ReceivedMessage> {
         match self.0.next().await? {
-            Line::Whole(line) => Ok(ReceivedMessage::Bytes(line)),
-            Line::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer is too long")),
-            Line::End => Err(io::ErrorKind::UnexpectedEof.into()),
+            LineResult::Whole(line) => Ok(ReceivedMessage::Bytes(line)),
+            LineResult::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer is too long")),
+            LineResult::End => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 }

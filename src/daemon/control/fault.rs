@@ -12,7 +12,7 @@ use epitome_store::StoreError;
 
 /// Kinds of faults. Their codes and names are part of the API and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FaultKind {
     /// A line that is not JSON.
     Parse,
     /// JSON that is not a request: a batch, a wrong version, or a line that is too long.
@@ -45,25 +45,25 @@ pub enum Kind {
 }
 
 /// Each kind with its code and its name, in the order of the enum.
-const KINDS: [(Kind, i32, &str); 15] = [
-    (Kind::Parse, -32700, "parse"),
-    (Kind::InvalidRequest, -32600, "invalid_request"),
-    (Kind::UnknownMethod, -32601, "unknown_method"),
-    (Kind::InvalidParams, -32602, "invalid_params"),
-    (Kind::Internal, -32603, "internal"),
-    (Kind::AuthRequired, -32000, "auth_required"),
-    (Kind::NotFound, -32001, "not_found"),
-    (Kind::Refused, -32002, "refused"),
-    (Kind::Provider, -32003, "provider"),
-    (Kind::TooLong, -32004, "too_long"),
-    (Kind::Store, -32005, "store"),
-    (Kind::Busy, -32006, "busy"),
-    (Kind::InUse, -32007, "in_use"),
-    (Kind::TimedOut, -32008, "timed_out"),
-    (Kind::Unauthorized, -32009, "unauthorized"),
+const KINDS: [(FaultKind, i32, &str); 15] = [
+    (FaultKind::Parse, -32700, "parse"),
+    (FaultKind::InvalidRequest, -32600, "invalid_request"),
+    (FaultKind::UnknownMethod, -32601, "unknown_method"),
+    (FaultKind::InvalidParams, -32602, "invalid_params"),
+    (FaultKind::Internal, -32603, "internal"),
+    (FaultKind::AuthRequired, -32000, "auth_required"),
+    (FaultKind::NotFound, -32001, "not_found"),
+    (FaultKind::Refused, -32002, "refused"),
+    (FaultKind::Provider, -32003, "provider"),
+    (FaultKind::TooLong, -32004, "too_long"),
+    (FaultKind::Store, -32005, "store"),
+    (FaultKind::Busy, -32006, "busy"),
+    (FaultKind::InUse, -32007, "in_use"),
+    (FaultKind::TimedOut, -32008, "timed_out"),
+    (FaultKind::Unauthorized, -32009, "unauthorized"),
 ];
 
-impl Kind {
+impl FaultKind {
     pub fn code(self) -> i32 {
         KINDS[self as usize].1
     }
@@ -72,7 +72,7 @@ impl Kind {
         KINDS[self as usize].2
     }
 
-    pub fn of_code(code: i32) -> Option<Kind> {
+    pub fn from_code(code: i32) -> Option<FaultKind> {
         KINDS.into_iter().find(|(_, known, _)| *known == code).map(|(kind, ..)| kind)
     }
 }
@@ -81,7 +81,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// A sentence for the user.
     pub message: String,
     /// What the user can do about it.
@@ -89,22 +89,22 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub fn new(kind: Kind, message: impl Into<String>) -> Fault {
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Fault {
         Fault { kind, message: message.into(), hint: None }
     }
 
     /// A daemon and a program of incompatible builds.
-    pub fn of_builds(daemon: &Build, program: &Build) -> Fault {
+    pub fn incompatible_builds(daemon: &Build, program: &Build) -> Fault {
         let message =
             format!("the daemon is {}, this program {}", daemon.name(program), program.name(daemon));
-        Fault::new(Kind::Refused, message)
+        Fault::new(FaultKind::Refused, message)
             .hint("`epitome daemon stop` ends it; the next window starts another, of its own build")
     }
 
     /// A method exceeded its time limit.
     pub fn timed_out(method: &str, limit: Duration) -> Fault {
         let message = format!("{method} did not finish within {} s", limit.as_secs_f64());
-        Fault::new(Kind::TimedOut, message).hint(
+        Fault::new(FaultKind::TimedOut, message).hint(
             "the disk or the session hangs, or a turn is running; the call may still complete: \
              `epitome sessions show` and `epitome daemon logs` say more, and `epitome daemon stop --force` ends the daemon",
         )
@@ -113,7 +113,7 @@ impl Fault {
     /// The daemon did not answer, not even to report a timeout.
     pub fn unanswered(method: &str, limit: Duration) -> Fault {
         let message = format!("the daemon did not answer {method} within {} s", limit.as_secs_f64());
-        Fault::new(Kind::TimedOut, message)
+        Fault::new(FaultKind::TimedOut, message)
             .hint("`epitome daemon logs` may say why; `epitome daemon stop --force` ends it")
     }
 
@@ -132,15 +132,15 @@ impl From<Fault> for ErrorObjectOwned {
 impl From<SessionError> for Fault {
     fn from(error: SessionError) -> Fault {
         let kind = match &error {
-            SessionError::NotFound(_) => Kind::NotFound,
-            SessionError::AuthRequired(_) => Kind::AuthRequired,
-            SessionError::Invalid(_) => Kind::Refused,
-            SessionError::Provider { .. } => Kind::Provider,
-            SessionError::TooLong(_) => Kind::TooLong,
-            SessionError::Store(_) => Kind::Store,
-            SessionError::Busy(_) => Kind::Busy,
-            SessionError::InUse(_) => Kind::InUse,
-            SessionError::Internal(_) => Kind::Internal,
+            SessionError::NotFound(_) => FaultKind::NotFound,
+            SessionError::AuthRequired(_) => FaultKind::AuthRequired,
+            SessionError::Invalid(_) => FaultKind::Refused,
+            SessionError::Provider { .. } => FaultKind::Provider,
+            SessionError::TooLong(_) => FaultKind::TooLong,
+            SessionError::Store(_) => FaultKind::Store,
+            SessionError::Busy(_) => FaultKind::Busy,
+            SessionError::InUse(_) => FaultKind::InUse,
+            SessionError::Internal(_) => FaultKind::Internal,
         };
         let message = error.to_string();
         let hint = match error {
@@ -163,11 +163,11 @@ const IN_USE_HINT: &str =
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Fault {
         match error {
-            StoreError::NotFound(_) => Fault::new(Kind::NotFound, error.to_string()).hint(LIST_HINT),
-            StoreError::InUse(_) => Fault::new(Kind::InUse, error.to_string()).hint(IN_USE_HINT),
+            StoreError::NotFound(_) => Fault::new(FaultKind::NotFound, error.to_string()).hint(LIST_HINT),
+            StoreError::InUse(_) => Fault::new(FaultKind::InUse, error.to_string()).hint(IN_USE_HINT),
             other => {
                 let hint = hint_of(&other).map(str::to_owned);
-                Fault { kind: Kind::Store, message: other.to_string(), hint }
+                Fault { kind: FaultKind::Store, message: other.to_string(), hint }
             }
         }
     }
@@ -178,8 +178,10 @@ impl From<LibraryError> for Fault {
         let hint = error.hint();
         match error {
             LibraryError::Store(error) => error.into(),
-            LibraryError::File(problem) => Fault { kind: Kind::Refused, message: problem.to_string(), hint },
-            LibraryError::Refused { message, hint } => Fault { kind: Kind::Refused, message, hint },
+            LibraryError::File(problem) => {
+                Fault { kind: FaultKind::Refused, message: problem.to_string(), hint }
+            }
+            LibraryError::Refused { message, hint } => Fault { kind: FaultKind::Refused, message, hint },
         }
     }
 }

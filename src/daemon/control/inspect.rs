@@ -5,42 +5,42 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, OfSession};
-use super::{Reply, Table, json_of};
+use super::fault::{Fault, FaultKind};
+use super::params::{EntryName, SessionName, SessionParams};
+use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
 use crate::inspect::read;
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.blocking("sessions.timeline", timeline);
     table.blocking("sessions.entry", entry);
     table.waiting("inspect.open", |daemon, params, _| open(daemon, params));
 }
 
-fn timeline(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+fn timeline(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     json_of(&read::timeline(daemon, &wanted.session.find(daemon)?)?)
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfEntry {
-    session: Name,
+struct EntryParams {
+    session: SessionName,
     entry: EntryName,
 }
 
-fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
+fn entry(daemon: &Arc<Daemon>, wanted: EntryParams) -> MethodResult {
     json_of(&read::entry(daemon, &wanted.session.find(daemon)?, wanted.entry.0)?)
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct InspectParams {
     /// The session to show; the list of all sessions if absent.
     #[serde(default)]
-    session: Option<Name>,
+    session: Option<SessionName>,
 }
 
-async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
+async fn open(daemon: Arc<Daemon>, wanted: InspectParams) -> MethodResult {
     // The page shows the context window that a session uses, including one that only an earlier process
     // learned.
     daemon.sessions.services().recall().await;
@@ -51,6 +51,6 @@ async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
     let url = daemon
         .inspect
         .open(&daemon, session.as_ref())
-        .map_err(|error| Fault::new(Kind::Internal, format!("the page can't be served: {error}")))?;
+        .map_err(|error| Fault::new(FaultKind::Internal, format!("the page can't be served: {error}")))?;
     Ok(json!({ "url": url }))
 }

@@ -26,7 +26,7 @@ pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The limits of one daemon.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct MethodTimeouts {
     pub quick: Duration,
     pub read: Duration,
     pub change: Duration,
@@ -34,16 +34,16 @@ pub struct Limits {
     pub compact: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { quick: QUICK, read: READ, change: CHANGE, long: LONG, compact: COMPACT }
+impl Default for MethodTimeouts {
+    fn default() -> MethodTimeouts {
+        MethodTimeouts { quick: QUICK, read: READ, change: CHANGE, long: LONG, compact: COMPACT }
     }
 }
 
-impl Limits {
+impl MethodTimeouts {
     /// Time limit of a method; `None` for a prompt, whose turn has no limit. For a subscription it limits the
     /// time until it has started.
-    pub fn of(&self, method: &str) -> Option<Duration> {
+    pub fn limit(&self, method: &str) -> Option<Duration> {
         Some(match method {
             "sessions.prompt" => return None,
             "sessions.compact" => self.compact,
@@ -73,7 +73,7 @@ impl Limits {
         method: &str,
         act: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        match self.of(method) {
+        match self.limit(method) {
             Some(limit) => within(limit, method, act).await,
             None => act.await,
         }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_method_but_a_prompt_has_a_limit() {
         let unlimited: Vec<&str> =
-            METHODS.into_iter().filter(|method| Limits::default().of(method).is_none()).collect();
+            METHODS.into_iter().filter(|method| MethodTimeouts::default().limit(method).is_none()).collect();
         assert_eq!(unlimited, ["sessions.prompt"]);
     }
 
@@ -113,7 +113,11 @@ mod tests {
             for method in cells[1].split(", ") {
                 let method = method.trim_matches('`');
                 assert!(METHODS.contains(&method), "{method}");
-                assert_eq!(Limits::default().of(method).map(|limit| limit.as_secs()), seconds, "{method}");
+                assert_eq!(
+                    MethodTimeouts::default().limit(method).map(|limit| limit.as_secs()),
+                    seconds,
+                    "{method}"
+                );
                 documented += 1;
             }
         }

@@ -9,7 +9,7 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LineResult {
     /// A line without its newline, or an unterminated rest at the end of the input.
     Whole(Vec<u8>),
     /// A line longer than the bound; it was skipped to its end.
@@ -18,21 +18,21 @@ pub enum Line {
 }
 
 /// Reads line by line. The future returned by `next` may be dropped at any time without losing data.
-pub struct Lines<R> {
+pub struct BoundedLineReader<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     too_long: bool,
     bytes_max: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    pub fn new(reader: R) -> Lines<R> {
-        Lines::bounded(reader, LINE_BYTES_MAX)
+impl<R: AsyncRead + Unpin> BoundedLineReader<R> {
+    pub fn new(reader: R) -> BoundedLineReader<R> {
+        BoundedLineReader::bounded(reader, LINE_BYTES_MAX)
     }
 
     /// With a limit of its own for the length of a line.
-    pub fn bounded(reader: R, bytes_max: usize) -> Lines<R> {
-        Lines { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max }
+    pub fn bounded(reader: R, bytes_max: usize) -> BoundedLineReader<R> {
+        BoundedLineReader { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max }
     }
 
     /// Changes the limit for the following lines.
@@ -45,14 +45,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.reader.get_ref()
     }
 
-    pub async fn next(&mut self) -> io::Result<Line> {
+    pub async fn next(&mut self) -> io::Result<LineResult> {
         loop {
             let piece = self.reader.fill_buf().await?;
             if piece.is_empty() {
                 return Ok(match (std::mem::take(&mut self.too_long), std::mem::take(&mut self.line)) {
-                    (true, _) => Line::TooLong,
-                    (false, rest) if rest.is_empty() => Line::End,
-                    (false, rest) => Line::Whole(rest),
+                    (true, _) => LineResult::TooLong,
+                    (false, rest) if rest.is_empty() => LineResult::End,
+                    (false, rest) => LineResult::Whole(rest),
                 });
             }
             let end = piece.iter().position(|byte| *byte == b'\n');
@@ -68,8 +68,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if end.is_some() {
                 let line = std::mem::take(&mut self.line);
                 return Ok(match std::mem::take(&mut self.too_long) {
-                    true => Line::TooLong,
-                    false => Line::Whole(line),
+                    true => LineResult::TooLong,
+                    false => LineResult::Whole(line),
                 });
             }
         }
@@ -80,14 +80,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 mod tests {
     use super::*;
 
-    async fn read(text: &[u8], bytes_max: usize) -> Vec<Line> {
+    async fn read(text: &[u8], bytes_max: usize) -> Vec<LineResult> {
         // A small buffer, so that lines arrive in pieces.
         let reader = BufReader::with_capacity(3, text);
-        let mut lines = Lines { reader, line: Vec::new(), too_long: false, bytes_max };
+        let mut lines = BoundedLineReader { reader, line: Vec::new(), too_long: false, bytes_max };
         let mut read = Vec::new();
         loop {
             match lines.next().await.expect("memory can be read") {
-                Line::End => return read,
+                LineResult::End => return read,
                 line => read.push(line),
             }
         }
@@ -95,13 +95,13 @@ mod tests {
 
     #[tokio::test]
     async fn lines_arrive_complete_and_overlong_ones_are_skipped() {
-        let whole = |text: &str| Line::Whole(text.as_bytes().to_vec());
+        let whole = |text: &str| LineResult::Whole(text.as_bytes().to_vec());
         for (text, wanted) in [
             ("", vec![]),
             ("one\ntwo\n", vec![whole("one"), whole("two")]),
             ("one\n\nhalf", vec![whole("one"), whole(""), whole("half")]),
-            ("far too long\nshort\n", vec![Line::TooLong, whole("short")]),
-            ("far too long", vec![Line::TooLong]),
+            ("far too long\nshort\n", vec![LineResult::TooLong, whole("short")]),
+            ("far too long", vec![LineResult::TooLong]),
         ] {
             assert_eq!(read(text.as_bytes(), 8).await, wanted, "{text:?}");
         }

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fault::{Fault, Kind};
-use super::params::{Environment, OfSession, directory, spawn_blocking};
-use super::{Reply, Table};
+use super::fault::{Fault, FaultKind};
+use super::params::{EnvironmentObject, SessionParams, directory, spawn_blocking};
+use super::{MethodResult, MethodTable};
 use crate::Daemon;
 use epitome_config::Settings;
-use epitome_hooks::discover::{Search, discover};
+use epitome_hooks::discover::{HookSearch, discover};
 use epitome_hooks::shown as hooks_shown;
-use epitome_hooks::trust::Trust;
+use epitome_hooks::trust::TrustStore;
 use epitome_problem::{self as problem, Problem};
-use epitome_provider::catalog::{Catalog as Models, Scope, provider_of};
+use epitome_provider::catalog::{CatalogScope, ModelCatalog as Models, provider_of};
 use epitome_provider::endpoint;
-use epitome_provider::learned::When;
-use epitome_recipe::catalog::Catalog;
-use epitome_recipe::parse::Source;
+use epitome_provider::learned::RefreshTime;
+use epitome_recipe::catalog::RecipeCatalog;
+use epitome_recipe::parse::RecipeSource;
 use epitome_recipe::shown as recipes_shown;
 
 /// Most models returned by one call; several routers together offer more.
 const MODELS_MAX: usize = 2_000;
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.blocking("recipes.list", recipes);
     table.blocking("recipes.show", recipe);
     table.blocking("hooks.list", hooks);
@@ -35,20 +35,20 @@ pub(super) fn register(table: &mut Table) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct FolderParams {
     cwd: PathBuf,
     /// Additional directories with recipes.
     #[serde(default)]
     recipe_dirs: Vec<PathBuf>,
 }
 
-impl Place {
-    fn catalog(self, daemon: &Daemon) -> Result<Catalog, Fault> {
-        Ok(Catalog::load(&directory(self.cwd)?, &daemon.paths, &self.recipe_dirs))
+impl FolderParams {
+    fn catalog(self, daemon: &Daemon) -> Result<RecipeCatalog, Fault> {
+        Ok(RecipeCatalog::load(&directory(self.cwd)?, &daemon.paths, &self.recipe_dirs))
     }
 }
 
-fn recipes(daemon: &Arc<Daemon>, place: Place) -> Reply {
+fn recipes(daemon: &Arc<Daemon>, place: FolderParams) -> MethodResult {
     let mut catalog = place.catalog(daemon)?;
     catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(recipes_shown::list(&catalog))
@@ -56,27 +56,30 @@ fn recipes(daemon: &Arc<Daemon>, place: Place) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct RecipeParams {
     cwd: PathBuf,
     name: String,
     #[serde(default)]
     recipe_dirs: Vec<PathBuf>,
 }
 
-fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
-    let catalog = Place { cwd: wanted.cwd, recipe_dirs: wanted.recipe_dirs }.catalog(daemon)?;
+fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
+    let catalog = FolderParams { cwd: wanted.cwd, recipe_dirs: wanted.recipe_dirs }.catalog(daemon)?;
     let name = wanted.name.trim_start_matches('/');
     let recipe = catalog.find(name).ok_or_else(|| {
-        let fault = Fault::new(Kind::NotFound, format!("there is no recipe {name:?}"));
+        let fault = Fault::new(FaultKind::NotFound, format!("there is no recipe {name:?}"));
         match problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str())) {
             Some(near) => fault.hint(format!("did you mean {near:?}?")),
             None => fault.hint("recipes.list shows what there is"),
         }
     })?;
     let text = match &recipe.source {
-        Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-        Source::User(path) | Source::Repository(path) => std::fs::read_to_string(path)
-            .map_err(|error| Fault::new(Kind::Store, format!("{} can't be read: {error}", path.display())))?,
+        RecipeSource::BuiltIn => RecipeCatalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
+        RecipeSource::User(path) | RecipeSource::Repository(path) => {
+            std::fs::read_to_string(path).map_err(|error| {
+                Fault::new(FaultKind::Store, format!("{} can't be read: {error}", path.display()))
+            })?
+        }
     };
     let mut fields = recipes_shown::fields(recipe);
     fields.insert("text".to_owned(), json!(text));
@@ -85,21 +88,21 @@ fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Surroundings {
+struct EnvironmentParams {
     cwd: PathBuf,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
 }
 
-fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
+fn hooks(daemon: &Arc<Daemon>, wanted: EnvironmentParams) -> MethodResult {
     let cwd = directory(wanted.cwd)?;
-    let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
+    let environment = wanted.environment.unwrap_or_else(EnvironmentObject::current).shared();
     let get =
         |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     let (settings, mut problems) = Settings::load(&daemon.paths, Some(&cwd), get);
-    let (trust, problem) = Trust::load(&daemon.paths, settings.hooks.trust);
+    let (trust, problem) = TrustStore::load(&daemon.paths, settings.hooks.trust);
     problems.extend(problem);
-    let mut found = discover(&Search {
+    let mut found = discover(&HookSearch {
         paths: &daemon.paths,
         cwd: &cwd,
         settings: &settings.hooks,
@@ -114,7 +117,7 @@ fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
     Ok(listed)
 }
 
-fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+fn trail(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let (entries, damage) = daemon.store.read_whole_part(&session)?;
     Ok(json!({
@@ -125,7 +128,7 @@ fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct ModelsParams {
     #[serde(default)]
     provider: Option<String>,
     /// Include models of providers without a key.
@@ -138,12 +141,12 @@ struct Wanted {
     #[serde(default)]
     cwd: Option<PathBuf>,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
 }
 
-async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
+async fn models(daemon: Arc<Daemon>, wanted: ModelsParams) -> MethodResult {
     let cwd = wanted.cwd.map(directory).transpose()?;
-    let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
+    let environment = wanted.environment.unwrap_or_else(EnvironmentObject::current).shared();
     let (paths, known) = (daemon.paths.clone(), environment.clone());
     let (settings, problems) = spawn_blocking(&daemon, move || {
         let get = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -163,12 +166,12 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
     let mut unanswered = Vec::from_iter(services.learned.fault());
     // A local server is always asked, as its loaded models change.
     for place in catalog.places().into_iter().filter(|place| wanted.refresh || place.provider() == "local") {
-        if let Err(error) = services.learned.refresh(&services.http, &place, When::Now).await {
+        if let Err(error) = services.learned.refresh(&services.http, &place, RefreshTime::Now).await {
             unanswered.push(error.to_string());
         }
     }
     services.learned.save().await;
-    let scope = if wanted.all { Scope::All } else { Scope::Usable };
+    let scope = if wanted.all { CatalogScope::All } else { CatalogScope::Usable };
     let marks = catalog.marks();
     let provider = wanted.provider.as_deref();
     let offers = catalog.offers(scope, MODELS_MAX);

@@ -34,17 +34,17 @@ use jsonrpsee::{Extensions, RpcModule};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use client::Client;
-pub use params::Environment;
+pub use client::ControlClient;
+pub use params::EnvironmentObject;
 pub use state::ControlState;
 pub use wire::{admit, serve};
 
 use crate::Daemon;
-use fault::{Fault, Kind};
+use fault::{Fault, FaultKind};
 use wire::Caller;
 
 /// The result of a method.
-type Reply = Result<Value, Fault>;
+type MethodResult = Result<Value, Fault>;
 
 /// The public methods, listed or suggested when a caller names an unknown one. The internal `port.…` methods
 /// are not among them.
@@ -86,7 +86,7 @@ pub const METHODS: [&str; 33] = [
 
 /// Builds the table of all methods, for one connection.
 pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
-    let mut table = Table { module: RpcModule::from_arc(daemon) };
+    let mut table = MethodTable { module: RpcModule::from_arc(daemon) };
     about::register(&mut table);
     sessions::register(&mut table);
     stored::register(&mut table);
@@ -103,17 +103,17 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
 const NAMED_ONCE: &str = "each method has a name of its own";
 
 /// Registers methods.
-struct Table {
+struct MethodTable {
     module: RpcModule<Daemon>,
 }
 
-impl Table {
+impl MethodTable {
     /// Registers a method that reads the disk. If its thread hangs there, the call still ends at its time
     /// limit.
     fn blocking<P: DeserializeOwned + Send + 'static>(
         &mut self,
         name: &'static str,
-        act: fn(&Arc<Daemon>, P) -> Reply,
+        act: fn(&Arc<Daemon>, P) -> MethodResult,
     ) {
         let entered = self.module.register_async_method(name, move |params, daemon, _| async move {
             let params = params::read(name, params.as_str())?;
@@ -127,7 +127,7 @@ impl Table {
     fn waiting<P, Done>(&mut self, name: &'static str, act: fn(Arc<Daemon>, P, Caller) -> Done)
     where
         P: DeserializeOwned + Send + 'static,
-        Done: Future<Output = Reply> + Send + 'static,
+        Done: Future<Output = MethodResult> + Send + 'static,
     {
         let entered = self.module.register_async_method(name, move |params, daemon, extensions| async move {
             let params = params::read(name, params.as_str())?;
@@ -140,9 +140,9 @@ impl Table {
 
 fn caller(extensions: &Extensions) -> Result<Caller, Fault> {
     let caller = extensions.get::<Caller>().cloned();
-    caller.ok_or_else(|| Fault::new(Kind::Internal, "the call has no connection"))
+    caller.ok_or_else(|| Fault::new(FaultKind::Internal, "the call has no connection"))
 }
 
-fn json_of(value: &impl serde::Serialize) -> Reply {
-    serde_json::to_value(value).map_err(|error| Fault::new(Kind::Internal, error.to_string()))
+fn json_of(value: &impl serde::Serialize) -> MethodResult {
+    serde_json::to_value(value).map_err(|error| Fault::new(FaultKind::Internal, error.to_string()))
 }

@@ -11,24 +11,24 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, FaultKind};
 use crate::Daemon;
 use epitome_session_library::{self as session_library, LibraryError};
-use epitome_thread::{Part, Seq, SessionId};
+use epitome_thread::{PartId, Seq, SessionId};
 
 /// Parses the parameters of a method; absent ones count as an empty object.
 pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {
     let text = params.unwrap_or("{}");
     if !text.trim_start().starts_with('{') {
         let message = format!("{method}: parameters are an object of names, as in {{\"session\": \"s_…\"}}");
-        return Err(Fault::new(Kind::InvalidParams, message).hint(DOCS_HINT));
+        return Err(Fault::new(FaultKind::InvalidParams, message).hint(DOCS_HINT));
     }
     serde_json::from_str(text).map_err(|error| {
         // Drops the position: it is relative to the parameters, which are only a part of the line that the
         // caller sent.
         let told = error.to_string();
         let told = told.split(" at line ").next().unwrap_or_default().to_owned();
-        Fault::new(Kind::InvalidParams, format!("{method}: {told}")).hint(DOCS_HINT)
+        Fault::new(FaultKind::InvalidParams, format!("{method}: {told}")).hint(DOCS_HINT)
     })
 }
 
@@ -37,33 +37,33 @@ const DOCS_HINT: &str = "docs/control.md has the parameters of every method";
 /// Parameters of a method that takes none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct NoParams {}
 
 /// Parameters of a method that takes only a session.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OfSession {
-    pub session: Name,
+pub struct SessionParams {
+    pub session: SessionName,
 }
 
 /// Names a session: its id or a unique prefix of it; the leading `s_` may be omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Name(pub String);
+pub struct SessionName(pub String);
 
-impl Name {
+impl SessionName {
     /// Resolves the session. Reads the disk if only a prefix is given.
     pub fn find(&self, daemon: &Daemon) -> Result<SessionId, Fault> {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
         }
         session_library::resolve(&daemon.store, &self.0).map_err(|error| match error {
-            LibraryError::Refused { message, hint } => Fault { kind: Kind::NotFound, message, hint },
+            LibraryError::Refused { message, hint } => Fault { kind: FaultKind::NotFound, message, hint },
             other => other.into(),
         })
     }
 
-    /// Like [`Name::find`], on a thread that may block.
+    /// Like [`SessionName::find`], on a thread that may block.
     pub async fn find_blocking(&self, daemon: &Arc<Daemon>) -> Result<SessionId, Fault> {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
@@ -86,7 +86,7 @@ pub async fn spawn_blocking<T: Send + 'static>(
         done
     });
     let done = done.await;
-    done.unwrap_or_else(|error| Err(Fault::new(Kind::Internal, error.to_string())))
+    done.unwrap_or_else(|error| Err(Fault::new(FaultKind::Internal, error.to_string())))
 }
 
 /// An entry, written as `"e5"` or `5`.
@@ -97,16 +97,16 @@ impl<'de> Deserialize<'de> for EntryName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EntryName, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum EntryForm {
             Number(u64),
             Name(String),
         }
         let wrong = || D::Error::custom("an entry is named as \"e5\" or 5");
-        match Written::deserialize(deserializer).map_err(|_| wrong())? {
-            Written::Number(number) => Ok(EntryName(Seq(number))),
-            Written::Name(name) => match name.parse::<Part>() {
-                Ok(Part { entry, part: None }) => Ok(EntryName(entry)),
-                Ok(Part { part: Some(_), .. }) | Err(()) => Err(wrong()),
+        match EntryForm::deserialize(deserializer).map_err(|_| wrong())? {
+            EntryForm::Number(number) => Ok(EntryName(Seq(number))),
+            EntryForm::Name(name) => match name.parse::<PartId>() {
+                Ok(PartId { entry, part: None }) => Ok(EntryName(entry)),
+                Ok(PartId { part: Some(_), .. }) | Err(()) => Err(wrong()),
             },
         }
     }
@@ -114,12 +114,12 @@ impl<'de> Deserialize<'de> for EntryName {
 
 /// An environment: an object of names and values. A value that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(pub Vec<(OsString, OsString)>);
+pub struct EnvironmentObject(pub Vec<(OsString, OsString)>);
 
-impl Environment {
+impl EnvironmentObject {
     /// The environment of this process.
-    pub fn of_this_process() -> Environment {
-        Environment(std::env::vars_os().collect())
+    pub fn current() -> EnvironmentObject {
+        EnvironmentObject(std::env::vars_os().collect())
     }
 
     pub fn shared(self) -> Arc<Vec<(OsString, OsString)>> {
@@ -129,45 +129,48 @@ impl Environment {
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Value {
+enum VariableValue {
     Text(String),
     Bytes { base64: String },
 }
 
-impl Value {
-    fn of(value: &OsStr) -> Value {
+impl VariableValue {
+    fn new(value: &OsStr) -> VariableValue {
         match value.to_str() {
-            Some(text) => Value::Text(text.to_owned()),
-            None => Value::Bytes { base64: STANDARD.encode(value.as_bytes()) },
+            Some(text) => VariableValue::Text(text.to_owned()),
+            None => VariableValue::Bytes { base64: STANDARD.encode(value.as_bytes()) },
         }
     }
 
     fn read(self) -> Option<OsString> {
         match self {
-            Value::Text(text) => Some(text.into()),
-            Value::Bytes { base64 } => STANDARD.decode(base64).ok().map(OsString::from_vec),
+            VariableValue::Text(text) => Some(text.into()),
+            VariableValue::Bytes { base64 } => STANDARD.decode(base64).ok().map(OsString::from_vec),
         }
     }
 }
 
-impl Serialize for Environment {
+impl Serialize for EnvironmentObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Names that are not UTF-8 are skipped: they are never looked up.
-        let named = self.0.iter().filter_map(|(name, value)| Some((name.to_str()?, Value::of(value))));
+        let named =
+            self.0.iter().filter_map(|(name, value)| Some((name.to_str()?, VariableValue::new(value))));
         serializer.collect_map(named)
     }
 }
 
-impl<'de> Deserialize<'de> for Environment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Environment, D::Error> {
+impl<'de> Deserialize<'de> for EnvironmentObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EnvironmentObject, D::Error> {
         let wrong = || D::Error::custom("an environment is an object of names and texts");
         let map = serde_json::Map::deserialize(deserializer).map_err(|_| wrong())?;
         let read = |(name, value): (String, serde_json::Value)| {
-            let value =
-                serde_json::from_value::<Value>(value).ok().and_then(Value::read).ok_or_else(wrong)?;
+            let value = serde_json::from_value::<VariableValue>(value)
+                .ok()
+                .and_then(VariableValue::read)
+                .ok_or_else(wrong)?;
             Ok((OsString::from(name), value))
         };
-        map.into_iter().map(read).collect::<Result<_, D::Error>>().map(Environment)
+        map.into_iter().map(read).collect::<Result<_, D::Error>>().map(EnvironmentObject)
     }
 }
 
@@ -177,7 +180,7 @@ pub fn directory(path: PathBuf) -> Result<PathBuf, Fault> {
         return Ok(path);
     }
     let message = format!("{} is not an absolute path", path.display());
-    Err(Fault::new(Kind::InvalidParams, message).hint("give `cwd` as an absolute path"))
+    Err(Fault::new(FaultKind::InvalidParams, message).hint("give `cwd` as an absolute path"))
 }
 
 #[cfg(test)]
@@ -193,11 +196,11 @@ mod tests {
             (r#"{"session": 5}"#, "sessions.show: invalid type: integer `5`, expected a string"),
             (r#"["s_1"]"#, "sessions.show: parameters are an object of names"),
         ] {
-            let fault = read::<OfSession>("sessions.show", Some(params)).expect_err("it is wrong");
+            let fault = read::<SessionParams>("sessions.show", Some(params)).expect_err("it is wrong");
             assert!(fault.message.starts_with(told), "{params}: {}", fault.message);
-            assert_eq!(fault.kind, Kind::InvalidParams);
+            assert_eq!(fault.kind, FaultKind::InvalidParams);
         }
-        assert!(read::<Nothing>("status", None).is_ok());
+        assert!(read::<NoParams>("status", None).is_ok());
     }
 
     #[test]
@@ -211,10 +214,10 @@ mod tests {
     #[test]
     fn an_environment_roundtrips_unchanged() {
         let odd = OsString::from_vec(vec![b'a', 0xff]);
-        let environment = Environment(vec![("A".into(), "1".into()), ("B".into(), odd)]);
+        let environment = EnvironmentObject(vec![("A".into(), "1".into()), ("B".into(), odd)]);
         let written = serde_json::to_value(&environment).expect("it is JSON");
         assert_eq!(written, json!({"A": "1", "B": {"base64": "Yf8="}}));
-        assert_eq!(serde_json::from_value::<Environment>(written).expect("it is one"), environment);
-        assert!(serde_json::from_value::<Environment>(json!({"A": 1})).is_err());
+        assert_eq!(serde_json::from_value::<EnvironmentObject>(written).expect("it is one"), environment);
+        assert!(serde_json::from_value::<EnvironmentObject>(json!({"A": 1})).is_err());
     }
 }

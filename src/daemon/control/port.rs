@@ -12,17 +12,18 @@ use jsonrpsee_types::Params;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fault::{Fault, Kind};
-use super::params::{Environment, Nothing, read};
-use super::queue::{ClientQueue, Next};
+use super::fault::{Fault, FaultKind};
+use super::params::{EnvironmentObject, NoParams, read};
+use super::queue::{ClientQueue, QueuedEvent};
 use super::temporary_client::fresh_tickets;
 use super::wire::{Caller, stopped};
-use super::{NAMED_ONCE, Reply, Table, caller, json_of};
+use super::{MethodResult, MethodTable, NAMED_ONCE, caller, json_of};
 use crate::Daemon;
 use crate::build::Build;
 use epitome_session::registry::Overrides;
 use epitome_session::{
-    Attachment, ClientId, McpServer, Opening, Out, Replay, SessionCommand, SessionError, Shows, Ticket,
+    Attachment, ClientId, McpServer, Opening, QuestionSupport, Replay, SessionCommand, SessionError,
+    SessionEvent, Ticket,
 };
 use epitome_thread::SessionId;
 
@@ -49,15 +50,15 @@ impl Port {
     fn ticket(&self, theirs: Ticket) -> Result<Ticket, Fault> {
         match theirs.0 < TICKETS_MAX {
             true => Ok(Ticket(self.base + theirs.0)),
-            false => Err(Fault::new(Kind::InvalidParams, format!("a ticket is below {TICKETS_MAX}"))),
+            false => Err(Fault::new(FaultKind::InvalidParams, format!("a ticket is below {TICKETS_MAX}"))),
         }
     }
 
     /// Translates an event's ticket back to the client's own number.
-    fn shown(&self, out: Out) -> Out {
+    fn shown(&self, out: SessionEvent) -> SessionEvent {
         match out {
-            Out::Answer { ticket, answer } => {
-                Out::Answer { ticket: Ticket(ticket.0.saturating_sub(self.base)), answer }
+            SessionEvent::Answer { ticket, answer } => {
+                SessionEvent::Answer { ticket: Ticket(ticket.0.saturating_sub(self.base)), answer }
             }
             other => other,
         }
@@ -66,9 +67,9 @@ impl Port {
 
 /// One item of `port.events`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Event {
+pub struct PortEvent {
     pub session: SessionId,
-    pub out: Out,
+    pub out: SessionEvent,
 }
 
 /// An [`Opening`] without its client.
@@ -78,19 +79,19 @@ pub struct RemoteOpening {
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub mcp_servers: Vec<McpServer>,
-    pub environment: Environment,
+    pub environment: EnvironmentObject,
     pub overrides: Overrides,
     /// Kinds of questions that the client can show.
-    pub shows: Shows,
+    pub shows: QuestionSupport,
 }
 
 impl RemoteOpening {
-    pub fn of(opening: &Opening) -> RemoteOpening {
+    pub fn new(opening: &Opening) -> RemoteOpening {
         RemoteOpening {
             cwd: opening.cwd.clone(),
             directories: opening.directories.clone(),
             mcp_servers: opening.mcp_servers.clone(),
-            environment: Environment(opening.environment.to_vec()),
+            environment: EnvironmentObject(opening.environment.to_vec()),
             overrides: (*opening.overrides).clone(),
             shows: opening.attachment.outlet.shows(),
         }
@@ -136,7 +137,7 @@ pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut
     }
 }
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.waiting("port.create", create);
     table.waiting("port.attach", attach);
     table.waiting("port.send", send);
@@ -148,26 +149,26 @@ pub(super) fn register(table: &mut Table) {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Create {
+pub struct CreateParams {
     pub ticket: Ticket,
     pub opening: RemoteOpening,
 }
 
-async fn create(daemon: Arc<Daemon>, params: Create, caller: Caller) -> Reply {
+async fn create(daemon: Arc<Daemon>, params: CreateParams, caller: Caller) -> MethodResult {
     let ticket = caller.port.ticket(params.ticket)?;
     Ok(json!(daemon.sessions.create(ticket, params.opening.opening(&caller))))
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Attach {
+pub struct AttachParams {
     pub ticket: Ticket,
     pub session: SessionId,
     pub opening: RemoteOpening,
     pub replay: Replay,
 }
 
-async fn attach(daemon: Arc<Daemon>, params: Attach, caller: Caller) -> Reply {
+async fn attach(daemon: Arc<Daemon>, params: AttachParams, caller: Caller) -> MethodResult {
     let ticket = caller.port.ticket(params.ticket)?;
     daemon.sessions.attach(ticket, params.session, params.opening.opening(&caller), params.replay);
     Ok(Value::Null)
@@ -175,13 +176,13 @@ async fn attach(daemon: Arc<Daemon>, params: Attach, caller: Caller) -> Reply {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Send {
+pub struct SendParams {
     pub session: SessionId,
     pub command: SessionCommand,
 }
 
 /// Sends a command as the caller's. A rejected command is returned as the session's own error.
-async fn send(daemon: Arc<Daemon>, mut params: Send, caller: Caller) -> Reply {
+async fn send(daemon: Arc<Daemon>, mut params: SendParams, caller: Caller) -> MethodResult {
     let (ticket, client) = ids_in(&mut params.command);
     if let Some(ticket) = ticket {
         *ticket = caller.port.ticket(*ticket)?;
@@ -193,18 +194,18 @@ async fn send(daemon: Arc<Daemon>, mut params: Send, caller: Caller) -> Reply {
     json_of(&sent)
 }
 
-fn list(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
+fn list(daemon: &Arc<Daemon>, _: NoParams) -> MethodResult {
     json_of(&daemon.sessions.list(None)?)
 }
 
-async fn detach(daemon: Arc<Daemon>, _: Nothing, caller: Caller) -> Reply {
+async fn detach(daemon: Arc<Daemon>, _: NoParams, caller: Caller) -> MethodResult {
     daemon.sessions.detach(caller.client);
     Ok(Value::Null)
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Events {
+pub struct EventsParams {
     pub build: Build,
 }
 
@@ -214,9 +215,9 @@ async fn events(
     daemon: Arc<Daemon>,
     extensions: Extensions,
 ) {
-    let begun = read::<Events>("port.events", params.as_str()).and_then(|params| match params.build {
-        same if same.is(Build::own()) => caller(&extensions),
-        other => Err(Fault::of_builds(Build::own(), &other)),
+    let begun = read::<EventsParams>("port.events", params.as_str()).and_then(|params| match params.build {
+        same if same.is(Build::current()) => caller(&extensions),
+        other => Err(Fault::incompatible_builds(Build::current(), &other)),
     });
     let caller = match begun {
         Ok(caller) => caller,
@@ -239,8 +240,8 @@ async fn events(
         };
         // A client that lagged can't continue: its own answers may be among the lost items. The end of the
         // stream signals it.
-        let Next::Item(session, out) = next else { return };
-        let event = Event { session, out: caller.port.shown(out) };
+        let QueuedEvent::Item(session, out) = next else { return };
+        let event = PortEvent { session, out: caller.port.shown(out) };
         let Ok(event) = to_json_raw_value(&event) else { return };
         if sink.send(event).await.is_err() {
             return;

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, FaultKind};
 use super::limits::within;
-use super::params::{EntryName, Environment, Name, OfSession, directory, spawn_blocking};
+use super::params::{EntryName, EnvironmentObject, SessionName, SessionParams, directory, spawn_blocking};
 use super::temporary_client::{ClientSettings, TemporaryClient};
 use super::wire::Caller;
-use super::{Reply, Table, json_of};
+use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
 use epitome_acp::attached::checked;
 use epitome_session::registry::Overrides;
-use epitome_session::{Answer, SessionCommand};
+use epitome_session::{SessionAnswer, SessionCommand};
 use epitome_thread::attached::prompt_too_large;
 use epitome_thread::{Content, Mode};
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.waiting("sessions.new", |daemon, params, _| new(daemon, params));
     table.waiting("sessions.prompt", prompt);
     table.waiting("sessions.compact", compact);
@@ -34,17 +34,17 @@ pub(super) fn register(table: &mut Table) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct NewParams {
     cwd: PathBuf,
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
     #[serde(default)]
     overrides: Overrides,
 }
 
-async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
+async fn new(daemon: Arc<Daemon>, params: NewParams) -> MethodResult {
     let settings = ClientSettings { environment: params.environment, overrides: params.overrides };
     let mut visit = TemporaryClient::to_new(&daemon, directory(params.cwd)?, settings).await?;
     if let Some(title) = params.title {
@@ -55,10 +55,10 @@ async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Prompted {
+struct PromptParams {
     /// If absent, a new session is created in `cwd`.
     #[serde(default)]
-    session: Option<Name>,
+    session: Option<SessionName>,
     #[serde(default)]
     cwd: Option<PathBuf>,
     #[serde(default)]
@@ -66,12 +66,12 @@ struct Prompted {
     #[serde(default)]
     content: Vec<Content>,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
     #[serde(default)]
     overrides: Overrides,
 }
 
-async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply {
+async fn prompt(daemon: Arc<Daemon>, params: PromptParams, caller: Caller) -> MethodResult {
     let mut content = params.content;
     if let Some(text) = params.text.filter(|text| !text.is_empty()) {
         content.insert(0, Content::Text { text });
@@ -115,14 +115,14 @@ fn attached(content: Vec<Content>) -> Result<Vec<Content>, Fault> {
 }
 
 fn wrong<T>(message: &str) -> Result<T, Fault> {
-    Err(Fault::new(Kind::InvalidParams, format!("sessions.prompt: {message}")))
+    Err(Fault::new(FaultKind::InvalidParams, format!("sessions.prompt: {message}")))
 }
 
 /// Sends a prompt and reports how its turn ended.
-async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> Reply {
+async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> MethodResult {
     let (answer, text) = visit.prompt(content).await?;
-    let Answer::TurnEnded { reason, usage, meta } = answer else {
-        return Err(Fault::new(Kind::Internal, "the answer is not that of a prompt"));
+    let SessionAnswer::TurnEnded { reason, usage, meta } = answer else {
+        return Err(Fault::new(FaultKind::Internal, "the answer is not that of a prompt"));
     };
     let outcome = meta.and_then(|mut meta| meta.get_mut("epitome").map(Value::take));
     Ok(json!({
@@ -132,8 +132,8 @@ async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Compacted {
-    session: Name,
+struct CompactParams {
+    session: SessionName,
     /// What the summary must preserve.
     #[serde(default)]
     focus: Option<String>,
@@ -143,10 +143,10 @@ struct Compacted {
     #[serde(default)]
     dry_run: bool,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
 }
 
-async fn compact(daemon: Arc<Daemon>, params: Compacted, caller: Caller) -> Reply {
+async fn compact(daemon: Arc<Daemon>, params: CompactParams, caller: Caller) -> MethodResult {
     let mut words = vec!["/compact".to_owned()];
     if params.dry_run {
         words.push("dry".to_owned());
@@ -158,7 +158,7 @@ async fn compact(daemon: Arc<Daemon>, params: Compacted, caller: Caller) -> Repl
         // These words would be parsed as options of `/compact`.
         if matches!(focus.split_whitespace().next(), Some("dry" | "above")) {
             let message = "sessions.compact: `focus` can't begin with \"dry\" or \"above\"";
-            return Err(Fault::new(Kind::InvalidParams, message).hint("begin it with another word"));
+            return Err(Fault::new(FaultKind::InvalidParams, message).hint("begin it with another word"));
         }
         words.push(focus);
     }
@@ -167,13 +167,13 @@ async fn compact(daemon: Arc<Daemon>, params: Compacted, caller: Caller) -> Repl
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Layer {
-    session: Name,
+struct LayerParams {
+    session: SessionName,
     #[serde(default)]
     entry: Option<EntryName>,
 }
 
-async fn layer(way: &'static str, daemon: Arc<Daemon>, params: Layer, caller: Caller) -> Reply {
+async fn layer(way: &'static str, daemon: Arc<Daemon>, params: LayerParams, caller: Caller) -> MethodResult {
     let text = match params.entry {
         Some(EntryName(entry)) => format!("/{way} {entry}"),
         None => format!("/{way}"),
@@ -183,8 +183,8 @@ async fn layer(way: &'static str, daemon: Arc<Daemon>, params: Layer, caller: Ca
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rewound {
-    session: Name,
+struct RewindParams {
+    session: SessionName,
     /// An entry of the first turn to undo; everything after that turn is undone as well. Defaults to the last
     /// turn.
     #[serde(default)]
@@ -210,7 +210,7 @@ enum RewindScope {
     Conversation,
 }
 
-async fn rewind(daemon: Arc<Daemon>, params: Rewound, caller: Caller) -> Reply {
+async fn rewind(daemon: Arc<Daemon>, params: RewindParams, caller: Caller) -> MethodResult {
     let mut words = vec!["/rewind".to_owned()];
     words.extend(params.entry.map(|EntryName(entry)| entry.to_string()));
     words.extend(match params.scope {
@@ -224,18 +224,18 @@ async fn rewind(daemon: Arc<Daemon>, params: Rewound, caller: Caller) -> Reply {
     command(daemon, params.session, words.join(" "), None, caller).await
 }
 
-async fn checkpoints(daemon: Arc<Daemon>, params: OfSession, caller: Caller) -> Reply {
+async fn checkpoints(daemon: Arc<Daemon>, params: SessionParams, caller: Caller) -> MethodResult {
     command(daemon, params.session, "/checkpoints".to_owned(), None, caller).await
 }
 
 /// Runs a slash command in a session, as if the user had typed it.
 async fn command(
     daemon: Arc<Daemon>,
-    session: Name,
+    session: SessionName,
     text: String,
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
     caller: Caller,
-) -> Reply {
+) -> MethodResult {
     let room = caller.room()?;
     let session = session.find_blocking(&daemon).await?;
     let mut visit =
@@ -248,8 +248,8 @@ async fn command(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Chosen {
-    session: Name,
+struct ChooseParams {
+    session: SessionName,
     #[serde(default)]
     mode: Option<Mode>,
     #[serde(default)]
@@ -257,10 +257,10 @@ struct Chosen {
     #[serde(default)]
     thought_level: Option<String>,
     #[serde(default)]
-    environment: Option<Environment>,
+    environment: Option<EnvironmentObject>,
 }
 
-async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
+async fn set(daemon: Arc<Daemon>, params: ChooseParams) -> MethodResult {
     let session = params.session.find_blocking(&daemon).await?;
     let settings = ClientSettings { environment: params.environment, ..ClientSettings::default() };
     let choices = [
@@ -270,7 +270,7 @@ async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
     ];
     if choices.iter().all(|(_, value)| value.is_none()) {
         let message = "sessions.set: nothing is chosen: give `mode`, `model` or `thought_level`";
-        return Err(Fault::new(Kind::InvalidParams, message));
+        return Err(Fault::new(FaultKind::InvalidParams, message));
     }
     let mut visit = TemporaryClient::to(&daemon, session, settings).await?;
     let mut options = Value::Null;
@@ -279,7 +279,7 @@ async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
         let option = option.to_owned();
         let answer =
             visit.ask(|ticket, client| SessionCommand::SetOption { ticket, client, option, value }).await?;
-        if let Answer::Options(now) = answer {
+        if let SessionAnswer::Options(now) = answer {
             options = json_of(&*now)?;
         }
     }
@@ -288,11 +288,11 @@ async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Renamed {
-    session: Name,
+struct RenameParams {
+    session: SessionName,
     title: String,
 }
 
-async fn rename(daemon: Arc<Daemon>, params: Renamed, caller: Caller) -> Reply {
+async fn rename(daemon: Arc<Daemon>, params: RenameParams, caller: Caller) -> MethodResult {
     command(daemon, params.session, format!("/rename {}", params.title.trim()), None, caller).await
 }

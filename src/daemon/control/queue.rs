@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use epitome_session::event_queue::{EventQueue, Item, Limits, Put};
-use epitome_session::{Out, Outlet, Shows};
+use epitome_session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
+use epitome_session::{EventSink, QuestionSupport, SessionEvent};
 use epitome_thread::SessionId;
 
 /// What may wait for a client; beyond that, it has lagged.
-const LIMITS: Limits =
-    Limits { items: 2048, text_bytes: 256 * 1024, output_bytes: 16 * 1024, ..Limits::NONE };
+const LIMITS: QueueLimits =
+    QueueLimits { items: 2048, text_bytes: 256 * 1024, output_bytes: 16 * 1024, ..QueueLimits::NONE };
 
 /// Events waiting for one client.
 pub struct ClientQueue {
-    state: Mutex<State>,
+    state: Mutex<ClientQueueState>,
     changed: Notify,
 }
 
-struct State {
+struct ClientQueueState {
     events: EventQueue<Infallible>,
     lagged: bool,
     /// Kinds of questions that the client can show.
-    shows: Shows,
+    shows: QuestionSupport,
 }
 
 impl Default for ClientQueue {
@@ -55,30 +55,34 @@ impl ClientQueues {
 
 /// The next thing to send to the client.
 #[derive(Debug)]
-pub enum Next {
-    Item(SessionId, Out),
+pub enum QueuedEvent {
+    Item(SessionId, SessionEvent),
     /// Events were lost after those returned so far.
     Lagged,
 }
 
 impl ClientQueue {
-    pub fn new(limits: Limits) -> ClientQueue {
-        let state = State { events: EventQueue::new(limits), lagged: false, shows: Shows::default() };
+    pub fn new(limits: QueueLimits) -> ClientQueue {
+        let state = ClientQueueState {
+            events: EventQueue::new(limits),
+            lagged: false,
+            shows: QuestionSupport::default(),
+        };
         ClientQueue { state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Waits for the next event. The future may be dropped at any time.
-    pub async fn next(&self) -> Next {
+    pub async fn next(&self) -> QueuedEvent {
         loop {
             // Created before the check, so that a notification in between is not missed.
             let changed = self.changed.notified();
             {
                 let mut state = self.state();
-                if let Some(Item::Event { session, out }) = state.events.pop() {
-                    return Next::Item(session, out);
+                if let Some(QueuedItem::Event { session, out }) = state.events.pop() {
+                    return QueuedEvent::Item(session, out);
                 }
                 if state.lagged {
-                    return Next::Lagged;
+                    return QueuedEvent::Lagged;
                 }
             }
             changed.await;
@@ -86,30 +90,30 @@ impl ClientQueue {
     }
 
     /// Sets the kinds of questions that the client can show from now on.
-    pub fn set_shows(&self, shows: Shows) {
+    pub fn set_shows(&self, shows: QuestionSupport) {
         self.state().shows = shows;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClientQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Outlet for ClientQueue {
-    fn put(&self, session: &SessionId, out: Out) {
+impl EventSink for ClientQueue {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
         let mut state = self.state();
         if state.lagged {
             return;
         }
         match state.events.put(session, out) {
-            Put::Queued | Put::Dropped => {}
-            Put::Gap | Put::Full(_) => state.lagged = true,
+            PutResult::Queued | PutResult::Dropped => {}
+            PutResult::Gap | PutResult::Full(_) => state.lagged = true,
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    fn shows(&self) -> Shows {
+    fn shows(&self) -> QuestionSupport {
         self.state().shows
     }
 }
@@ -119,8 +123,8 @@ mod tests {
     use super::*;
     use epitome_thread::CallId;
 
-    fn started(call: usize) -> Out {
-        Out::CallStarted { call: CallId(call.to_string()) }
+    fn started(call: usize) -> SessionEvent {
+        SessionEvent::CallStarted { call: CallId(call.to_string()) }
     }
 
     fn session() -> SessionId {
@@ -152,12 +156,12 @@ mod tests {
             let next = queue.next().await;
             let wanted = call.to_string();
             assert!(
-                matches!(&next, Next::Item(_, Out::CallStarted { call }) if call.0 == wanted),
+                matches!(&next, QueuedEvent::Item(_, SessionEvent::CallStarted { call }) if call.0 == wanted),
                 "{next:?}"
             );
         }
-        assert!(matches!(queue.next().await, Next::Lagged));
+        assert!(matches!(queue.next().await, QueuedEvent::Lagged));
         queue.put(&session(), started(0));
-        assert!(matches!(queue.next().await, Next::Lagged), "nothing comes behind a hole");
+        assert!(matches!(queue.next().await, QueuedEvent::Lagged), "nothing comes behind a hole");
     }
 }

@@ -8,43 +8,45 @@ use jsonrpsee::core::client::Subscription;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::client::Client;
-use super::fault::{Fault, Kind};
-use super::port::{Attach, Create, Event, Events, RemoteOpening, Send, ids_in};
+use super::client::ControlClient;
+use super::fault::{Fault, FaultKind};
+use super::port::{AttachParams, CreateParams, EventsParams, PortEvent, RemoteOpening, SendParams, ids_in};
 use crate::build::Build;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::Header;
-use epitome_session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
+use epitome_session::{
+    ClientId, EventSink, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket,
+};
 use epitome_thread::{Seq, SessionId};
 
 /// Sessions over a connection to the control API. Calls block until the daemon answers and must not be made
 /// on a runtime thread. Supports one session client at a time, because a connection is one client.
 #[derive(Clone)]
 pub struct RemoteSessions {
-    client: Client,
+    client: ControlClient,
     runtime: Handle,
-    here: Arc<Here>,
+    here: Arc<LocalState>,
 }
 
 /// State on this side of the connection.
 #[derive(Default)]
-struct Here(Mutex<State>);
+struct LocalState(Mutex<RemoteState>);
 
 #[derive(Default)]
-struct State {
-    outlet: Option<(SessionId, Arc<dyn Outlet>)>,
+struct RemoteState {
+    outlet: Option<(SessionId, Arc<dyn EventSink>)>,
     /// Tickets that have not been answered.
     open: BTreeSet<Ticket>,
 }
 
-impl Here {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl LocalState {
+    fn state(&self) -> MutexGuard<'_, RemoteState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, Event { session, out }: Event) {
+    fn take(&self, PortEvent { session, out }: PortEvent) {
         let mut state = self.state();
-        if let Out::Answer { ticket, .. } = &out {
+        if let SessionEvent::Answer { ticket, .. } = &out {
             state.open.remove(ticket);
         }
         // The outlet may block, so it must not be called under the lock.
@@ -62,7 +64,7 @@ impl Here {
         drop(state);
         if let Some((session, outlet)) = outlet {
             for ticket in open {
-                outlet.put(&session, Out::Answer { ticket, answer: Err(error.clone()) });
+                outlet.put(&session, SessionEvent::Answer { ticket, answer: Err(error.clone()) });
             }
         }
     }
@@ -70,10 +72,10 @@ impl Here {
 
 impl RemoteSessions {
     /// Subscribes to the daemon's session events. A daemon of another build refuses.
-    pub async fn begin(client: Client) -> Result<RemoteSessions, Fault> {
-        let here = Arc::new(Here::default());
-        let params = Events { build: Build::own().clone() };
-        let events = client.subscribe::<Event>("port.events", params, "port.end").await?;
+    pub async fn begin(client: ControlClient) -> Result<RemoteSessions, Fault> {
+        let here = Arc::new(LocalState::default());
+        let params = EventsParams { build: Build::current().clone() };
+        let events = client.subscribe::<PortEvent>("port.events", params, "port.end").await?;
         let runtime = Handle::current();
         // On a dedicated thread, because an outlet may block on a terminal.
         let (told, runs_on) = (here.clone(), runtime.clone());
@@ -95,12 +97,12 @@ impl RemoteSessions {
 
     /// Answers a ticket locally whose request did not reach the daemon.
     fn refuse(&self, session: &SessionId, ticket: Ticket, error: SessionError) {
-        let out = Out::Answer { ticket, answer: Err(error) };
-        self.here.take(Event { session: session.clone(), out });
+        let out = SessionEvent::Answer { ticket, answer: Err(error) };
+        self.here.take(PortEvent { session: session.clone(), out });
     }
 }
 
-fn take_all(here: &Here, mut events: Subscription<Event>, runtime: &Handle) {
+fn take_all(here: &LocalState, mut events: Subscription<PortEvent>, runtime: &Handle) {
     loop {
         match runtime.block_on(events.next()) {
             Some(Ok(event)) => here.take(event),
@@ -118,7 +120,8 @@ impl SessionPort for RemoteSessions {
         self.expect(ticket);
         let unnamed = SessionId(String::new());
         self.here.state().outlet = Some((unnamed.clone(), opening.attachment.outlet.clone()));
-        let created = self.call("port.create", Create { ticket, opening: RemoteOpening::of(&opening) });
+        let created =
+            self.call("port.create", CreateParams { ticket, opening: RemoteOpening::new(&opening) });
         let session = created.and_then(|session| {
             serde_json::from_value::<SessionId>(session)
                 .map_err(|error| SessionError::Internal(error.to_string()))
@@ -138,8 +141,8 @@ impl SessionPort for RemoteSessions {
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         self.expect(ticket);
         self.here.state().outlet = Some((session.clone(), opening.attachment.outlet.clone()));
-        let opening = RemoteOpening::of(&opening);
-        let attach = Attach { ticket, session: session.clone(), opening, replay };
+        let opening = RemoteOpening::new(&opening);
+        let attach = AttachParams { ticket, session: session.clone(), opening, replay };
         if let Err(error) = self.call("port.attach", attach) {
             self.refuse(&session, ticket, error);
         }
@@ -153,10 +156,11 @@ impl SessionPort for RemoteSessions {
         if let Some(ticket) = ticket {
             self.expect(ticket);
         }
-        let sent = self.call("port.send", Send { session: session.clone(), command }).and_then(|sent| {
-            serde_json::from_value::<Result<(), SessionError>>(sent)
-                .unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
-        });
+        let sent =
+            self.call("port.send", SendParams { session: session.clone(), command }).and_then(|sent| {
+                serde_json::from_value::<Result<(), SessionError>>(sent)
+                    .unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+            });
         if sent.is_err()
             && let Some(ticket) = ticket
         {
@@ -195,18 +199,20 @@ impl SessionPort for RemoteSessions {
 /// Converts a fault of the control API to a session error.
 fn error_of(fault: Fault) -> SessionError {
     match fault.kind {
-        Kind::AuthRequired => SessionError::AuthRequired(fault.message),
-        Kind::Refused | Kind::InvalidParams | Kind::NotFound => SessionError::Invalid(fault.message),
-        Kind::Store => SessionError::Store(fault.message),
-        Kind::TooLong => SessionError::TooLong(fault.message),
-        Kind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        Kind::Parse
-        | Kind::InvalidRequest
-        | Kind::UnknownMethod
-        | Kind::Internal
-        | Kind::Busy
-        | Kind::InUse
-        | Kind::TimedOut
-        | Kind::Unauthorized => SessionError::Internal(fault.message),
+        FaultKind::AuthRequired => SessionError::AuthRequired(fault.message),
+        FaultKind::Refused | FaultKind::InvalidParams | FaultKind::NotFound => {
+            SessionError::Invalid(fault.message)
+        }
+        FaultKind::Store => SessionError::Store(fault.message),
+        FaultKind::TooLong => SessionError::TooLong(fault.message),
+        FaultKind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
+        FaultKind::Parse
+        | FaultKind::InvalidRequest
+        | FaultKind::UnknownMethod
+        | FaultKind::Internal
+        | FaultKind::Busy
+        | FaultKind::InUse
+        | FaultKind::TimedOut
+        | FaultKind::Unauthorized => SessionError::Internal(fault.message),
     }
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, OfSession, spawn_blocking};
-use super::{Reply, Table};
+use super::fault::{Fault, FaultKind};
+use super::params::{EntryName, SessionName, SessionParams, spawn_blocking};
+use super::{MethodResult, MethodTable};
 use crate::Daemon;
 use crate::inspect::timeline::model_of;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
-use epitome_session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
-use epitome_session_library::{self as session_library, Which};
+use epitome_session::{AskId, QuestionReply as Given, SessionCommand, SessionError, UserDecision};
+use epitome_session_library::{self as session_library, SessionFilter};
 use epitome_store::Header;
 use epitome_thread::{SessionId, Thread};
 use epitome_tokens::Ruler;
@@ -25,7 +25,7 @@ use epitome_transfer as transfer;
 const ENTRIES_DEFAULT: usize = 100;
 const ENTRIES_MAX: usize = 1000;
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.blocking("sessions.list", list);
     table.blocking("sessions.show", show);
     table.blocking("sessions.entries", entries);
@@ -38,7 +38,7 @@ pub(super) fn register(table: &mut Table) {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct ListParams {
     /// Only sessions of this directory.
     #[serde(default)]
     cwd: Option<PathBuf>,
@@ -47,8 +47,8 @@ struct Listed {
     all: bool,
 }
 
-fn list(daemon: &Arc<Daemon>, wanted: Listed) -> Reply {
-    let which = if wanted.all { Which::All } else { Which::Prompted };
+fn list(daemon: &Arc<Daemon>, wanted: ListParams) -> MethodResult {
+    let which = if wanted.all { SessionFilter::All } else { SessionFilter::Prompted };
     let listed = session_library::list(&daemon.store, wanted.cwd.as_deref(), which)?;
     let live = daemon.sessions.live_sessions();
     let sessions: Vec<Value> =
@@ -85,12 +85,12 @@ fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
 pub(super) fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
     let (entries, damage) = daemon.store.read_whole_part(session)?;
     let thread = Thread::replay(entries).map_err(|error| {
-        Fault::new(Kind::Store, format!("the log of session {session} can't be folded: {error}"))
+        Fault::new(FaultKind::Store, format!("the log of session {session} can't be folded: {error}"))
     })?;
     Ok((thread, damage.map(|damage| damage.to_string())))
 }
 
-fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+fn show(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let (thread, damage) = fold(daemon, &session)?;
     let mut header = None;
@@ -101,11 +101,11 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
         }
     }
     let header =
-        header.ok_or_else(|| Fault::new(Kind::Store, format!("session {session} has no opening")))?;
+        header.ok_or_else(|| Fault::new(FaultKind::Store, format!("session {session} has no opening")))?;
     let mut shown = header_json(&header, &daemon.sessions.live_sessions());
     // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), |name| std::env::var_os(name));
-    let spent = Spent::of(&settings, &thread);
+    let spent = Spent::total(&settings, &thread);
     let mut in_view: Vec<String> =
         thread.view().entries().iter().map(|entry| entry.seq.to_string()).collect();
     // The messages of a history replaced by a hook share one entry.
@@ -125,7 +125,7 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     let more = json!({
         "mode": thread.mode(), "goal": thread.goal(), "plan": thread.plan(),
         "in_view": in_view, "layers": layers, "counts": counts(&thread),
-        "context_tokens": Ruler::of(model_of(&thread)).in_context(&thread),
+        "context_tokens": Ruler::for_model(model_of(&thread)).in_context(&thread),
         "usage": spent.usage, "cost": spent.cost, "damage": damage,
     });
     if let Value::Object(more) = more {
@@ -146,20 +146,20 @@ fn counts(thread: &Thread) -> Map<String, Value> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Part {
-    session: Name,
+struct ReadParams {
+    session: SessionName,
     #[serde(default)]
     from: Option<EntryName>,
     #[serde(default)]
     limit: Option<usize>,
 }
 
-fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
+fn entries(daemon: &Arc<Daemon>, wanted: ReadParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let limit = wanted.limit.unwrap_or(ENTRIES_DEFAULT);
     if limit == 0 || limit > ENTRIES_MAX {
         let message = format!("sessions.entries: `limit` is from 1 to {ENTRIES_MAX}");
-        return Err(Fault::new(Kind::InvalidParams, message));
+        return Err(Fault::new(FaultKind::InvalidParams, message));
     }
     let (entries, damage) = daemon.store.read_whole_part(&session)?;
     let from = wanted.from.map_or(0, |from| from.0.0);
@@ -167,14 +167,14 @@ fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
     let part = &entries[at..entries.len().min(at + limit)];
     let next = entries.get(at + part.len()).map(|entry| entry.seq.to_string());
     let part = part.iter().map(|entry| transfer::entry_json(&session, entry)).collect::<Result<Vec<_>, _>>();
-    let part = part.map_err(|error| Fault::new(Kind::Internal, error.to_string()))?;
+    let part = part.map_err(|error| Fault::new(FaultKind::Internal, error.to_string()))?;
     Ok(json!({
         "session": session, "entries": part, "next": next, "total": entries.len(),
         "damage": damage.map(|damage| damage.to_string()),
     }))
 }
 
-async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
+async fn cancel(daemon: Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find_blocking(&daemon).await?;
     let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
     match daemon.sessions.send(&session, SessionCommand::Cancel) {
@@ -191,27 +191,27 @@ async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Decided {
-    session: Name,
+struct DecideParams {
+    session: SessionName,
     /// The id in the tail's `ask` item.
     ask: AskId,
-    decision: Decision,
+    decision: UserDecision,
 }
 
-async fn decide(daemon: Arc<Daemon>, wanted: Decided) -> Reply {
+async fn decide(daemon: Arc<Daemon>, wanted: DecideParams) -> MethodResult {
     let session = wanted.session.find_blocking(&daemon).await?;
-    let Decided { ask, decision, .. } = wanted;
+    let DecideParams { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
     Ok(json!({ "session": session, "ask": ask }))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answered {
-    session: Name,
+struct AnswerParams {
+    session: SessionName,
     /// The id in the tail's `question` item.
     ask: AskId,
-    action: Action,
+    action: QuestionAction,
     /// The fields of the form, for `accept`.
     #[serde(default)]
     content: Option<Map<String, Value>>,
@@ -220,21 +220,21 @@ struct Answered {
 /// The user's reaction to a question, in ACP's terms.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum QuestionAction {
     Accept,
     Decline,
     Cancel,
 }
 
-async fn answer(daemon: Arc<Daemon>, wanted: Answered) -> Reply {
+async fn answer(daemon: Arc<Daemon>, wanted: AnswerParams) -> MethodResult {
     let session = wanted.session.find_blocking(&daemon).await?;
     let reply = match (wanted.action, wanted.content) {
-        (Action::Accept, content) => Given::Accepted(content.unwrap_or_default()),
-        (Action::Decline, None) => Given::Declined,
-        (Action::Cancel, None) => Given::Cancelled,
-        (Action::Decline | Action::Cancel, Some(_)) => {
+        (QuestionAction::Accept, content) => Given::Accepted(content.unwrap_or_default()),
+        (QuestionAction::Decline, None) => Given::Declined,
+        (QuestionAction::Cancel, None) => Given::Cancelled,
+        (QuestionAction::Decline | QuestionAction::Cancel, Some(_)) => {
             let message = "sessions.answer: `content` is for the action \"accept\" alone";
-            return Err(Fault::new(Kind::InvalidParams, message));
+            return Err(Fault::new(FaultKind::InvalidParams, message));
         }
     };
     let ask = wanted.ask;
@@ -242,7 +242,7 @@ async fn answer(daemon: Arc<Daemon>, wanted: Answered) -> Reply {
     Ok(json!({ "session": session, "ask": ask }))
 }
 
-fn delete(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+fn delete(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let known = daemon.store.read_whole_part(&session);
     if let Err(error @ epitome_store::StoreError::NotFound(_)) = known {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::limits::Limits;
+use super::limits::MethodTimeouts;
 use epitome_thread::SessionId;
 
 /// Calls that may access the disk at once. If the disk hangs, their threads can't be reclaimed, and sessions
@@ -19,7 +19,7 @@ pub struct ControlState {
     /// Followers by session; a session without followers has no entry.
     tails: Mutex<HashMap<SessionId, NonZero<usize>>>,
     disk_permits: Arc<Semaphore>,
-    pub limits: Limits,
+    pub limits: MethodTimeouts,
 }
 
 impl Default for ControlState {
@@ -27,7 +27,7 @@ impl Default for ControlState {
         ControlState {
             tails: Mutex::default(),
             disk_permits: Arc::new(Semaphore::new(DISK_ACCESSES_MAX)),
-            limits: Limits::default(),
+            limits: MethodTimeouts::default(),
         }
     }
 }

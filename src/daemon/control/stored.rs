@@ -9,13 +9,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, directory};
-use super::{Reply, Table, json_of};
+use super::fault::{Fault, FaultKind};
+use super::params::{EntryName, SessionName, directory};
+use super::{MethodResult, MethodTable, json_of};
 use crate::Daemon;
 use epitome_session_library::{self as session_library, ExportFormat, ImportRequest, SearchRequest};
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut MethodTable) {
     table.blocking("sessions.search", search);
     table.blocking("sessions.fork", fork);
     table.blocking("sessions.export", export);
@@ -24,7 +24,7 @@ pub(super) fn register(table: &mut Table) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Searched {
+struct SearchParams {
     text: String,
     /// Whether the text is a regular expression.
     #[serde(default)]
@@ -36,8 +36,8 @@ struct Searched {
     limit: Option<usize>,
 }
 
-fn search(daemon: &Arc<Daemon>, wanted: Searched) -> Reply {
-    let Searched { text, regex, cwd, limit } = wanted;
+fn search(daemon: &Arc<Daemon>, wanted: SearchParams) -> MethodResult {
+    let SearchParams { text, regex, cwd, limit } = wanted;
     let cwd = cwd.map(directory).transpose()?;
     let ask = SearchRequest { words: &text, is_regex: regex, cwd: cwd.as_deref(), limit };
     json_of(&session_library::search(&daemon.store, &ask)?)
@@ -45,14 +45,14 @@ fn search(daemon: &Arc<Daemon>, wanted: Searched) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Forked {
-    session: Name,
+struct ForkParams {
+    session: SessionName,
     /// The last entry included in the fork.
     #[serde(default)]
     entry: Option<EntryName>,
 }
 
-fn fork(daemon: &Arc<Daemon>, wanted: Forked) -> Reply {
+fn fork(daemon: &Arc<Daemon>, wanted: ForkParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let forked = session_library::fork(&daemon.store, &session, wanted.entry.map(|entry| entry.0))?;
     Ok(json!({
@@ -63,8 +63,8 @@ fn fork(daemon: &Arc<Daemon>, wanted: Forked) -> Reply {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Exported {
-    session: Name,
+struct ExportParams {
+    session: SessionName,
     #[serde(default)]
     format: ExportFormat,
     /// File to write; an existing file is not overwritten.
@@ -72,7 +72,7 @@ struct Exported {
     file: Option<PathBuf>,
 }
 
-fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
+fn export(daemon: &Arc<Daemon>, wanted: ExportParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
     let text = session_library::export(&daemon.store, &session, wanted.format)?;
     let Some(file) = wanted.file else {
@@ -81,15 +81,15 @@ fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
     let file = directory(file)?;
     // As private as the log itself; an existing file is never overwritten.
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
-    opened
-        .and_then(|mut opened| opened.write_all(text.as_bytes()))
-        .map_err(|error| Fault::new(Kind::Store, format!("{} can't be written: {error}", file.display())))?;
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| {
+        Fault::new(FaultKind::Store, format!("{} can't be written: {error}", file.display()))
+    })?;
     Ok(json!({ "session": session, "format": wanted.format.word(), "file": file, "bytes": text.len() }))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Imports {
+struct ImportParams {
     files: Vec<PathBuf>,
     /// Working directory of conversations that record none.
     cwd: PathBuf,
@@ -101,7 +101,7 @@ struct Imports {
     again: bool,
 }
 
-fn import(daemon: &Arc<Daemon>, wanted: Imports) -> Reply {
+fn import(daemon: &Arc<Daemon>, wanted: ImportParams) -> MethodResult {
     let cwd = directory(wanted.cwd)?;
     let files = wanted.files.into_iter().map(directory).collect::<Result<Vec<_>, _>>()?;
     let ask = ImportRequest { files: &files, cwd: &cwd, keep_id: wanted.keep_id, again: wanted.again };

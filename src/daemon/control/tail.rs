@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use super::caller;
 use super::fault::Fault;
-use super::params::{EntryName, Name, read, spawn_blocking};
-use super::queue::{ClientQueue, ClientQueues, Next};
+use super::params::{EntryName, SessionName, read, spawn_blocking};
+use super::queue::{ClientQueue, ClientQueues, QueuedEvent};
 use super::wire::stopped;
 use crate::Daemon;
 use crate::attachments::fresh_client;
-use epitome_session::{Attachment, ClientId, Out, Severity, Shows};
+use epitome_session::{Attachment, ClientId, NoticeSeverity, QuestionSupport, SessionEvent};
 use epitome_store::StoreError;
 use epitome_thread::{Entry, Seq, SessionId};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
-    session: Name,
+struct TailParams {
+    session: SessionName,
     /// First entry to send; the complete log if absent.
     #[serde(default)]
     from: Option<EntryName>,
@@ -47,7 +47,7 @@ pub async fn tail(
     daemon: Arc<Daemon>,
     subscription_guard: Extensions,
 ) {
-    let begun = match read::<Wanted>("sessions.tail", params.as_str()) {
+    let begun = match read::<TailParams>("sessions.tail", params.as_str()) {
         Ok(wanted) => daemon.control.limits.hold("sessions.tail", begin(&daemon, wanted)).await,
         Err(fault) => Err(fault),
     };
@@ -63,19 +63,22 @@ pub async fn tail(
     drop(subscription_guard);
 }
 
-async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Shows, Log), Fault> {
+async fn begin(
+    daemon: &Arc<Daemon>,
+    wanted: TailParams,
+) -> Result<(SessionId, Seq, QuestionSupport, LogSnapshot), Fault> {
     let session = wanted.session.find_blocking(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
     let log = spawn_blocking(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
     let can = |kind| wanted.questions.contains(&kind);
-    let shows = Shows { forms: can(Showable::Form), urls: can(Showable::Url) };
+    let shows = QuestionSupport { forms: can(Showable::Form), urls: can(Showable::Url) };
     Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))
 }
 
-type Log = (Vec<Arc<Entry>>, Option<StoreError>);
+type LogSnapshot = (Vec<Arc<Entry>>, Option<StoreError>);
 
 /// The client has disconnected.
-struct Gone;
+struct ClientGone;
 
 struct TailSender {
     queues: Arc<ClientQueues>,
@@ -83,7 +86,7 @@ struct TailSender {
     session: SessionId,
     /// The next entry to send to the client.
     next: Seq,
-    shows: Shows,
+    shows: QuestionSupport,
 }
 
 impl TailSender {
@@ -92,14 +95,15 @@ impl TailSender {
         daemon: &Arc<Daemon>,
         entries: Vec<Arc<Entry>>,
         damage: Option<StoreError>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         for entry in entries {
             if entry.seq >= self.next {
-                self.send(&Out::Entry { entry, replay: true, own: false }).await?;
+                self.send(&SessionEvent::Entry { entry, replay: true, own: false }).await?;
             }
         }
         if let Some(damage) = damage {
-            self.send(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
+            self.send(&SessionEvent::Notice { severity: NoticeSeverity::Warning, text: damage.to_string() })
+                .await?;
         }
         let queue = Arc::new(ClientQueue::default());
         queue.set_shows(self.shows);
@@ -116,12 +120,12 @@ impl TailSender {
         loop {
             let next = tokio::select! {
                 next = queue.next() => next,
-                () = self.sink.closed() => return Err(Gone),
+                () = self.sink.closed() => return Err(ClientGone),
                 () = stopped(&mut stop) => return Ok(()),
             };
             match next {
-                Next::Item(_, out) => self.send(&out).await?,
-                Next::Lagged => {
+                QueuedEvent::Item(_, out) => self.send(&out).await?,
+                QueuedEvent::Lagged => {
                     let data = json!({ "from": self.next.to_string() });
                     return self.send_other("lagged", data).await;
                 }
@@ -129,27 +133,27 @@ impl TailSender {
         }
     }
 
-    async fn send(&mut self, out: &Out) -> Result<(), Gone> {
+    async fn send(&mut self, out: &SessionEvent) -> Result<(), ClientGone> {
         #[derive(Serialize)]
-        struct Item<'a> {
+        struct TailItem<'a> {
             session: &'a SessionId,
             #[serde(flatten)]
-            out: &'a Out,
+            out: &'a SessionEvent,
         }
-        if let Out::Entry { entry, .. } = out {
+        if let SessionEvent::Entry { entry, .. } = out {
             self.next = self.next.max(Seq(entry.seq.0 + 1));
         }
-        let item = to_json_raw_value(&Item { session: &self.session, out });
+        let item = to_json_raw_value(&TailItem { session: &self.session, out });
         // Session events are always serializable as JSON.
-        let item = item.map_err(|_| Gone)?;
-        self.sink.send(item).await.map_err(|_| Gone)
+        let item = item.map_err(|_| ClientGone)?;
+        self.sink.send(item).await.map_err(|_| ClientGone)
     }
 
     /// Sends an item that does not originate from the session.
-    async fn send_other(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
+    async fn send_other(&mut self, kind: &str, data: Value) -> Result<(), ClientGone> {
         let item = json!({ "session": self.session, "type": kind, "data": data });
-        let item = to_json_raw_value(&item).map_err(|_| Gone)?;
-        self.sink.send(item).await.map_err(|_| Gone)
+        let item = to_json_raw_value(&item).map_err(|_| ClientGone)?;
+        self.sink.send(item).await.map_err(|_| ClientGone)
     }
 }
 

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::fault::{Fault, Kind};
-use super::params::Environment;
-use super::queue::{ClientQueue, Next};
+use super::fault::{Fault, FaultKind};
+use super::params::EnvironmentObject;
+use super::queue::{ClientQueue, QueuedEvent};
 use crate::Daemon;
 use crate::attachments::fresh_client;
-use epitome_session::event_queue::Limits;
+use epitome_session::event_queue::QueueLimits;
 use epitome_session::registry::Overrides;
 use epitome_session::{
-    Answer, AskId, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket,
+    AskId, Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent,
+    Ticket,
 };
 use epitome_thread::{Change, Content, SessionId};
 
@@ -26,7 +27,7 @@ const ASKED_LOOK: Duration = Duration::from_secs(1);
 
 /// A visit reads all events at once, and uses neither streamed text nor notices. So many unread ones mean that it is
 /// stuck, and then its call fails.
-const LIMITS: Limits = Limits { items: 16 * 1024, bytes: 0, notices: 0, ..Limits::NONE };
+const LIMITS: QueueLimits = QueueLimits { items: 16 * 1024, bytes: 0, notices: 0, ..QueueLimits::NONE };
 
 /// First ticket of this process's control clients, out of the range used by editors.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1 << 48);
@@ -40,7 +41,7 @@ pub fn fresh_tickets(count: u64) -> Ticket {
 #[derive(Default)]
 pub struct ClientSettings {
     /// Defaults to the environment of this process.
-    pub environment: Option<Environment>,
+    pub environment: Option<EnvironmentObject>,
     pub overrides: Overrides,
 }
 
@@ -118,7 +119,7 @@ impl TemporaryClient {
     pub async fn ask(
         &mut self,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<SessionAnswer, Fault> {
         let ticket = fresh_tickets(1);
         self.daemon.sessions.send(&self.session, command(ticket, self.client))?;
         let mut look = interval(ASKED_LOOK);
@@ -128,16 +129,16 @@ impl TemporaryClient {
             tokio::select! {
                 answer = self.next_answer(ticket) => match answer? {
                     Some(answer) => return Ok(answer?),
-                    None if self.asks.len() > asked => self.say_absent(),
+                    None if self.asks.len() > asked => self.report_absent(),
                     None => {}
                 },
-                _ = look.tick(), if asked > 0 => self.say_absent(),
+                _ = look.tick(), if asked > 0 => self.report_absent(),
             }
         }
     }
 
     /// Sends a prompt and waits for the end of its turn.
-    pub async fn prompt(&mut self, content: Vec<Content>) -> Result<(Answer, Option<String>), Fault> {
+    pub async fn prompt(&mut self, content: Vec<Content>) -> Result<(SessionAnswer, Option<String>), Fault> {
         let (daemon, session) = (self.daemon.clone(), self.session.clone());
         let mut stop = daemon.stop.subscribe();
         let answer = {
@@ -156,43 +157,48 @@ impl TemporaryClient {
     }
 
     /// Waits for the next event and notes what it says. Returns the answer to this ticket.
-    async fn next_answer(&mut self, ticket: Ticket) -> Result<Option<Result<Answer, SessionError>>, Fault> {
-        let Next::Item(_, out) = self.queue.next().await else {
-            return Err(Fault::new(Kind::Internal, "events of the session were lost"));
+    async fn next_answer(
+        &mut self,
+        ticket: Ticket,
+    ) -> Result<Option<Result<SessionAnswer, SessionError>>, Fault> {
+        let QueuedEvent::Item(_, out) = self.queue.next().await else {
+            return Err(Fault::new(FaultKind::Internal, "events of the session were lost"));
         };
         match out {
-            Out::Answer { ticket: answered, answer } if answered == ticket => return Ok(Some(answer)),
-            Out::Commands(_) => self.knows_commands = true,
-            Out::Ask { ask, .. } => self.asks.push(ask),
-            Out::Withdrawn { ask } => self.asks.retain(|open| *open != ask),
-            Out::Entry { entry, replay: false, .. } => {
+            SessionEvent::Answer { ticket: answered, answer } if answered == ticket => {
+                return Ok(Some(answer));
+            }
+            SessionEvent::Commands(_) => self.knows_commands = true,
+            SessionEvent::Ask { ask, .. } => self.asks.push(ask),
+            SessionEvent::Withdrawn { ask } => self.asks.retain(|open| *open != ask),
+            SessionEvent::Entry { entry, replay: false, .. } => {
                 if let Change::Replied { message, .. } = &entry.change {
                     let text = message.text();
                     self.said = (!text.is_empty()).then_some(text).or(self.said.take());
                 }
             }
-            Out::Entry { replay: true, .. }
-            | Out::Answer { .. }
-            | Out::Text { .. }
-            | Out::CallStarted { .. }
-            | Out::CallProgress { .. }
-            | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
-            | Out::Subagent(_)
-            | Out::Compaction { .. }
-            | Out::Usage(_)
-            | Out::Options(_)
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Notice { .. } => {}
+            SessionEvent::Entry { replay: true, .. }
+            | SessionEvent::Answer { .. }
+            | SessionEvent::Text { .. }
+            | SessionEvent::CallStarted { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::CallFinished { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Usage(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Notice { .. } => {}
         }
         Ok(None)
     }
 
     /// Reports that this client can't answer the open questions. Does nothing while the session has a
     /// follower, which is not a client but may still answer.
-    fn say_absent(&mut self) {
+    fn report_absent(&mut self) {
         if self.daemon.control.is_followed(&self.session) {
             return;
         }
@@ -218,7 +224,7 @@ fn opening(client: ClientId, queue: Arc<ClientQueue>, cwd: PathBuf, settings: Cl
         cwd,
         directories: Vec::new(),
         mcp_servers: Vec::new(),
-        environment: settings.environment.unwrap_or_else(Environment::of_this_process).shared(),
+        environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
         overrides: Arc::new(settings.overrides),
     }
 }

@@ -25,13 +25,13 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::fault::{Fault, Kind};
-use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::fault::{Fault, FaultKind};
+use super::lines::{BoundedLineReader, LINE_BYTES_MAX, LineResult};
 use super::port::Port;
 use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
-use crate::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
+use crate::attachments::{Attached, AttachmentKind, Gauge, fresh_client};
 use crate::token::Token;
 use epitome_problem as problem;
 use epitome_session::ClientId;
@@ -87,7 +87,7 @@ impl Caller {
     pub fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
         self.prompts.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{PROMPTS_MAX} prompts of this connection are unanswered already");
-            Fault::new(Kind::Busy, message).hint("wait for answers first")
+            Fault::new(FaultKind::Busy, message).hint("wait for answers first")
         })
     }
 }
@@ -97,17 +97,17 @@ impl Caller {
 pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, refused: Option<String>) {
     let pid = pid_of(&stream);
     let (reading, mut writing) = stream.into_split();
-    let mut lines = Lines::bounded(reading, FIRST_LINE_BYTES_MAX);
+    let mut lines = BoundedLineReader::bounded(reading, FIRST_LINE_BYTES_MAX);
     let Ok(Ok(line)) = tokio::time::timeout(FIRST_LINE_WITHIN, lines.next()).await else { return };
     let line = match line {
-        Line::Whole(line) => line,
-        Line::TooLong => Vec::new(),
+        LineResult::Whole(line) => line,
+        LineResult::TooLong => Vec::new(),
         // A probe that only checked whether the daemon accepts connections.
-        Line::End => return,
+        LineResult::End => return,
     };
     let (id, known) = authenticated(&line, &token);
     let known = match refused {
-        Some(why) => Err(Fault::new(Kind::Unauthorized, why)),
+        Some(why) => Err(Fault::new(FaultKind::Unauthorized, why)),
         None => known,
     };
     let answer = match &known {
@@ -128,7 +128,7 @@ pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, r
 /// Whether the first line of a connection has the token, with the id of its request.
 fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>) {
     let missing = || {
-        Fault::new(Kind::Unauthorized, "the first request of a connection is \"authenticate\"").hint(
+        Fault::new(FaultKind::Unauthorized, "the first request of a connection is \"authenticate\"").hint(
             r#"send {"jsonrpc": "2.0", "id": 0, "method": "authenticate", "params": {"token": "…"}} with the text of the file `token` next to the socket"#,
         )
     };
@@ -142,7 +142,7 @@ fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>)
     match given.is_some_and(|given| token.matches(given.trim_end())) {
         true => (id, Ok(())),
         false => {
-            let fault = Fault::new(Kind::Unauthorized, "this is not the token of the running daemon");
+            let fault = Fault::new(FaultKind::Unauthorized, "this is not the token of the running daemon");
             (id, Err(fault.hint("each daemon writes a new one to the file `token` next to the socket")))
         }
     }
@@ -156,21 +156,21 @@ fn pid_of(stream: &UnixStream) -> Option<u32> {
 pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     let pid = pid_of(&stream);
     let (reading, writing) = stream.into_split();
-    serve_lines(daemon, Lines::new(reading), writing, pid).await;
+    serve_lines(daemon, BoundedLineReader::new(reading), writing, pid).await;
 }
 
 /// Serves one connection until its client disconnects or has sent its last request and received all
 /// responses.
 async fn serve_lines(
     daemon: Arc<Daemon>,
-    mut lines_in: Lines<OwnedReadHalf>,
+    mut lines_in: BoundedLineReader<OwnedReadHalf>,
     writing: OwnedWriteHalf,
     pid: Option<u32>,
 ) {
     let client = fresh_client();
     let attached = Attached {
         client,
-        kind: AttachedKind::Control,
+        kind: AttachmentKind::Control,
         version: None,
         pid,
         cwd: None,
@@ -189,12 +189,12 @@ async fn serve_lines(
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
     let (subscription_guard, subscriptions_ended) = mpsc::channel(1);
-    let mut connection = Connection {
+    let mut connection = ControlConnection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
         caller,
         subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
-        ids: Numbers::default(),
+        ids: SubscriptionIds::default(),
         subscription_guard: Some(SubscriptionGuard(subscription_guard)),
         subscriptions_ended,
         outgoing,
@@ -210,11 +210,11 @@ async fn serve_lines(
         None => connection.finish().await,
     };
     match over {
-        ConnectionEnd::Answered => {
+        ControlConnectionEnd::Answered => {
             drop(connection);
             drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
         }
-        ConnectionEnd::Gone => {}
+        ControlConnectionEnd::Gone => {}
     }
     drop(writer);
     daemon.sessions.detach(client);
@@ -237,18 +237,18 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// How a connection ended.
-enum ConnectionEnd {
+enum ControlConnectionEnd {
     /// The client sends no more requests and has all its responses.
     Answered,
     Gone,
 }
 
-struct Connection {
+struct ControlConnection {
     methods: Methods,
     id: ConnectionId,
     caller: Caller,
     subscriptions: BoundedSubscriptions,
-    ids: Numbers,
+    ids: SubscriptionIds,
     /// Cloned for each subscription while it lasts; kept by the connection while new ones may start.
     subscription_guard: Option<SubscriptionGuard>,
     /// Closes when all clones are dropped.
@@ -258,38 +258,38 @@ struct Connection {
     calls: JoinSet<()>,
 }
 
-impl Connection {
-    async fn run(&mut self, lines: &mut Lines<OwnedReadHalf>) -> ConnectionEnd {
+impl ControlConnection {
+    async fn run(&mut self, lines: &mut BoundedLineReader<OwnedReadHalf>) -> ControlConnectionEnd {
         loop {
             let line = tokio::select! {
                 line = lines.next(), if self.calls.len() < CALLS_MAX => line,
                 Some(_) = self.calls.join_next() => continue,
-                () = self.outgoing.closed() => return ConnectionEnd::Gone,
+                () = self.outgoing.closed() => return ControlConnectionEnd::Gone,
             };
             match line {
-                Ok(Line::Whole(line)) => self.take(line),
-                Ok(Line::TooLong) => {
+                Ok(LineResult::Whole(line)) => self.take(line),
+                Ok(LineResult::TooLong) => {
                     let message = format!("a line has at most {LINE_BYTES_MAX} bytes");
-                    self.refuse(Id::Null, Fault::new(Kind::InvalidRequest, message));
+                    self.refuse(Id::Null, Fault::new(FaultKind::InvalidRequest, message));
                 }
-                Ok(Line::End) => return self.drain(lines.source()).await,
+                Ok(LineResult::End) => return self.drain(lines.source()).await,
                 Err(error) => {
                     tracing::debug!(%error, "a control connection broke");
-                    return ConnectionEnd::Gone;
+                    return ControlConnectionEnd::Gone;
                 }
             }
         }
     }
 
     /// The daemon shuts down: quick calls are still answered, and so are prompts, after their cancellation.
-    async fn finish(&mut self) -> ConnectionEnd {
+    async fn finish(&mut self) -> ControlConnectionEnd {
         let answered = async { while self.calls.join_next().await.is_some() {} };
         drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
-        ConnectionEnd::Answered
+        ControlConnectionEnd::Answered
     }
 
     /// Waits for running calls and subscriptions, as long as the client is connected.
-    async fn drain(&mut self, reading: &OwnedReadHalf) -> ConnectionEnd {
+    async fn drain(&mut self, reading: &OwnedReadHalf) -> ControlConnectionEnd {
         // The client sends no more requests, so no new subscriptions can start.
         self.subscription_guard = None;
         let (calls, subscriptions_ended) = (&mut self.calls, &mut self.subscriptions_ended);
@@ -299,9 +299,9 @@ impl Connection {
             let _ = subscriptions_ended.recv().await;
         };
         tokio::select! {
-            () = answered => ConnectionEnd::Answered,
-            () = gone(reading.as_ref()) => ConnectionEnd::Gone,
-            () = self.outgoing.closed() => ConnectionEnd::Gone,
+            () = answered => ControlConnectionEnd::Answered,
+            () = gone(reading.as_ref()) => ControlConnectionEnd::Gone,
+            () = self.outgoing.closed() => ControlConnectionEnd::Gone,
         }
     }
 
@@ -342,7 +342,7 @@ impl Connection {
             MethodCallback::Subscription(call) => {
                 let Some(subscription_permit) = self.subscriptions.acquire() else {
                     let message = format!("this connection has {SUBSCRIPTIONS_MAX} subscriptions already");
-                    return self.refuse(id, Fault::new(Kind::Busy, message));
+                    return self.refuse(id, Fault::new(FaultKind::Busy, message));
                 };
                 // Kept by the subscription's task as long as it lasts.
                 extensions.insert(self.subscription_guard.clone());
@@ -368,9 +368,9 @@ impl Connection {
 
 /// Subscription ids, counted from 1 for each connection.
 #[derive(Debug, Default)]
-struct Numbers(AtomicU64);
+struct SubscriptionIds(AtomicU64);
 
-impl IdProvider for Numbers {
+impl IdProvider for SubscriptionIds {
     fn next_id(&self) -> SubscriptionId<'static> {
         SubscriptionId::Num(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -441,16 +441,16 @@ async fn write_all(
 /// The error for a line that is not a request; `None` for a notification, which gets no response.
 fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>, Fault)> {
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
-        let fault = Fault::new(Kind::Parse, format!("this line is not JSON: {error}"));
+        let fault = Fault::new(FaultKind::Parse, format!("this line is not JSON: {error}"));
         return Some((Id::Null, fault.hint("send one request a line")));
     };
     let object = match value {
         Value::Array(_) => {
-            let fault = Fault::new(Kind::InvalidRequest, "batches are not supported");
+            let fault = Fault::new(FaultKind::InvalidRequest, "batches are not supported");
             return Some((Id::Null, fault.hint("send one request a line; many may be unanswered at once")));
         }
         Value::Object(object) => object,
-        _ => return Some((Id::Null, Fault::new(Kind::InvalidRequest, "a request is a JSON object"))),
+        _ => return Some((Id::Null, Fault::new(FaultKind::InvalidRequest, "a request is a JSON object"))),
     };
     let id = object.get("id").and_then(id_of);
     let message = if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
@@ -462,7 +462,7 @@ fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>,
     } else {
         "a request's \"id\" is a number or a text"
     };
-    let fault = Fault::new(Kind::InvalidRequest, message)
+    let fault = Fault::new(FaultKind::InvalidRequest, message)
         .hint(r#"as in {"jsonrpc": "2.0", "id": 1, "method": "status"}"#);
     Some((id.unwrap_or(Id::Null), fault))
 }
@@ -476,7 +476,7 @@ fn id_of(id: &Value) -> Option<Id<'static>> {
 }
 
 fn unknown_method(method: &str) -> Fault {
-    let fault = Fault::new(Kind::UnknownMethod, format!("there is no method {method:?}"));
+    let fault = Fault::new(FaultKind::UnknownMethod, format!("there is no method {method:?}"));
     match problem::nearest(method, METHODS) {
         Some(near) => fault.hint(format!("did you mean {near:?}?")),
         None => fault.hint(format!("there are: {}", METHODS.join(", "))),
@@ -500,13 +500,22 @@ mod tests {
     #[test]
     fn a_line_that_is_not_a_request_gets_a_specific_error() {
         for (line, wanted) in [
-            ("{", Some((Id::Null, Kind::Parse, "not JSON"))),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "not JSON"))),
-            ("[]", Some((Id::Null, Kind::InvalidRequest, "batches"))),
-            ("5", Some((Id::Null, Kind::InvalidRequest, "a JSON object"))),
-            (r#"{"id":7,"method":"status"}"#, Some((Id::Number(7), Kind::InvalidRequest, "jsonrpc"))),
-            (r#"{"jsonrpc":"2.0","id":"a"}"#, Some((Id::Str("a".into()), Kind::InvalidRequest, "method"))),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"status"}"#, Some((Id::Null, Kind::InvalidRequest, "id"))),
+            ("{", Some((Id::Null, FaultKind::Parse, "not JSON"))),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#,
+                Some((Id::Null, FaultKind::Parse, "not JSON")),
+            ),
+            ("[]", Some((Id::Null, FaultKind::InvalidRequest, "batches"))),
+            ("5", Some((Id::Null, FaultKind::InvalidRequest, "a JSON object"))),
+            (r#"{"id":7,"method":"status"}"#, Some((Id::Number(7), FaultKind::InvalidRequest, "jsonrpc"))),
+            (
+                r#"{"jsonrpc":"2.0","id":"a"}"#,
+                Some((Id::Str("a".into()), FaultKind::InvalidRequest, "method")),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":{},"method":"status"}"#,
+                Some((Id::Null, FaultKind::InvalidRequest, "id")),
+            ),
             (r#"{"jsonrpc":"2.0","method":"status"}"#, None),
         ] {
             let error = serde_json::from_str::<Request<'_>>(line).expect_err("it is none");

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::Build;
-use crate::control::Environment;
-use crate::handshake::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
+use crate::control::EnvironmentObject;
+use crate::handshake::{ANSWER_BYTES_MAX, Hello, HelloAnswer, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::RuntimeDir;
 use crate::start;
@@ -44,7 +44,7 @@ pub struct Connector {
 }
 
 /// A connection to a daemon that serves us.
-pub struct Link {
+pub struct DaemonLink {
     pub writer: Arc<UnixStream>,
     pub reader: MessageReader<UnixStream>,
     pub version: String,
@@ -52,38 +52,38 @@ pub struct Link {
 
 /// Result of the handshake.
 enum Greeting {
-    Served(Link),
+    Served(DaemonLink),
     Refused(String),
     Closed,
 }
 
 impl Connector {
-    pub fn new(paths: &Paths, environment: Environment, overrides: Overrides) -> io::Result<Connector> {
+    pub fn new(paths: &Paths, environment: EnvironmentObject, overrides: Overrides) -> io::Result<Connector> {
         let hello = Hello {
             protocol: PROTOCOL,
-            build: Build::own().clone(),
+            build: Build::current().clone(),
             pid: std::process::id(),
             cwd: std::env::current_dir().unwrap_or_default().into_os_string(),
-            place: Home::of(paths),
+            place: Home::new(paths),
             token: Token::default(),
             environment,
             overrides,
             ids_above: 0,
         };
-        Ok(Connector { runtime_dir: RuntimeDir::of(paths), hello, program: start::this_program()? })
+        Ok(Connector { runtime_dir: RuntimeDir::new(paths), hello, program: start::this_program()? })
     }
 
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
-    pub fn attach(&mut self, ids_above: u64) -> Result<Link, String> {
+    pub fn attach(&mut self, ids_above: u64) -> Result<DaemonLink, String> {
         self.attach_from(ids_above, Instant::now())
     }
 
     /// Like [`Connector::attach`], but gives a newer front end time to start the newer daemon first.
-    pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<Link, String> {
+    pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<DaemonLink, String> {
         self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
     }
 
-    fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<Link, String> {
+    fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<DaemonLink, String> {
         self.runtime_dir
             .prepare()
             .map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
@@ -162,7 +162,7 @@ impl Connector {
         (&stream).write_all(&self.hello.to_line())?;
         let mut reader = MessageReader::new(stream.try_clone()?);
         let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
-        let answer: Answer = match serde_json::from_slice(line) {
+        let answer: HelloAnswer = match serde_json::from_slice(line) {
             Ok(answer) => answer,
             Err(error) => {
                 return Ok(Greeting::Refused(format!("the daemon's answer can't be read: {error}")));
@@ -172,7 +172,7 @@ impl Connector {
             return Ok(Greeting::Refused(why));
         }
         stream.set_read_timeout(None)?;
-        Ok(Greeting::Served(Link { writer: Arc::new(stream), reader, version: answer.build.version }))
+        Ok(Greeting::Served(DaemonLink { writer: Arc::new(stream), reader, version: answer.build.version }))
     }
 }
 

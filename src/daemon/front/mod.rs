@@ -26,13 +26,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::build::Build;
-use super::messages::{Farewell, Kind};
-use attach::{Connector, Link, is_timeout};
-use epitome_acp::connection::{Direction, LINE_BYTES_MAX, Tap};
-use epitome_platform::lean;
+use super::messages::{Farewell, MessageKind};
+use attach::{Connector, DaemonLink, is_timeout};
+use epitome_acp::connection::{LINE_BYTES_MAX, LineDirection, Tap};
+use epitome_platform::memory_trim;
 pub use epitome_platform::signals;
-use epitome_platform::signals::Blocked;
-use reconnect::{DaemonMessage, Line, ReconnectState, line_too_long, unserved};
+use epitome_platform::signals::BlockedSignals;
+use reconnect::{DaemonMessage, LineAction, ReconnectState, line_too_long, unserved};
 
 /// Size of a read from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -59,19 +59,19 @@ const EARLY_DEATHS_MAX: u32 = 3;
 /// because a thread may still be blocked on the editor.
 pub fn run(
     connector: Connector,
-    link: Link,
+    link: DaemonLink,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
     tap: Option<Tap>,
-    signals: Blocked,
+    signals: BlockedSignals,
 ) -> io::Result<()> {
-    let state = State {
+    let state = FrontState {
         reconnect: ReconnectState::default(),
-        daemon: Daemon::Here(link.writer.clone()),
+        daemon: DaemonState::Here(link.writer.clone()),
         closing: None,
         ended: false,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(FrontShared {
         state: Mutex::new(state),
         changed: Condvar::new(),
         editor: Mutex::new(Box::new(to_editor)),
@@ -80,7 +80,7 @@ pub fn run(
     let (up, down, ending) = (shared.clone(), shared.clone(), shared.clone());
     thread("front-down", move || {
         let _ended = OnDrop(|| down.end());
-        Down { shared: &down, connector, early_deaths: 0 }.run(link);
+        Downstream { shared: &down, connector, early_deaths: 0 }.run(link);
     })?;
     thread("front-up", move || {
         let _closed = OnDrop(|| up.close());
@@ -100,23 +100,23 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// State shared by the threads.
-struct Shared {
-    state: Mutex<State>,
+struct FrontShared {
+    state: Mutex<FrontState>,
     changed: Condvar,
     editor: Mutex<Box<dyn Write + Send>>,
     tap: Option<Mutex<Tap>>,
 }
 
-struct State {
+struct FrontState {
     reconnect: ReconnectState,
-    daemon: Daemon,
+    daemon: DaemonState,
     /// Since when the editor is done: it closed its end, or a signal arrived.
     closing: Option<Instant>,
     ended: bool,
 }
 
 /// State of the connection to the daemon. Only the downstream thread changes it, except to `Wanted`.
-enum Daemon {
+enum DaemonState {
     Here(Arc<UnixStream>),
     /// The downstream thread is looking for a daemon.
     Wanted,
@@ -126,17 +126,17 @@ enum Daemon {
     OutOfReach(String),
 }
 
-type Locked<'a> = (MutexGuard<'a, State>, Arc<UnixStream>);
+type Locked<'a> = (MutexGuard<'a, FrontState>, Arc<UnixStream>);
 
 /// Where a line from the editor is routed.
-enum Route {
+enum LineRoute {
     To(Arc<UnixStream>),
     Nowhere,
     Answer(Vec<u8>),
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl FrontShared {
+    fn state(&self) -> MutexGuard<'_, FrontState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,19 +150,19 @@ impl Shared {
                 return None;
             }
             match &state.daemon {
-                Daemon::Here(writer) if dead.is_none_or(|dead| !Arc::ptr_eq(writer, dead)) => {
+                DaemonState::Here(writer) if dead.is_none_or(|dead| !Arc::ptr_eq(writer, dead)) => {
                     let writer = writer.clone();
                     return Some(Ok((state, writer)));
                 }
                 // The downstream thread is about to notice that it died.
-                Daemon::Here(_) => {}
-                Daemon::OutOfReach(why) if tried => return Some(Err(why.clone())),
-                Daemon::Stopped | Daemon::OutOfReach(_) => {
+                DaemonState::Here(_) => {}
+                DaemonState::OutOfReach(why) if tried => return Some(Err(why.clone())),
+                DaemonState::Stopped | DaemonState::OutOfReach(_) => {
                     tried = true;
-                    state.daemon = Daemon::Wanted;
+                    state.daemon = DaemonState::Wanted;
                     self.changed.notify_all();
                 }
-                Daemon::Wanted => tried = true,
+                DaemonState::Wanted => tried = true,
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -170,14 +170,14 @@ impl Shared {
 
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon
     /// has died meanwhile: a request in it is then answered as interrupted.
-    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Route {
+    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
         match self.daemon(dead) {
-            None => Route::Nowhere,
-            Some(Err(why)) => unserved(line, &why).map_or(Route::Nowhere, Route::Answer),
+            None => LineRoute::Nowhere,
+            Some(Err(why)) => unserved(line, &why).map_or(LineRoute::Nowhere, LineRoute::Answer),
             Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
-                Line::Forward => Route::To(writer),
-                Line::Drop => Route::Nowhere,
-                Line::Answer(answer) => Route::Answer(answer),
+                LineAction::Forward => LineRoute::To(writer),
+                LineAction::Drop => LineRoute::Nowhere,
+                LineAction::Answer(answer) => LineRoute::Answer(answer),
             },
         }
     }
@@ -188,14 +188,16 @@ impl Shared {
             return Ok(());
         }
         if self.tap.is_some() {
-            lines.split_inclusive(|byte| *byte == b'\n').for_each(|line| self.tap(Direction::ToClient, line));
+            lines
+                .split_inclusive(|byte| *byte == b'\n')
+                .for_each(|line| self.tap(LineDirection::ToClient, line));
         }
         let mut editor = self.editor.lock().unwrap_or_else(PoisonError::into_inner);
         editor.write_all(lines)?;
         editor.flush()
     }
 
-    fn tap(&self, direction: Direction, line: &[u8]) {
+    fn tap(&self, direction: LineDirection, line: &[u8]) {
         if let Some(tap) = &self.tap {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             (*tap.lock().unwrap_or_else(PoisonError::into_inner))(direction, line);
@@ -208,8 +210,8 @@ impl Shared {
         state.closing.get_or_insert_with(Instant::now);
         match &state.daemon {
             // Fails if the daemon has died meanwhile, which is harmless.
-            Daemon::Here(writer) => drop(writer.shutdown(Shutdown::Write)),
-            Daemon::Wanted | Daemon::Stopped | Daemon::OutOfReach(_) => {}
+            DaemonState::Here(writer) => drop(writer.shutdown(Shutdown::Write)),
+            DaemonState::Wanted | DaemonState::Stopped | DaemonState::OutOfReach(_) => {}
         }
         self.changed.notify_all();
     }
@@ -222,18 +224,18 @@ impl Shared {
 
     fn wait_for_end(&self) {
         let mut state = self.state();
-        let mut lean_at = Some(Instant::now() + STARTED_AFTER);
+        let mut trim_at = Some(Instant::now() + STARTED_AFTER);
         while !state.ended {
-            state = match (state.closing, lean_at) {
+            state = match (state.closing, trim_at) {
                 (None, None) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 (None, Some(at)) => match at.checked_duration_since(Instant::now()) {
                     Some(left) => {
                         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                     }
                     None => {
-                        lean_at = None;
+                        trim_at = None;
                         drop(state);
-                        lean::let_go_of_program();
+                        memory_trim::let_go_of_program();
                         self.state()
                     }
                 },
@@ -256,7 +258,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 }
 
 /// Copies lines from the editor to the daemon until the editor closes its end.
-fn copy_up(shared: &Shared, from_editor: impl Read) {
+fn copy_up(shared: &FrontShared, from_editor: impl Read) {
     let mut reader = BufReader::with_capacity(READ_BYTES, from_editor);
     let mut line = Vec::new();
     loop {
@@ -277,7 +279,7 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
                 return;
             }
         } else {
-            shared.tap(Direction::FromClient, &line);
+            shared.tap(LineDirection::FromClient, &line);
             send(shared, &line);
         }
         if line.capacity() > KEPT_BYTES {
@@ -288,25 +290,25 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
 
 /// Sends a line to the daemon. A line that a dying daemon did not receive completely is sent to the next one;
 /// the number of attempts is bounded where daemons are looked for.
-fn send(shared: &Shared, line: &[u8]) {
+fn send(shared: &FrontShared, line: &[u8]) {
     let mut dead = None;
     loop {
         match shared.note(line, dead.as_ref()) {
-            Route::To(daemon) => {
+            LineRoute::To(daemon) => {
                 if (&*daemon).write_all(line).is_ok() || !shared.state().reconnect.take_back(line) {
                     return;
                 }
                 dead = Some(daemon);
             }
-            Route::Nowhere => return,
+            LineRoute::Nowhere => return,
             // An editor that does not read is noticed when the daemon's responses are shown.
-            Route::Answer(answer) => return drop(shared.show(&answer)),
+            LineRoute::Answer(answer) => return drop(shared.show(&answer)),
         }
     }
 }
 
 /// Why a daemon sends no more messages.
-enum ConnectionEnd {
+enum DaemonConnectionEnd {
     Farewell(Farewell),
     /// It died, or sent an invalid line.
     Died,
@@ -315,18 +317,18 @@ enum ConnectionEnd {
 }
 
 /// The downstream thread: copies messages to the editor and looks for daemons.
-struct Down<'a> {
-    shared: &'a Shared,
+struct Downstream<'a> {
+    shared: &'a FrontShared,
     connector: Connector,
     early_deaths: u32,
 }
 
-impl Down<'_> {
-    fn run(&mut self, mut link: Link) {
+impl Downstream<'_> {
+    fn run(&mut self, mut link: DaemonLink) {
         let mut settle_until = Instant::now();
         loop {
             let over = self.copy(&mut link, settle_until);
-            if matches!(over, ConnectionEnd::EditorGone) {
+            if matches!(over, DaemonConnectionEnd::EditorGone) {
                 drop(link.writer.shutdown(Shutdown::Both));
                 return;
             }
@@ -341,7 +343,7 @@ impl Down<'_> {
 
     /// Copies messages until there are no more. Until `settle_until`, responses that are owed wait for their
     /// sessions to be resumed.
-    fn copy(&self, link: &mut Link, settle_until: Instant) -> ConnectionEnd {
+    fn copy(&self, link: &mut DaemonLink, settle_until: Instant) -> DaemonConnectionEnd {
         let mut settles = self.shared.state().reconnect.owes();
         loop {
             if settles {
@@ -352,11 +354,11 @@ impl Down<'_> {
             }
             let message = match link.reader.message() {
                 Ok(Some(message)) => message,
-                Ok(None) => return ConnectionEnd::Died,
+                Ok(None) => return DaemonConnectionEnd::Died,
                 Err(error) if settles && is_timeout(&error) => {
                     let overdue = self.shared.state().reconnect.answers_overdue();
                     if self.shared.show(&overdue).is_err() {
-                        return ConnectionEnd::EditorGone;
+                        return DaemonConnectionEnd::EditorGone;
                     }
                     settles = false;
                     drop(link.reader.source().set_read_timeout(None));
@@ -364,18 +366,20 @@ impl Down<'_> {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the daemon's socket can't be read");
-                    return ConnectionEnd::Died;
+                    return DaemonConnectionEnd::Died;
                 }
             };
-            if message.kind == Kind::Farewell {
-                return Farewell::read(message.lines).map_or(ConnectionEnd::Died, ConnectionEnd::Farewell);
+            if message.kind == MessageKind::Farewell {
+                return Farewell::read(message.lines)
+                    .map_or(DaemonConnectionEnd::Died, DaemonConnectionEnd::Farewell);
             }
             let heard = match message.kind {
                 // The most common kind does not change the recorded state.
-                Kind::Notifications => DaemonMessage::Show,
-                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Farewell => {
-                    self.shared.state().reconnect.from_daemon(&message)
-                }
+                MessageKind::Notifications => DaemonMessage::Show,
+                MessageKind::Response
+                | MessageKind::Request
+                | MessageKind::Withdrawn
+                | MessageKind::Farewell => self.shared.state().reconnect.from_daemon(&message),
             };
             let shown = match &heard {
                 DaemonMessage::Show => self.shared.show(message.lines),
@@ -383,7 +387,7 @@ impl Down<'_> {
             };
             if let Err(error) = shown {
                 tracing::info!(%error, "the editor does not read any more");
-                return ConnectionEnd::EditorGone;
+                return DaemonConnectionEnd::EditorGone;
             }
             if settles && !self.shared.state().reconnect.owes() {
                 settles = false;
@@ -393,10 +397,10 @@ impl Down<'_> {
     }
 
     /// Finds another daemon and restores the state of the last one. `None` if the editor is done.
-    fn recover(&mut self, last: &Link, over: &ConnectionEnd) -> Option<Link> {
+    fn recover(&mut self, last: &DaemonLink, over: &DaemonConnectionEnd) -> Option<DaemonLink> {
         let lines = {
             let mut state = self.shared.state();
-            state.daemon = Daemon::Wanted;
+            state.daemon = DaemonState::Wanted;
             match state.reconnect.is_settled() {
                 true => self.early_deaths = 0,
                 false => self.early_deaths += 1,
@@ -407,18 +411,18 @@ impl Down<'_> {
         tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
         self.shared.show(&lines).ok()?;
         let to_newer = match over {
-            ConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::own()),
-            ConnectionEnd::Farewell(Farewell::Closed | Farewell::Stopped)
-            | ConnectionEnd::Died
-            | ConnectionEnd::EditorGone => false,
+            DaemonConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::current()),
+            DaemonConnectionEnd::Farewell(Farewell::Closed | Farewell::Stopped)
+            | DaemonConnectionEnd::Died
+            | DaemonConnectionEnd::EditorGone => false,
         };
         let waits = self.shared.state().reconnect.waits_for_greeting();
-        if matches!(over, ConnectionEnd::Farewell(Farewell::Stopped)) && !waits {
-            self.rest(Daemon::Stopped, ReconnectState::answers_overdue)?;
+        if matches!(over, DaemonConnectionEnd::Farewell(Farewell::Stopped)) && !waits {
+            self.wait_for_editor(DaemonState::Stopped, ReconnectState::answers_overdue)?;
         } else if self.early_deaths >= EARLY_DEATHS_MAX {
             let why =
                 "it repeatedly exits while it resumes the open sessions; `epitome daemon logs` may say why";
-            self.rest(Daemon::OutOfReach(why.to_owned()), ReconnectState::give_up)?;
+            self.wait_for_editor(DaemonState::OutOfReach(why.to_owned()), ReconnectState::give_up)?;
         }
         loop {
             let ids_above = self.shared.state().reconnect.ids_above();
@@ -430,14 +434,18 @@ impl Down<'_> {
                 Ok(link) => return self.take_up(link),
                 Err(why) => {
                     tracing::error!(why, "no other daemon can be reached");
-                    self.rest(Daemon::OutOfReach(why), ReconnectState::give_up)?;
+                    self.wait_for_editor(DaemonState::OutOfReach(why), ReconnectState::give_up)?;
                 }
             }
         }
     }
 
     /// Answers what can be answered and waits until the editor sends something.
-    fn rest(&self, daemon: Daemon, answers: impl Fn(&mut ReconnectState) -> Vec<u8>) -> Option<()> {
+    fn wait_for_editor(
+        &self,
+        daemon: DaemonState,
+        answers: impl Fn(&mut ReconnectState) -> Vec<u8>,
+    ) -> Option<()> {
         let lines = answers(&mut self.shared.state().reconnect);
         self.shared.show(&lines).ok()?;
         let mut state = self.shared.state();
@@ -448,8 +456,8 @@ impl Down<'_> {
                 return None;
             }
             match state.daemon {
-                Daemon::Wanted => return Some(()),
-                Daemon::Here(_) | Daemon::Stopped | Daemon::OutOfReach(_) => {}
+                DaemonState::Wanted => return Some(()),
+                DaemonState::Here(_) | DaemonState::Stopped | DaemonState::OutOfReach(_) => {}
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -457,7 +465,7 @@ impl Down<'_> {
 
     /// Sends the recorded state to a new daemon and the interrupted requests' errors to the editor. The
     /// editor's lines are forwarded only after that.
-    fn take_up(&self, link: Link) -> Option<Link> {
+    fn take_up(&self, link: DaemonLink) -> Option<DaemonLink> {
         let (replay, answers) = {
             let mut state = self.shared.state();
             let replay = state.reconnect.replay();
@@ -470,7 +478,7 @@ impl Down<'_> {
         if state.closing.is_some() {
             return None;
         }
-        state.daemon = Daemon::Here(link.writer.clone());
+        state.daemon = DaemonState::Here(link.writer.clone());
         self.shared.changed.notify_all();
         tracing::info!(version = link.version, "attached to another daemon");
         Some(link)

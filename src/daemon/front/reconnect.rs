@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::messages::{Kind, Message};
+use crate::messages::{FrontendMessage, MessageKind};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
 use epitome_acp::{answers, writer};
@@ -23,7 +23,7 @@ const OWN: &str = "\"epitome-front-";
 
 /// What to do with a line from the editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LineAction {
     /// Forward it to the daemon.
     Forward,
     /// Drop it.
@@ -48,12 +48,12 @@ pub struct ReconnectState {
     /// The open sessions, each with the params it was opened with.
     open: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
     /// Ids of the daemon's unanswered requests.
     requests: BTreeSet<u64>,
     highest: u64,
     /// The front end's own unanswered requests to the current daemon.
-    own: BTreeMap<String, Own>,
+    own: BTreeMap<String, OwnRequest>,
     own_ids: u64,
     /// Requests left unanswered by a dead daemon; each is answered once the session it waits for is resumed.
     owed: Vec<Owed>,
@@ -66,14 +66,14 @@ struct Initialize {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     id: Box<str>,
-    wants: Wants,
+    wants: RequestEffect,
 }
 
 /// The request's type, as far as its response changes the recorded state.
 #[derive(Debug)]
-enum Wants {
+enum RequestEffect {
     Initialize,
     New(Box<RawValue>),
     Attach(String, Box<RawValue>),
@@ -84,7 +84,7 @@ enum Wants {
 }
 
 #[derive(Debug)]
-enum Own {
+enum OwnRequest {
     Initialize,
     Resume(String),
 }
@@ -104,22 +104,22 @@ struct NamesSession {
 
 impl ReconnectState {
     /// Records a line from the editor before it is forwarded to the daemon.
-    pub fn from_editor(&mut self, line: &[u8]) -> Line {
+    pub fn from_editor(&mut self, line: &[u8]) -> LineAction {
         match envelope::read(line) {
             Incoming::Request { id, method, params } => self.request(id, &method, params, line),
             Incoming::Response { id, .. } => match id.parse::<u64>() {
-                Ok(id) if self.requests.remove(&id) => Line::Forward,
+                Ok(id) if self.requests.remove(&id) => LineAction::Forward,
                 // A response to a request that was withdrawn or that came from a dead daemon.
-                Ok(_) | Err(_) => Line::Drop,
+                Ok(_) | Err(_) => LineAction::Drop,
             },
-            Incoming::Notification { .. } | Incoming::Invalid { .. } => Line::Forward,
-            Incoming::Blank => Line::Drop,
+            Incoming::Notification { .. } | Incoming::Invalid { .. } => LineAction::Forward,
+            Incoming::Blank => LineAction::Drop,
         }
     }
 
-    fn request(&mut self, id: &str, method: &str, params: Option<&RawValue>, line: &[u8]) -> Line {
+    fn request(&mut self, id: &str, method: &str, params: Option<&RawValue>, line: &[u8]) -> LineAction {
         if self.waiting.len() + self.owed.len() >= REQUESTS_OPEN_MAX {
-            return Line::Answer(error(id, answers::too_many_requests()));
+            return LineAction::Answer(error(id, answers::too_many_requests()));
         }
         let session = || {
             let params = params?;
@@ -127,19 +127,20 @@ impl ReconnectState {
         };
         let wants = match (method, params) {
             ("initialize", _) => {
-                self.initialize = Some(Initialize { line: whole(line), answered: false });
-                Wants::Initialize
+                self.initialize = Some(Initialize { line: terminated_line(line), answered: false });
+                RequestEffect::Initialize
             }
-            ("session/new" | "session/fork", Some(params)) => Wants::New(params.to_owned()),
-            ("session/load" | "session/resume", Some(params)) => {
-                session().map_or(Wants::Other, |session| Wants::Attach(session, params.to_owned()))
+            ("session/new" | "session/fork", Some(params)) => RequestEffect::New(params.to_owned()),
+            ("session/load" | "session/resume", Some(params)) => session()
+                .map_or(RequestEffect::Other, |session| RequestEffect::Attach(session, params.to_owned())),
+            ("session/close" | "session/delete", _) => {
+                session().map_or(RequestEffect::Other, RequestEffect::End)
             }
-            ("session/close" | "session/delete", _) => session().map_or(Wants::Other, Wants::End),
-            ("session/prompt", _) => session().map_or(Wants::Other, Wants::Prompt),
-            _ => Wants::Other,
+            ("session/prompt", _) => session().map_or(RequestEffect::Other, RequestEffect::Prompt),
+            _ => RequestEffect::Other,
         };
-        self.waiting.push(Waiting { id: id.into(), wants });
-        Line::Forward
+        self.waiting.push(WaitingRequest { id: id.into(), wants });
+        LineAction::Forward
     }
 
     /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next
@@ -148,8 +149,9 @@ impl ReconnectState {
         match envelope::read(line) {
             Incoming::Request { id, .. } => {
                 let (waiting, owed) = (self.waiting.len(), self.owed.len());
-                self.waiting
-                    .retain(|waiting| *waiting.id != *id || matches!(waiting.wants, Wants::Initialize));
+                self.waiting.retain(|waiting| {
+                    *waiting.id != *id || matches!(waiting.wants, RequestEffect::Initialize)
+                });
                 self.owed.retain(|owed| *owed.id != *id);
                 self.waiting.len() < waiting || self.owed.len() < owed
             }
@@ -160,10 +162,10 @@ impl ReconnectState {
     }
 
     /// Records a message from the daemon before its lines are forwarded to the editor.
-    pub fn from_daemon(&mut self, message: &Message<'_>) -> DaemonMessage {
+    pub fn from_daemon(&mut self, message: &FrontendMessage<'_>) -> DaemonMessage {
         match message.kind {
-            Kind::Notifications | Kind::Farewell => {}
-            Kind::Request => {
+            MessageKind::Notifications | MessageKind::Farewell => {}
+            MessageKind::Request => {
                 if let Ok(id) = message.id.parse::<u64>() {
                     self.highest = self.highest.max(id);
                     self.requests.insert(id);
@@ -172,12 +174,12 @@ impl ReconnectState {
                     }
                 }
             }
-            Kind::Withdrawn => {
+            MessageKind::Withdrawn => {
                 if let Ok(id) = message.id.parse::<u64>() {
                     self.requests.remove(&id);
                 }
             }
-            Kind::Response => {
+            MessageKind::Response => {
                 if let Some(own) = self.own.remove(message.id) {
                     return DaemonMessage::Instead(self.own_answered(own, succeeded(message)));
                 }
@@ -190,37 +192,37 @@ impl ReconnectState {
         DaemonMessage::Show
     }
 
-    fn answered(&mut self, wants: Wants, message: &Message<'_>) {
+    fn answered(&mut self, wants: RequestEffect, message: &FrontendMessage<'_>) {
         let succeeded = succeeded(message);
         match wants {
-            Wants::Initialize => {
+            RequestEffect::Initialize => {
                 if let Some(initialize) = &mut self.initialize {
                     initialize.answered = true;
                 }
             }
-            Wants::New(params) => {
+            RequestEffect::New(params) => {
                 if succeeded && let Some(session) = session_made(message.lines) {
                     self.open.insert(session, params);
                 }
             }
-            Wants::Attach(session, params) => {
+            RequestEffect::Attach(session, params) => {
                 if succeeded {
                     self.open.insert(session, params);
                 }
             }
-            Wants::End(session) => {
+            RequestEffect::End(session) => {
                 if succeeded {
                     self.open.remove(&session);
                 }
             }
-            Wants::Prompt(_) | Wants::Other => {}
+            RequestEffect::Prompt(_) | RequestEffect::Other => {}
         }
     }
 
-    fn own_answered(&mut self, own: Own, succeeded: bool) -> Vec<u8> {
+    fn own_answered(&mut self, own: OwnRequest, succeeded: bool) -> Vec<u8> {
         match own {
-            Own::Initialize => Vec::new(),
-            Own::Resume(session) => {
+            OwnRequest::Initialize => Vec::new(),
+            OwnRequest::Resume(session) => {
                 if !succeeded {
                     self.open.remove(&session);
                 }
@@ -243,17 +245,17 @@ impl ReconnectState {
         for waiting in std::mem::take(&mut self.waiting) {
             let behind = match waiting.wants {
                 // Sent again unchanged by `replay`.
-                Wants::Initialize => {
+                RequestEffect::Initialize => {
                     self.waiting.push(waiting);
                     continue;
                 }
-                Wants::Prompt(session) => self.open.contains_key(&session).then_some(session),
+                RequestEffect::Prompt(session) => self.open.contains_key(&session).then_some(session),
                 // Whether it was closed is unknown, but closing was the intent.
-                Wants::End(session) => {
+                RequestEffect::End(session) => {
                     self.open.remove(&session);
                     None
                 }
-                Wants::New(_) | Wants::Attach(..) | Wants::Other => None,
+                RequestEffect::New(_) | RequestEffect::Attach(..) | RequestEffect::Other => None,
             };
             self.owed.push(Owed { id: waiting.id, behind });
         }
@@ -268,7 +270,7 @@ impl ReconnectState {
             let line = initialize.line.clone();
             if let Incoming::Request { params, .. } = envelope::read(&line) {
                 let params = params.map_or("{}", RawValue::get).to_owned();
-                self.ask(&mut lines, "initialize", &params, Own::Initialize);
+                self.ask(&mut lines, "initialize", &params, OwnRequest::Initialize);
             }
         } else {
             lines.extend_from_slice(&initialize.line);
@@ -276,12 +278,12 @@ impl ReconnectState {
         let open: Vec<(String, String)> =
             self.open.iter().map(|(session, params)| (session.clone(), resumed(session, params))).collect();
         for (session, params) in open {
-            self.ask(&mut lines, "session/resume", &params, Own::Resume(session));
+            self.ask(&mut lines, "session/resume", &params, OwnRequest::Resume(session));
         }
         lines
     }
 
-    fn ask(&mut self, lines: &mut Vec<u8>, method: &str, params: &str, own: Own) {
+    fn ask(&mut self, lines: &mut Vec<u8>, method: &str, params: &str, own: OwnRequest) {
         self.own_ids += 1;
         let id = format!("{OWN}{}\"", self.own_ids);
         let line =
@@ -369,7 +371,7 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
-fn succeeded(message: &Message<'_>) -> bool {
+fn succeeded(message: &FrontendMessage<'_>) -> bool {
     let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
     message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
@@ -377,10 +379,10 @@ fn succeeded(message: &Message<'_>) -> bool {
 /// The session created by `session/new`.
 fn session_made(response: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Response {
+    struct SessionResponse {
         result: NamesSession,
     }
-    serde_json::from_slice::<Response>(response).ok().map(|response| response.result.session_id)
+    serde_json::from_slice::<SessionResponse>(response).ok().map(|response| response.result.session_id)
 }
 
 /// The params of `session/resume` for a session that was opened with `opened`.
@@ -393,7 +395,7 @@ fn resumed(session: &str, opened: &RawValue) -> String {
     serde_json::Value::Object(params).to_string()
 }
 
-fn whole(line: &[u8]) -> Vec<u8> {
+fn terminated_line(line: &[u8]) -> Vec<u8> {
     let mut line = line.trim_ascii_end().to_vec();
     line.push(b'\n');
     line

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::reconnect::{DaemonMessage, Line, ReconnectState, unserved};
-use crate::messages::{Kind, Message};
+use super::reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
+use crate::messages::{FrontendMessage, MessageKind};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =
@@ -12,51 +12,51 @@ const NEW: &str =
 
 /// A front end's memory, driven by a simulated editor and daemon.
 #[derive(Default)]
-struct Desk {
+struct ReconnectFixture {
     reconnect: ReconnectState,
 }
 
-impl Desk {
+impl ReconnectFixture {
     /// Starts with an open session `s_1`.
-    fn with_session() -> Desk {
-        let mut desk = Desk::default();
-        assert_eq!(desk.reconnect.from_editor(INITIALIZE.as_bytes()), Line::Forward);
+    fn with_session() -> ReconnectFixture {
+        let mut desk = ReconnectFixture::default();
+        assert_eq!(desk.reconnect.from_editor(INITIALIZE.as_bytes()), LineAction::Forward);
         desk.answered("0", "{}");
-        assert_eq!(desk.reconnect.from_editor(NEW.as_bytes()), Line::Forward);
+        assert_eq!(desk.reconnect.from_editor(NEW.as_bytes()), LineAction::Forward);
         desk.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
         desk
     }
 
-    fn editor(&mut self, line: &str) -> Line {
+    fn editor(&mut self, line: &str) -> LineAction {
         self.reconnect.from_editor(line.as_bytes())
     }
 
     fn request(&mut self, id: u64, method: &str, params: &str) {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-        assert_eq!(self.editor(&line), Line::Forward);
+        assert_eq!(self.editor(&line), LineAction::Forward);
     }
 
-    fn frame(&mut self, kind: Kind, id: &str, body: &str) -> DaemonMessage {
+    fn frame(&mut self, kind: MessageKind, id: &str, body: &str) -> DaemonMessage {
         let body = format!("{body}\n");
-        self.reconnect.from_daemon(&Message { kind, id, lines: body.as_bytes() })
+        self.reconnect.from_daemon(&FrontendMessage { kind, id, lines: body.as_bytes() })
     }
 
     fn answered(&mut self, id: &str, result: &str) -> DaemonMessage {
-        self.frame(Kind::Response, id, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+        self.frame(MessageKind::Response, id, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
     }
 
     fn refused(&mut self, id: &str) -> DaemonMessage {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"gone"}}}}"#);
-        self.frame(Kind::Response, id, &body)
+        self.frame(MessageKind::Response, id, &body)
     }
 
     /// The daemon sends a permission request with this id.
-    fn card(&mut self, id: u64) {
+    fn permission_request(&mut self, id: u64) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission"}}"#);
-        assert_eq!(self.frame(Kind::Request, &id.to_string(), &body), DaemonMessage::Show);
+        assert_eq!(self.frame(MessageKind::Request, &id.to_string(), &body), DaemonMessage::Show);
     }
 
-    fn allow(&mut self, id: u64) -> Line {
+    fn allow(&mut self, id: u64) -> LineAction {
         self.editor(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"outcome":{{"outcome":"selected","optionId":"allow_once"}}}}}}"#
         ))
@@ -88,32 +88,32 @@ fn methods(lines: &[u8]) -> Vec<String> {
 /// anything, neither what another daemon asks for nor what the dead one wanted.
 #[test]
 fn a_late_allow_for_a_dead_daemons_request_is_dropped() {
-    let mut desk = Desk::with_session();
-    desk.card(70);
+    let mut desk = ReconnectFixture::with_session();
+    desk.permission_request(70);
     let told = messages(&desk.reconnect.lost());
     let [cancel] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((&cancel["method"], &cancel["params"]["requestId"]), (&"$/cancel_request".into(), &70.into()));
-    assert_eq!(desk.allow(70), Line::Drop);
+    assert_eq!(desk.allow(70), LineAction::Drop);
     // The next daemon uses ids above all that were seen.
     assert_eq!(desk.reconnect.ids_above(), 70);
-    desk.card(71);
-    assert_eq!(desk.allow(70), Line::Drop);
-    assert_eq!(desk.allow(71), Line::Forward);
-    assert_eq!(desk.allow(71), Line::Drop, "each card has one answer");
+    desk.permission_request(71);
+    assert_eq!(desk.allow(70), LineAction::Drop);
+    assert_eq!(desk.allow(71), LineAction::Forward);
+    assert_eq!(desk.allow(71), LineAction::Drop, "each card has one answer");
 }
 
 #[test]
 fn a_withdrawn_request_is_forgotten() {
-    let mut desk = Desk::with_session();
-    desk.card(70);
-    desk.frame(Kind::Withdrawn, "70", "{}");
-    assert_eq!(desk.allow(70), Line::Drop);
+    let mut desk = ReconnectFixture::with_session();
+    desk.permission_request(70);
+    desk.frame(MessageKind::Withdrawn, "70", "{}");
+    assert_eq!(desk.allow(70), LineAction::Drop);
     assert!(desk.reconnect.lost().is_empty());
 }
 
 #[test]
 fn the_replay_initializes_and_resumes_open_sessions() {
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     let load = r#"{"sessionId":"s_2","cwd":"/x","mcpServers":[]}"#;
     desk.request(2, "session/load", load);
     desk.answered("2", "{}");
@@ -152,7 +152,7 @@ fn closed_and_deleted_sessions_are_not_resumed() {
         ("session/close", false, false),
         ("session/set_mode", true, true),
     ] {
-        let mut desk = Desk::with_session();
+        let mut desk = ReconnectFixture::with_session();
         desk.request(2, method, r#"{"sessionId":"s_1"}"#);
         if answers {
             desk.answered("2", "{}");
@@ -165,7 +165,7 @@ fn closed_and_deleted_sessions_are_not_resumed() {
 
 #[test]
 fn interrupted_requests_are_answered_and_prompts_wait_for_their_session() {
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.request(6, "session/list", "{}");
     desk.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
@@ -184,7 +184,7 @@ fn interrupted_requests_are_answered_and_prompts_wait_for_their_session() {
 /// It is unknown whether it entered the interrupted turn, so the editor has to ask the user.
 #[test]
 fn an_interrupted_steering_request_is_answered_immediately() {
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.reconnect.lost();
@@ -195,7 +195,7 @@ fn an_interrupted_steering_request_is_answered_immediately() {
 #[test]
 fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     let prompted = || {
-        let mut desk = Desk::with_session();
+        let mut desk = ReconnectFixture::with_session();
         desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
         desk.reconnect.lost();
         let replay = messages(&desk.reconnect.replay());
@@ -217,7 +217,7 @@ fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
 
 #[test]
 fn an_unanswered_initialize_is_sent_again_unchanged() {
-    let mut desk = Desk::default();
+    let mut desk = ReconnectFixture::default();
     desk.editor(INITIALIZE);
     assert!(desk.reconnect.lost().is_empty());
     assert_eq!(desk.reconnect.replay(), format!("{INITIALIZE}\n").into_bytes());
@@ -225,7 +225,7 @@ fn an_unanswered_initialize_is_sent_again_unchanged() {
     assert_eq!(desk.answered("0", "{}"), DaemonMessage::Show);
     // Without an `initialize` there is nothing to replay.
     assert!(ReconnectState::default().replay().is_empty());
-    let mut hopeless = Desk::default();
+    let mut hopeless = ReconnectFixture::default();
     hopeless.editor(INITIALIZE);
     hopeless.reconnect.lost();
     assert_eq!(interrupted(&hopeless.reconnect.give_up()), ["0"]);
@@ -237,7 +237,7 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
     let prompt = r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s_1"}}"#;
     // Before the death is noted, and after it.
     for noted in [false, true] {
-        let mut desk = Desk::with_session();
+        let mut desk = ReconnectFixture::with_session();
         desk.editor(prompt);
         if noted {
             desk.reconnect.lost();
@@ -249,12 +249,12 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
         assert!(desk.reconnect.answers_overdue().is_empty(), "it has its answer from the next daemon");
         assert!(!desk.reconnect.take_back(prompt.as_bytes()));
     }
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     desk.editor(prompt);
     desk.reconnect.lost();
     assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["5"]);
     assert!(!desk.reconnect.take_back(prompt.as_bytes()), "it was told to send it again");
-    let mut early = Desk::default();
+    let mut early = ReconnectFixture::default();
     early.editor(INITIALIZE);
     assert!(!early.reconnect.take_back(INITIALIZE.as_bytes()), "the next daemon hears it first of all");
     assert_eq!(methods(&early.reconnect.replay()), ["initialize"]);
@@ -262,19 +262,19 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
 
 #[test]
 fn invalid_lines_are_left_to_the_daemon_to_answer() {
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     for line in ["no json", "[]", r#"{"id":5}"#] {
-        assert_eq!(desk.editor(line), Line::Forward, "{line}");
+        assert_eq!(desk.editor(line), LineAction::Forward, "{line}");
     }
-    assert_eq!(desk.editor("\n"), Line::Drop);
+    assert_eq!(desk.editor("\n"), LineAction::Drop);
     assert!(desk.reconnect.lost().is_empty() && desk.reconnect.answers_at_once().is_empty());
 }
 
 #[test]
 fn an_editor_with_too_many_open_requests_is_refused() {
-    let mut desk = Desk::with_session();
+    let mut desk = ReconnectFixture::with_session();
     let refused = (10..20_000).map(|id| desk.editor(&format!(r#"{{"id":{id},"method":"session/list"}}"#)));
-    let Some(Line::Answer(answer)) = refused.last() else { panic!("it is refused") };
+    let Some(LineAction::Answer(answer)) = refused.last() else { panic!("it is refused") };
     assert_eq!(messages(&answer)[0]["id"], 19_999);
 }
 
@@ -291,7 +291,7 @@ proptest! {
     /// response, and no request of a dead daemon can be answered.
     #[test]
     fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
-        let mut desk = Desk::with_session();
+        let mut desk = ReconnectFixture::with_session();
         let (mut next_id, mut next_card) = (100u64, 1000u64);
         let (mut open, mut requests): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         let mut dead: Vec<u64> = Vec::new();
@@ -313,13 +313,13 @@ proptest! {
                     answers.push(id.to_string());
                 }
                 3 => {
-                    desk.card(next_card);
+                    desk.permission_request(next_card);
                     requests.push(next_card);
                     next_card += 1;
                 }
                 4 if !requests.is_empty() => {
                     let card = requests.remove(which % requests.len());
-                    prop_assert_eq!(desk.allow(card), Line::Forward);
+                    prop_assert_eq!(desk.allow(card), LineAction::Forward);
                 }
                 5 => {
                     let told = messages(&desk.reconnect.lost());
@@ -343,7 +343,7 @@ proptest! {
                 _ => {}
             }
             for card in &dead {
-                prop_assert_eq!(desk.allow(*card), Line::Drop);
+                prop_assert_eq!(desk.allow(*card), LineAction::Drop);
             }
         }
         desk.reconnect.lost();

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use jsonrpsee::RpcModule;
 
 use super::news::ActivityOutlet;
-use crate::attachments::{Attached, Kind, Present, fresh_client};
+use crate::attachments::{Attached, AttachmentKind, Present, fresh_client};
 use crate::{Daemon, control};
 use epitome_session::{Attachment, ClientId};
 use epitome_thread::{Seq, SessionId};
@@ -22,7 +22,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub fn of(daemon: Arc<Daemon>) -> Backend {
+    pub fn new(daemon: Arc<Daemon>) -> Backend {
         Backend { methods: control::module(daemon.clone()), daemon }
     }
 
@@ -41,7 +41,7 @@ impl Backend {
         let client = fresh_client();
         let attached = Attached {
             client,
-            kind: Kind::Control,
+            kind: AttachmentKind::Control,
             version: None,
             pid: None,
             cwd: None,

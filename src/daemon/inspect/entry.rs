@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use epitome_session::why;
 use epitome_thread::{
-    Change, Content, EntryPart, Fate, Message, OutcomeContent, Role, Seq, Thread, ToolOutcome, describe,
+    Change, Content, EntryPart, EntryVisibility, Message, OutcomeContent, Role, Seq, Thread, ToolOutcome,
+    describe,
 };
 
 /// Longest text shown, in bytes; longer ones are truncated and their full length reported.
@@ -21,12 +22,12 @@ pub struct EntryDetails {
     pub at: u64,
     /// The kind of change, by its name in the journal.
     pub kind: &'static str,
-    pub seen: Seen,
+    pub seen: SeenByModel,
     /// The entry that changed it or removed it from the view.
     pub by: Option<Seq>,
     /// The explanation that `/why` gives.
     pub why: String,
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<TextBlock>,
     /// Number of texts omitted because of the limit.
     pub blocks_left_out: usize,
 }
@@ -34,7 +35,7 @@ pub struct EntryDetails {
 /// How much of an entry the model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seen {
+pub enum SeenByModel {
     Whole,
     Changed,
     Left,
@@ -43,7 +44,7 @@ pub enum Seen {
 
 /// One text of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Block {
+pub struct TextBlock {
     pub label: String,
     pub text: String,
     /// Length of the full text in bytes.
@@ -56,20 +57,18 @@ pub struct Block {
 pub fn look(thread: &Thread, seq: Seq) -> Option<EntryDetails> {
     let entry = thread.entries().get(usize::try_from(seq.0).ok()?)?;
     let (seen, by) = match thread.fate(seq) {
-        Fate::NeverShown => (Seen::Never, None),
-        Fate::Whole => (Seen::Whole, None),
-        Fate::Changed { by } => (Seen::Changed, Some(by)),
-        Fate::Left { by } => (Seen::Left, Some(by)),
+        EntryVisibility::NeverShown => (SeenByModel::Never, None),
+        EntryVisibility::Whole => (SeenByModel::Whole, None),
+        EntryVisibility::Changed { by } => (SeenByModel::Changed, Some(by)),
+        EntryVisibility::Left { by } => (SeenByModel::Left, Some(by)),
     };
     let mut blocks = blocks_of(&entry.change);
-    if seen == Seen::Changed {
+    if seen == SeenByModel::Changed {
         let now = thread.view().entries().iter().filter(|shown| shown.seq == seq);
-        blocks.extend(
-            now.flat_map(|shown| blocks_of(&shown.change))
-                .map(|block| Block {
-                    label: format!("as the model sees it now · {}", block.label), ..block
-                }),
-        );
+        blocks.extend(now.flat_map(|shown| blocks_of(&shown.change)).map(|block| TextBlock {
+            label: format!("as the model sees it now · {}", block.label),
+            ..block
+        }));
     }
     let blocks_left_out = blocks.len().saturating_sub(BLOCKS_MAX);
     blocks.truncate(BLOCKS_MAX);
@@ -85,21 +84,21 @@ pub fn look(thread: &Thread, seq: Seq) -> Option<EntryDetails> {
     })
 }
 
-fn blocks_of(change: &Change) -> Vec<Block> {
-    let blocks: Vec<Block> = describe(change).parts.into_iter().flat_map(of_part).collect();
+fn blocks_of(change: &Change) -> Vec<TextBlock> {
+    let blocks: Vec<TextBlock> = describe(change).parts.into_iter().flat_map(part_blocks).collect();
     match blocks.is_empty() {
         true => vec![block("as it is stored", &stored(change))],
         false => blocks,
     }
 }
 
-fn of_part(part: EntryPart<'_>) -> Vec<Block> {
+fn part_blocks(part: EntryPart<'_>) -> Vec<TextBlock> {
     match part {
         EntryPart::Prompt(message, _) | EntryPart::Reply(message) | EntryPart::Summary(message) => {
-            of_message(message)
+            message_blocks(message)
         }
-        EntryPart::Spoken(role, message) => of_spoken(role, message),
-        EntryPart::Outcome(outcome) => of_outcome(outcome),
+        EntryPart::Spoken(role, message) => history_message_blocks(role, message),
+        EntryPart::Outcome(outcome) => outcome_blocks(outcome),
         EntryPart::Mask(mask) => vec![block(&format!("{} is shown as", mask.entry), &mask.text)],
         EntryPart::Typed(text) => vec![block("typed", text)],
         EntryPart::Notice(text) => vec![block("shown to the user", text)],
@@ -113,17 +112,17 @@ fn of_part(part: EntryPart<'_>) -> Vec<Block> {
     }
 }
 
-fn of_spoken(role: Role, message: &Message) -> Vec<Block> {
+fn history_message_blocks(role: Role, message: &Message) -> Vec<TextBlock> {
     let role = match role {
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::System => "system",
     };
-    let blocks = of_message(message).into_iter();
-    blocks.map(|block| Block { label: format!("{role} · {}", block.label), ..block }).collect()
+    let blocks = message_blocks(message).into_iter();
+    blocks.map(|block| TextBlock { label: format!("{role} · {}", block.label), ..block }).collect()
 }
 
-fn of_message(message: &Message) -> Vec<Block> {
+fn message_blocks(message: &Message) -> Vec<TextBlock> {
     let of_content = |content: &Content| match content {
         Content::Text { text } => block("text", text),
         Content::Thinking { text, native } if text.is_empty() && native.is_some() => {
@@ -139,7 +138,7 @@ fn of_message(message: &Message) -> Vec<Block> {
     message.content.iter().map(of_content).collect()
 }
 
-fn of_outcome(outcome: &ToolOutcome) -> Vec<Block> {
+fn outcome_blocks(outcome: &ToolOutcome) -> Vec<TextBlock> {
     let given = outcome.content.iter().map(|content| match content {
         OutcomeContent::Text { text } => block("what the model was given", text),
         OutcomeContent::Image { mime_type, data } => file("image", mime_type, data, None),
@@ -152,15 +151,20 @@ fn of_outcome(outcome: &ToolOutcome) -> Vec<Block> {
 }
 
 /// Describes a file by name and size instead of showing its bytes.
-fn file(what: &str, mime_type: &str, data: &str, name: Option<&str>) -> Block {
+fn file(what: &str, mime_type: &str, data: &str, name: Option<&str>) -> TextBlock {
     let bytes = data.len() / 4 * 3;
     let named = name.map_or(String::new(), |name| format!("{name}, "));
     block(what, &format!("{named}{mime_type}, about {bytes} bytes"))
 }
 
-fn block(label: &str, text: &str) -> Block {
+fn block(label: &str, text: &str) -> TextBlock {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-    Block { label: label.to_owned(), text: text[..end].to_owned(), bytes: text.len(), cut: end < text.len() }
+    TextBlock {
+        label: label.to_owned(),
+        text: text[..end].to_owned(),
+        bytes: text.len(),
+        cut: end < text.len(),
+    }
 }
 
 fn pretty(value: &serde_json::Value) -> String {

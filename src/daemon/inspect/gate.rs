@@ -12,7 +12,7 @@ use epitome_thread::{Seq, SessionId};
 
 /// The relevant parts of a request's head. A header that is repeated or is not text is an empty string.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Head<'a> {
+pub struct RequestHead<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub query: &'a str,
@@ -26,7 +26,7 @@ pub struct Head<'a> {
 
 /// An admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum AdmittedRequest {
     /// Sets the cookie if the request redeemed a ticket.
     Page {
         with_cookie: bool,
@@ -76,7 +76,12 @@ impl Refusal {
 }
 
 /// Admits or rejects a request to the page on this port.
-pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Route, Refusal> {
+pub fn admit(
+    head: &RequestHead<'_>,
+    keys: &Keys,
+    port: u16,
+    now: Instant,
+) -> Result<AdmittedRequest, Refusal> {
     let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
     let host = head.host.filter(|host| hosts.iter().any(|ours| ours == host)).ok_or(Refusal::Host)?;
     let is_ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
@@ -99,10 +104,10 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Ro
         // valid once.
         let ticket = value_of(head.query, "ticket");
         if ticket.is_some_and(|ticket| keys.redeem(ticket, now)) {
-            return Ok(Route::Page { with_cookie: true });
+            return Ok(AdmittedRequest::Page { with_cookie: true });
         }
         return match is_known && same_site {
-            true => Ok(Route::Page { with_cookie: false }),
+            true => Ok(AdmittedRequest::Page { with_cookie: false }),
             false => Err(Refusal::Unauthenticated),
         };
     }
@@ -122,17 +127,17 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Ro
             if !head.content_type.is_some_and(is_json) {
                 return Err(Refusal::ContentType);
             }
-            Ok(Route::Call)
+            Ok(AdmittedRequest::Call)
         }
         ("GET", "events") => {
             let session = value_of(head.query, "session").and_then(SessionId::parse);
             let from = value_of(head.query, "from").and_then(|from| from.parse().ok());
             match (session, from) {
-                (Some(session), Some(from)) => Ok(Route::Events { session, from: Seq(from) }),
+                (Some(session), Some(from)) => Ok(AdmittedRequest::Events { session, from: Seq(from) }),
                 _ => Err(Refusal::Parameters),
             }
         }
-        ("GET", name) => assets::find(name).map(Route::Asset).ok_or(Refusal::NotFound),
+        ("GET", name) => assets::find(name).map(AdmittedRequest::Asset).ok_or(Refusal::NotFound),
         (_, name) if matches!(name, "rpc" | "events") || assets::find(name).is_some() => Err(Refusal::Method),
         _ => Err(Refusal::NotFound),
     }

@@ -12,7 +12,7 @@ use epitome_tokens::Ruler;
 
 /// The context at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Point {
+pub struct ContextPoint {
     /// The entry after which it was measured or, for `before`, the one that it preceded.
     pub entry: Seq,
     /// Milliseconds since the Unix epoch.
@@ -38,7 +38,7 @@ pub struct Meter<'a> {
     frame: Kinds,
     /// Counts of entries seen so far, by address. Keeps the entries alive, so that no address is reused.
     counted: HashMap<*const Entry, (Arc<Entry>, Kinds)>,
-    points: Vec<Point>,
+    points: Vec<ContextPoint>,
     /// The newest entry and its time, if it came after the newest point.
     is_stale: Option<(Seq, u64)>,
 }
@@ -68,7 +68,7 @@ impl<'a> Meter<'a> {
             Some(thread) => thread.apply(entry.clone()),
         }
         if let Change::Framed { system, tools } = &entry.change {
-            self.frame = Kinds::of_frame(self.ruler, system, tools);
+            self.frame = Kinds::measure_frame(self.ruler, system, tools);
         }
         self.is_stale = Some((entry.seq, entry.at));
         let is_moment = match &entry.change {
@@ -84,10 +84,10 @@ impl<'a> Meter<'a> {
     }
 
     /// All points; the last one is the current state.
-    pub fn points(mut self) -> Vec<Point> {
+    pub fn points(mut self) -> Vec<ContextPoint> {
         if let Some((entry, at)) = self.is_stale {
             let kinds = self.now();
-            self.points.push(Point { entry, at, side: Side::After, kinds });
+            self.points.push(ContextPoint { entry, at, side: Side::After, kinds });
         }
         self.points
     }
@@ -97,7 +97,7 @@ impl<'a> Meter<'a> {
             return;
         }
         let kinds = self.now();
-        self.points.push(Point { entry: entry.seq, at: entry.at, side, kinds });
+        self.points.push(ContextPoint { entry: entry.seq, at: entry.at, side, kinds });
         self.is_stale = None;
     }
 
@@ -106,7 +106,7 @@ impl<'a> Meter<'a> {
         let entries = thread.view().entries().iter().map(|entry| {
             let (_, kinds) = counted
                 .entry(Arc::as_ptr(entry))
-                .or_insert_with(|| (entry.clone(), Kinds::of_entry(ruler, entry)));
+                .or_insert_with(|| (entry.clone(), Kinds::measure_entry(ruler, entry)));
             *kinds
         });
         std::iter::once(*frame).chain(entries).sum()

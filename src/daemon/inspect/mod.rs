@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use keys::Keys;
-pub use meter::{Point, Side};
+pub use meter::{ContextPoint, Side};
 pub use news::{ActivityOutlet, News};
 
 use super::Daemon;
@@ -71,7 +71,7 @@ impl Inspect {
 /// Serves the page until it is unused for a while or the daemon stops.
 async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, page: Arc<PageState>) {
     let mut stop = daemon.stop.subscribe();
-    let backend = Arc::new(Backend::of(daemon.clone()));
+    let backend = Arc::new(Backend::new(daemon.clone()));
     tokio::select! {
         () = server::serve(listener, page, backend) => {}
         // The sender is owned by the daemon, which this function keeps alive.

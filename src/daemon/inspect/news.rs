@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use epitome_session::event_queue::keep_newest;
-use epitome_session::{CompactionState, Out, Outlet, TextKind, UsageNow};
+use epitome_session::{CompactionState, EventSink, SessionEvent, TextKind, UsageNow};
 use epitome_thread::{CallId, Change, SessionId};
 
 /// Bytes of streamed text shown while it arrives; the entry that follows has all of it.
@@ -23,7 +23,7 @@ pub struct News {
     /// The number that the next entry will get, as far as seen.
     pub next: u64,
     /// The last part of the text being streamed.
-    pub spoken: Option<Spoken>,
+    pub spoken: Option<StreamedText>,
     pub running: BTreeSet<CallId>,
     pub compacting: bool,
     /// Ids of open permission requests and questions.
@@ -34,7 +34,7 @@ pub struct News {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Spoken {
+pub struct StreamedText {
     pub thinking: bool,
     pub text: String,
 }
@@ -67,8 +67,8 @@ impl ActivityOutlet {
     }
 }
 
-impl Outlet for ActivityOutlet {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for ActivityOutlet {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         let mut news = self.news();
         if news.0.take(out) {
             news.1 = true;
@@ -80,9 +80,9 @@ impl Outlet for ActivityOutlet {
 
 impl News {
     /// Applies an event and returns whether it changed anything that the page shows.
-    fn take(&mut self, out: Out) -> bool {
+    fn take(&mut self, out: SessionEvent) -> bool {
         match out {
-            Out::Entry { entry, .. } => {
+            SessionEvent::Entry { entry, .. } => {
                 self.next = self.next.max(entry.seq.0 + 1);
                 match &entry.change {
                     Change::Replied { .. } => self.spoken = None,
@@ -94,46 +94,46 @@ impl News {
                     _ => {}
                 }
             }
-            Out::Text { kind, text, .. } => self.hear(kind == TextKind::Thinking, &text),
-            Out::CallStarted { call } => {
+            SessionEvent::Text { kind, text, .. } => self.push_text(kind == TextKind::Thinking, &text),
+            SessionEvent::CallStarted { call } => {
                 if self.running.len() < RUNNING_MAX {
                     self.running.insert(call);
                 }
             }
-            Out::CallFinished { outcome } => drop(self.running.remove(&outcome.call)),
-            Out::CallsSeen { .. } | Out::Subagent(_) => {}
-            Out::Compaction { state, .. } => {
+            SessionEvent::CallFinished { outcome } => drop(self.running.remove(&outcome.call)),
+            SessionEvent::CallsSeen { .. } | SessionEvent::Subagent(_) => {}
+            SessionEvent::Compaction { state, .. } => {
                 self.compacting = match state {
                     CompactionState::Began { .. } | CompactionState::Wrote(_) => true,
                     CompactionState::Failed(_) | CompactionState::Cancelled => false,
                 };
             }
-            Out::Usage(usage) => self.usage = Some(usage),
-            Out::Notice { text, .. } => {
+            SessionEvent::Usage(usage) => self.usage = Some(usage),
+            SessionEvent::Notice { text, .. } => {
                 self.notice = Some(text[..text.floor_char_boundary(SPOKEN_BYTES_MAX)].to_owned());
             }
-            Out::Ask { ask, .. } | Out::Question { ask, .. } => {
+            SessionEvent::Ask { ask, .. } | SessionEvent::Question { ask, .. } => {
                 if self.asking.len() < RUNNING_MAX {
                     self.asking.insert(ask.0);
                 }
             }
-            Out::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
-            Out::CallProgress { .. }
-            | Out::Commands(_)
-            | Out::Options(_)
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. }
-            | Out::Answer { .. } => {
+            SessionEvent::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
+            SessionEvent::CallProgress { .. }
+            | SessionEvent::Commands(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. }
+            | SessionEvent::Answer { .. } => {
                 return false;
             }
         }
         true
     }
 
-    fn hear(&mut self, thinking: bool, text: &str) {
+    fn push_text(&mut self, thinking: bool, text: &str) {
         let spoken = match &mut self.spoken {
             Some(spoken) if spoken.thinking == thinking => spoken,
-            other => other.insert(Spoken { thinking, text: String::new() }),
+            other => other.insert(StreamedText { thinking, text: String::new() }),
         };
         spoken.text.push_str(text);
         keep_newest(&mut spoken.text, SPOKEN_BYTES_MAX);
@@ -146,8 +146,8 @@ mod tests {
     use epitome_thread::{Entry, MessageId, Seq, StopReason, Usage};
     use std::sync::Arc;
 
-    fn text(text: &str) -> Out {
-        Out::Text { message: MessageId(1), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    fn text(text: &str) -> SessionEvent {
+        SessionEvent::Text { message: MessageId(1), part: 0, kind: TextKind::Reply, text: text.to_owned() }
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         let mut news = News::default();
         for _ in 0..10_000 {
             news.take(text("é, "));
-            news.take(Out::CallStarted { call: CallId("c".into()) });
+            news.take(SessionEvent::CallStarted { call: CallId("c".into()) });
         }
         let spoken = news.spoken.clone().expect("something is said");
         assert!(spoken.text.len() <= SPOKEN_BYTES_MAX && spoken.text.ends_with("é, "), "{spoken:?}");
@@ -163,7 +163,7 @@ mod tests {
         let reason = StopReason::EndTurn;
         let change = Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 };
         let entry = Arc::new(Entry { seq: Seq(7), at: 0, change });
-        news.take(Out::Entry { entry, replay: false, own: false });
+        news.take(SessionEvent::Entry { entry, replay: false, own: false });
         assert_eq!(news, News { next: 8, ..News::default() });
     }
 

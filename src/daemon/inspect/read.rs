@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::entry::{self, EntryDetails};
-use super::timeline::{self, Facts, Timeline, Window, model_of};
+use super::timeline::{self, ContextWindow, Timeline, TimelineInputs, model_of};
 use crate::Daemon;
 use epitome_config::Settings;
 use epitome_provider::{endpoint, models};
@@ -18,9 +18,9 @@ pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, Sessio
     let variable = |name: &str| std::env::var_os(name);
     // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), variable);
-    let ruler = daemon.sessions.services().rulers.of(model_of(&thread));
+    let ruler = daemon.sessions.services().rulers.for_model(model_of(&thread));
     let window = window(daemon, &settings, &thread, &environment);
-    Ok(timeline::timeline(&thread, &Facts { ruler: &ruler, settings: &settings, window }))
+    Ok(timeline::timeline(&thread, &TimelineInputs { ruler: &ruler, settings: &settings, window }))
 }
 
 /// One entry of a session.
@@ -37,8 +37,8 @@ fn window(
     daemon: &Daemon,
     settings: &Settings,
     thread: &Thread,
-    environment: &endpoint::Environment,
-) -> Option<Window> {
+    environment: &endpoint::EnvironmentPairs,
+) -> Option<ContextWindow> {
     let model = model_of(thread)?;
     let (size, most) = match endpoint::resolve(model, settings, environment) {
         Ok(mut endpoint) => {
@@ -55,7 +55,7 @@ fn window(
         }
     };
     let reserve = u64::from(settings.compaction.output_reserve.min(most)).min(size / 4);
-    Some(Window { size, reserve })
+    Some(ContextWindow { size, reserve })
 }
 
 fn thread(daemon: &Daemon, session: &SessionId) -> Result<Thread, SessionError> {

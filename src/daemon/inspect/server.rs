@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
 use super::calls::Backend;
-use super::gate::{self, Head, Refusal, Route};
+use super::gate::{self, AdmittedRequest, Refusal, RequestHead};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
@@ -115,13 +115,13 @@ impl PageState {
     }
 
     /// Keeps the page open for a stream; `None` if there are too many.
-    fn stream(self: &Arc<PageState>) -> Option<Stream> {
+    fn stream(self: &Arc<PageState>) -> Option<OpenEventStream> {
         let mut used = self.used();
         if used.streams >= STREAMS_MAX {
             return None;
         }
         used.streams += 1;
-        Some(Stream(self.clone()))
+        Some(OpenEventStream(self.clone()))
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -130,9 +130,9 @@ impl PageState {
 }
 
 /// An open event stream.
-struct Stream(Arc<PageState>);
+struct OpenEventStream(Arc<PageState>);
 
-impl Drop for Stream {
+impl Drop for OpenEventStream {
     fn drop(&mut self) {
         let mut used = self.0.used();
         used.streams -= 1;
@@ -141,7 +141,7 @@ impl Drop for Stream {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type PageResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Serves the page until it has been unused for its idle time. Dropping the future closes all connections.
 pub async fn serve(listener: TcpListener, page: Arc<PageState>, backend: Arc<Backend>) {
@@ -169,7 +169,7 @@ pub async fn serve(listener: TcpListener, page: Arc<PageState>, backend: Arc<Bac
 async fn connection(stream: TcpStream, page: Arc<PageState>, backend: Arc<Backend>) {
     let service = service_fn(|request| {
         let (page, backend) = (page.clone(), backend.clone());
-        async move { Ok::<Answer, Infallible>(answer(request, &page, backend).await) }
+        async move { Ok::<PageResponse, Infallible>(answer(request, &page, backend).await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
@@ -179,13 +179,13 @@ async fn connection(stream: TcpStream, page: Arc<PageState>, backend: Arc<Backen
     }
 }
 
-async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<Backend>) -> Answer {
+async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<Backend>) -> PageResponse {
     match gate::admit(&head_of(&request), &page.keys, page.port, Instant::now()) {
         Err(refusal) => refused(refusal),
         Ok(route) => {
             page.touch();
             match route {
-                Route::Page { with_cookie } => {
+                AdmittedRequest::Page { with_cookie } => {
                     let mut answer = asset(&PAGE);
                     let cookie = with_cookie.then(|| HeaderValue::try_from(page.keys.set_cookie(page.port)));
                     if let Some(Ok(cookie)) = cookie {
@@ -193,17 +193,17 @@ async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<
                     }
                     answer
                 }
-                Route::Asset(found) => asset(found),
-                Route::Call => call(request.into_body(), page, &backend).await,
-                Route::Events { session, from } => events(page, backend, session, from).await,
+                AdmittedRequest::Asset(found) => asset(found),
+                AdmittedRequest::Call => call(request.into_body(), page, &backend).await,
+                AdmittedRequest::Events { session, from } => events(page, backend, session, from).await,
             }
         }
     }
 }
 
-fn head_of(request: &Request<Incoming>) -> Head<'_> {
+fn head_of(request: &Request<Incoming>) -> RequestHead<'_> {
     let headers = request.headers();
-    Head {
+    RequestHead {
         method: request.method().as_str(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
@@ -226,11 +226,11 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 /// The part of a call that is checked before it is passed on.
 #[derive(Deserialize)]
-struct Call {
+struct PageCall {
     method: String,
 }
 
-async fn call(body: Incoming, page: &PageState, backend: &Backend) -> Answer {
+async fn call(body: Incoming, page: &PageState, backend: &Backend) -> PageResponse {
     let read = tokio::time::timeout(REQUEST_TIME_MAX, Limited::new(body, CALL_BYTES_MAX).collect());
     let Ok(Ok(body)) = read.await else {
         return plain_text(
@@ -239,7 +239,7 @@ async fn call(body: Incoming, page: &PageState, backend: &Backend) -> Answer {
         );
     };
     let bytes = body.to_bytes();
-    let Ok(Call { method }) = serde_json::from_slice(&bytes) else {
+    let Ok(PageCall { method }) = serde_json::from_slice(&bytes) else {
         return plain_text(StatusCode::BAD_REQUEST, "A call is one JSON object with a method.");
     };
     if !METHODS.contains(&method.as_str()) {
@@ -257,7 +257,7 @@ async fn call(body: Incoming, page: &PageState, backend: &Backend) -> Answer {
 
 // ── Events ─────────────────────────────────────────────────────────────────────────────────────────
 
-async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId, from: Seq) -> Answer {
+async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId, from: Seq) -> PageResponse {
     let Some(open) = page.stream() else {
         return plain_text(StatusCode::SERVICE_UNAVAILABLE, "Too many windows follow sessions: close one.");
     };
@@ -283,25 +283,29 @@ async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId
 
 // ── Answers ────────────────────────────────────────────────────────────────────────────────────────
 
-fn asset(asset: &Asset) -> Answer {
+fn asset(asset: &Asset) -> PageResponse {
     let text = Full::new(Bytes::from_static(asset.text.as_bytes())).boxed_unsync();
     typed(StatusCode::OK, asset.content_type, text)
 }
 
-fn refused(refusal: Refusal) -> Answer {
+fn refused(refusal: Refusal) -> PageResponse {
     let (status, sentence) = refusal.response();
     plain_text(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
 }
 
 /// A plain-text response.
-fn plain_text(status: StatusCode, sentence: &str) -> Answer {
+fn plain_text(status: StatusCode, sentence: &str) -> PageResponse {
     let text = Full::new(Bytes::from(format!("{sentence}\n"))).boxed_unsync();
     typed(status, "text/plain; charset=utf-8", text)
 }
 
 /// Builds a response with the security headers that all of them have: same-origin resources only, nothing
 /// inline, no framing, no caching, no referrer.
-fn typed(status: StatusCode, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: UnsyncBoxBody<Bytes, Infallible>,
+) -> PageResponse {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     const SAID: [(HeaderName, &str); 7] = [

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::meter::Point;
+use super::meter::ContextPoint;
 use super::timeline_builder::TimelineBuilder;
 use super::words::head;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::meter::Kinds;
 use epitome_thread::{
-    Account, CallId, Change, Mode, ModelName, OutcomeStatus, Seq, SessionId, StopReason, ThoughtLevel,
-    Thread, ToolKind, Trigger, Usage, Verdict,
+    CallId, Change, CompactionStats, HookRunResult, Mode, ModelName, OutcomeStatus, Seq, SessionId,
+    StopReason, ThoughtLevel, Thread, ToolKind, Trigger, Usage,
 };
 use epitome_tokens::Ruler;
 
@@ -25,18 +25,18 @@ pub const ROUNDS_MAX: usize = 1_000;
 
 /// Inputs that the thread itself does not contain.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct TimelineInputs<'a> {
     /// Counts tokens.
     pub ruler: &'a Ruler,
     /// Source of prices.
     pub settings: &'a Settings,
     /// The context window of the current model, if known.
-    pub window: Option<Window>,
+    pub window: Option<ContextWindow>,
 }
 
 /// A model's context window, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Window {
+pub struct ContextWindow {
     pub size: u64,
     /// Tokens reserved for the reply.
     pub reserve: u64,
@@ -57,7 +57,7 @@ pub struct Timeline {
     pub in_turn: bool,
     /// The number that the next entry will get; live events start there.
     pub next: u64,
-    pub window: Option<Window>,
+    pub window: Option<ContextWindow>,
     /// Tokens of the next request: the provider's last report plus an estimate of what was added since.
     pub used: u64,
     /// Our own token counts of the current context, by kind.
@@ -65,9 +65,9 @@ pub struct Timeline {
     pub spent: Usage,
     /// US dollars, for the calls with known prices.
     pub cost: Option<f64>,
-    pub turns: Vec<Turn>,
-    pub rounds: Vec<Round>,
-    pub meter: Vec<Point>,
+    pub turns: Vec<TimelineTurn>,
+    pub rounds: Vec<TimelineRound>,
+    pub meter: Vec<ContextPoint>,
     pub layers: Vec<LayerMark>,
     pub hooks: Vec<HookMark>,
     pub calls: Vec<CallMark>,
@@ -79,7 +79,7 @@ pub struct Timeline {
 
 /// A prompt or command, up to the end of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Turn {
+pub struct TimelineTurn {
     /// The entry that began it.
     pub entry: Seq,
     pub began: u64,
@@ -97,7 +97,7 @@ pub struct Turn {
 
 /// A model's reply and the results of its tool calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Round {
+pub struct TimelineRound {
     /// The entry of the reply.
     pub entry: Seq,
     /// Counted from 1 over the complete session.
@@ -143,7 +143,7 @@ pub struct LayerMark {
     pub usage: Option<Usage>,
     pub cost: Option<f64>,
     /// What the compaction did to the view; its `fallback` says why there is no summary by a model.
-    pub account: Option<Account>,
+    pub account: Option<CompactionStats>,
     /// Number of masked entries, which are shown shortened.
     pub masks: usize,
     /// Whether it currently shapes the view.
@@ -172,7 +172,7 @@ pub struct HookMark {
     pub hook: String,
     /// What the hook requested, in short; empty if nothing.
     pub asked: String,
-    pub verdict: Verdict,
+    pub verdict: HookRunResult,
     pub end: String,
     pub milliseconds: u64,
     pub remarks: Vec<String>,
@@ -213,7 +213,7 @@ pub struct PermissionMark {
 }
 
 /// Builds the timeline of a thread.
-pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
+pub fn timeline(thread: &Thread, facts: &TimelineInputs<'_>) -> Timeline {
     let replies: Vec<Seq> = thread
         .entries()
         .iter()
@@ -231,7 +231,7 @@ pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
         let began = first.began;
         builder.turns.retain(|turn| turn.ended.is_none_or(|ended| ended >= began));
     }
-    let Spent { usage, cost } = Spent::of(facts.settings, thread);
+    let Spent { usage, cost } = Spent::total(facts.settings, thread);
     Timeline {
         session: thread.session().clone(),
         cwd: thread.cwd().to_path_buf(),
@@ -244,7 +244,7 @@ pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
         next: thread.next_seq().0,
         window: facts.window,
         used: facts.ruler.in_context(thread),
-        context: Kinds::of(facts.ruler, thread),
+        context: Kinds::measure(facts.ruler, thread),
         spent: usage,
         cost,
         turns: builder.turns,

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use super::meter::Meter;
-use super::timeline::{CallMark, Facts, HookMark, LayerMark, PermissionMark, Round, Switched, Turn};
+use super::timeline::{
+    CallMark, HookMark, LayerMark, PermissionMark, Switched, TimelineInputs, TimelineRound, TimelineTurn,
+};
 use super::words::head;
 use epitome_provider::spent::cost_of_change;
 use epitome_session::why;
 use epitome_thread::text as lines;
-use epitome_thread::{CallId, Change, Entry, Group, Origin, OutcomeStatus, Seq, Thread, Usage};
+use epitome_thread::{CallId, Change, ChangeGroup, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
 
 /// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
@@ -16,7 +18,7 @@ const REMARKS_MAX: usize = 4;
 /// State of the builder.
 pub(super) struct TimelineBuilder<'a> {
     thread: &'a Thread,
-    facts: &'a Facts<'a>,
+    facts: &'a TimelineInputs<'a>,
     /// Entries before this one are skipped, except layers.
     from: Seq,
     pub(super) meter: Meter<'a>,
@@ -27,8 +29,8 @@ pub(super) struct TimelineBuilder<'a> {
     replies: usize,
     /// Index of each call in `calls`.
     places: HashMap<CallId, usize>,
-    pub(super) turns: Vec<Turn>,
-    pub(super) rounds: Vec<Round>,
+    pub(super) turns: Vec<TimelineTurn>,
+    pub(super) rounds: Vec<TimelineRound>,
     pub(super) layers: Vec<LayerMark>,
     pub(super) hooks: Vec<HookMark>,
     pub(super) calls: Vec<CallMark>,
@@ -36,7 +38,7 @@ pub(super) struct TimelineBuilder<'a> {
 }
 
 impl<'a> TimelineBuilder<'a> {
-    pub(super) fn new(thread: &'a Thread, facts: &'a Facts<'a>, from: Seq) -> TimelineBuilder<'a> {
+    pub(super) fn new(thread: &'a Thread, facts: &'a TimelineInputs<'a>, from: Seq) -> TimelineBuilder<'a> {
         TimelineBuilder {
             thread,
             facts,
@@ -119,7 +121,7 @@ impl<'a> TimelineBuilder<'a> {
         };
         let Some((prompt, command)) = began.filter(|_| self.turn.is_none()) else { return };
         self.turn = Some(entry.seq);
-        self.turns.push(Turn {
+        self.turns.push(TimelineTurn {
             entry: entry.seq,
             began: entry.at,
             ended: None,
@@ -155,7 +157,7 @@ impl<'a> TimelineBuilder<'a> {
                 changed_by: None,
             });
         }
-        self.rounds.push(Round {
+        self.rounds.push(TimelineRound {
             entry: entry.seq,
             number: self.replies,
             turn: self.turn,
@@ -257,8 +259,8 @@ fn is_waited_for(change: &Change) -> bool {
         Change::Queued { .. } | Change::Withheld { .. } | Change::TurnEnded { .. } => false,
         Change::FilesRewound { .. } => true,
         change => match change.group() {
-            Group::Message | Group::View | Group::Lifecycle => true,
-            Group::Setting | Group::Note => false,
+            ChangeGroup::Message | ChangeGroup::View | ChangeGroup::Lifecycle => true,
+            ChangeGroup::Setting | ChangeGroup::Note => false,
         },
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Account, Aggregate};
-use crate::moment::{CallResult, What};
+use super::{Aggregate, RunRecord};
+use crate::hook_context::{EventData, HookCallResult};
 use crate::output::{PermissionDecision, ResultChange};
 use crate::words;
 
@@ -14,9 +14,9 @@ impl Aggregate {
         Some(format!("{by}, which ran at the same time, was first"))
     }
 
-    pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
+    pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut RunRecord) {
         let conflict = self.conflict();
-        let What::BeforeToolCall(call) = &mut self.moment.what else { return };
+        let EventData::BeforeToolCall(call) = &mut self.hook_context.what else { return };
         if call.input == input {
             return;
         }
@@ -42,9 +42,9 @@ impl Aggregate {
         self.changed_by = Some(account.hook.clone());
     }
 
-    pub(super) fn message(&mut self, text: String, account: &mut Account) {
+    pub(super) fn message(&mut self, text: String, account: &mut RunRecord) {
         let conflict = self.conflict();
-        let What::UserMessageSend { message, .. } = &mut self.moment.what else { return };
+        let EventData::UserMessageSend { message, .. } = &mut self.hook_context.what else { return };
         if *message == text {
             return;
         }
@@ -57,8 +57,8 @@ impl Aggregate {
         self.changed_by = Some(account.hook.clone());
     }
 
-    pub(super) fn instructions(&mut self, text: String, account: &mut Account) {
-        let What::PreCompact { custom_instructions, .. } = &mut self.moment.what else { return };
+    pub(super) fn instructions(&mut self, text: String, account: &mut RunRecord) {
+        let EventData::PreCompact { custom_instructions, .. } = &mut self.hook_context.what else { return };
         if custom_instructions.as_deref() == Some(text.as_str()) {
             return;
         }
@@ -67,20 +67,20 @@ impl Aggregate {
         self.resolution.custom_instructions = Some(text);
     }
 
-    pub(super) fn context(&mut self, texts: Vec<String>, account: &mut Account) {
+    pub(super) fn context(&mut self, texts: Vec<String>, account: &mut RunRecord) {
         if texts.is_empty() {
             return;
         }
         account.done("add context");
         for text in texts {
-            match &mut self.moment.what {
+            match &mut self.hook_context.what {
                 // A tool result is one text for the model, so the note becomes part of it.
-                What::AfterToolCall { result, .. } => {
+                EventData::AfterToolCall { result, .. } => {
                     result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
                     self.resolution.result = Some(result.clone());
                     continue;
                 }
-                What::PreCompact { context, .. } => context.push(text.clone()),
+                EventData::PreCompact { context, .. } => context.push(text.clone()),
                 _ => {}
             }
             self.resolution.context.push((account.hook.clone(), text));
@@ -91,10 +91,10 @@ impl Aggregate {
         &mut self,
         change: Option<ResultChange>,
         text: Option<String>,
-        account: &mut Account,
+        account: &mut RunRecord,
     ) {
         let conflict = self.conflict();
-        let What::AfterToolCall { result, .. } = &mut self.moment.what else { return };
+        let EventData::AfterToolCall { result, .. } = &mut self.hook_context.what else { return };
         let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
         if let Some(text) = text {
             changed.text = text;
@@ -118,7 +118,7 @@ impl Aggregate {
 /// changed, the text for the model is derived from them, so that it contains nothing that the hook removed:
 /// for a failure the error; otherwise the metadata's `output` or `text`, or the metadata if it is a string;
 /// otherwise the metadata as JSON. A hook that wants a different text sets `output_text`.
-fn changed(result: &CallResult, change: ResultChange) -> CallResult {
+fn changed(result: &HookCallResult, change: ResultChange) -> HookCallResult {
     let success = change.success.unwrap_or(result.success);
     let error = match change.error {
         Some(error) => Some(error).filter(|error| !error.is_empty()),
@@ -134,7 +134,7 @@ fn changed(result: &CallResult, change: ResultChange) -> CallResult {
         (Some(error), None) => error.clone(),
         (None, None) => result.text.clone(),
     };
-    CallResult {
+    HookCallResult {
         success,
         error,
         metadata_type: change.metadata_type.or_else(|| result.metadata_type.clone()),

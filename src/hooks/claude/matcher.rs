@@ -6,7 +6,7 @@ use fancy_regex::{Regex, RegexBuilder};
 use ignore::gitignore::GitignoreBuilder;
 
 use super::tools::{aliases, tool_name};
-use crate::moment::{Call, Moment};
+use crate::hook_context::{HookCall, HookContext};
 
 /// Maximum length of a matcher or rule in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;
@@ -20,12 +20,12 @@ const EXCLUDING: [&str; 3] = ["(?!", "(?<!", "[^"];
 pub enum Matcher {
     All,
     Names(Vec<String>),
-    Expression(Box<Regex>, Reach),
+    Expression(Box<Regex>, MatcherScope),
 }
 
 /// The names that an expression is compared with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum MatcherScope {
     /// Claude Code's and ours.
     Both,
     /// Only Claude Code's. An expression that excludes `Bash` is not meant to match our `bash`.
@@ -44,13 +44,16 @@ impl Matcher {
             let names = matcher.split(['|', ',']).map(str::trim).filter(|name| !name.is_empty());
             return Ok(Matcher::Names(names.map(str::to_owned).collect()));
         }
-        let reach =
-            if EXCLUDING.iter().any(|sign| matcher.contains(sign)) { Reach::Theirs } else { Reach::Both };
+        let reach = if EXCLUDING.iter().any(|sign| matcher.contains(sign)) {
+            MatcherScope::Theirs
+        } else {
+            MatcherScope::Both
+        };
         Ok(Matcher::Expression(Box::new(expression(matcher)?), reach))
     }
 
     /// Whether it matches Claude Code's name or ours.
-    pub fn fits(&self, [theirs, ours]: &[&str; 2]) -> bool {
+    pub fn matches(&self, [theirs, ours]: &[&str; 2]) -> bool {
         match self {
             Matcher::All => true,
             Matcher::Names(names) => names
@@ -58,7 +61,7 @@ impl Matcher {
                 .any(|name| name == ours || name == theirs || aliases(theirs).contains(&name.as_str())),
             Matcher::Expression(regex, reach) => {
                 let found = |name: &str| regex.is_match(name).unwrap_or(false);
-                found(theirs) || (*reach == Reach::Both && found(ours))
+                found(theirs) || (*reach == MatcherScope::Both && found(ours))
             }
         }
     }
@@ -75,35 +78,35 @@ fn expression(pattern: &str) -> Result<Regex, String> {
 }
 
 /// A permission rule: a tool, and optionally a pattern for its call.
-pub struct Rule {
+pub struct ClaudeRule {
     tool: String,
     like: Option<String>,
 }
 
-impl Rule {
+impl ClaudeRule {
     /// Parses `Bash`, `Bash(git *)`, `Edit(src/**)`. The error is a clause.
-    pub fn read(rule: &str) -> Result<Rule, String> {
+    pub fn read(rule: &str) -> Result<ClaudeRule, String> {
         if rule.len() > PATTERN_BYTES_MAX {
             return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
         }
         let Some((tool, rest)) = rule.split_once('(') else {
-            return Ok(Rule { tool: rule.trim().to_owned(), like: None });
+            return Ok(ClaudeRule { tool: rule.trim().to_owned(), like: None });
         };
         let like = rest.strip_suffix(')').ok_or_else(|| format!("`{rule}` has no `)` at its end"))?;
-        let rule = Rule { tool: tool.trim().to_owned(), like: Some(like.trim().to_owned()) };
+        let rule = ClaudeRule { tool: tool.trim().to_owned(), like: Some(like.trim().to_owned()) };
         match rule.tool.as_str() {
             "Bash" | "Read" | "Edit" | "Write" => Ok(rule),
-            _ if matches!(like.trim(), "" | "*") => Ok(Rule { like: None, ..rule }),
+            _ if matches!(like.trim(), "" | "*") => Ok(ClaudeRule { like: None, ..rule }),
             tool => Err(format!("nothing is known of what a call of `{tool}` can be like")),
         }
     }
 
     /// Whether the moment is a call that matches the rule. Moments without a call never match.
-    pub fn fits(&self, moment: &Moment) -> bool {
-        moment.what.call().is_some_and(|call| self.fits_call(call, &moment.base.cwd))
+    pub fn matches(&self, hook_context: &HookContext) -> bool {
+        hook_context.what.call().is_some_and(|call| self.fits_call(call, &hook_context.base.cwd))
     }
 
-    fn fits_call(&self, call: &Call, cwd: &Path) -> bool {
+    fn fits_call(&self, call: &HookCall, cwd: &Path) -> bool {
         let theirs = tool_name(&call.tool);
         if self.tool != theirs && self.tool != call.tool && !aliases(theirs).contains(&self.tool.as_str()) {
             return false;

@@ -17,10 +17,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::HookEvent;
-use crate::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_MIN};
-use crate::moment::{Moment, What};
+use crate::hook::{FailMode, Hook, HookKind, HookOrigin, Manifest, RUN_TIME_MAX, RUN_TIME_MIN};
+use crate::hook_context::{EventData, HookContext};
 use epitome_problem::{Problem, nearest, place_in};
-use matcher::{Matcher, Rule};
+use matcher::{ClaudeRule, Matcher};
 use payload::{agent_type, end_reason, event_name, start_source};
 
 /// Default timeout of a command.
@@ -50,7 +50,7 @@ fn supported_events() -> impl Iterator<Item = (&'static str, HookEvent)> {
 /// are left out and reported.
 ///
 /// The digest and the files of the hooks are filled in by the code that reads the disk.
-pub fn parse(path: &Path, text: &str, place: Place, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
+pub fn parse(path: &Path, text: &str, place: HookOrigin, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
     let mut reader = SettingsReader {
         path,
         text,
@@ -76,35 +76,35 @@ pub fn disables_all(text: &str) -> bool {
 }
 
 /// Whether a Claude Code hook runs at this moment. Other kinds of hooks never match.
-pub fn fits(hook: &Hook, moment: &Moment) -> bool {
-    let Kind::Claude { matcher, only_if, .. } = &hook.kind else { return false };
-    let Some(name) = event_name(moment) else { return false };
+pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
+    let HookKind::Claude { matcher, only_if, .. } = &hook.kind else { return false };
+    let Some(name) = event_name(hook_context) else { return false };
     let registered = hook.events.iter().any(|(_, registered)| registered == name);
-    let matched = || match subjects(moment) {
-        Some(subjects) => Matcher::read(matcher).is_ok_and(|matcher| matcher.fits(&subjects)),
+    let matched = || match subjects(hook_context) {
+        Some(subjects) => Matcher::read(matcher).is_ok_and(|matcher| matcher.matches(&subjects)),
         // Such an event ignores its matcher.
         None => true,
     };
     let ruled = || match only_if.as_str() {
         "" => true,
-        rule => Rule::read(rule).is_ok_and(|rule| rule.fits(moment)),
+        rule => ClaudeRule::read(rule).is_ok_and(|rule| rule.matches(hook_context)),
     };
     registered && matched() && ruled()
 }
 
 /// The names that a matcher is compared with: Claude Code's, then ours.
-fn subjects(moment: &Moment) -> Option<[&str; 2]> {
-    match &moment.what {
-        What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => {
+fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
+    match &hook_context.what {
+        EventData::BeforeToolCall(call) | EventData::AfterToolCall { call, .. } => {
             Some([tools::tool_name(&call.tool), &call.tool])
         }
-        What::SessionStart { source } => Some([start_source(source), source]),
-        What::SessionEnd { reason } => Some([end_reason(reason), reason]),
-        What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. } => {
+        EventData::SessionStart { source } => Some([start_source(source), source]),
+        EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
+        EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {
             Some([trigger.name(), trigger.name()])
         }
-        What::AgentStop { .. } => agent_type(moment).map(|agent| [agent, agent]),
-        What::UserMessageSend { .. } | What::TurnEnd(_) => None,
+        EventData::AgentStop { .. } => agent_type(hook_context).map(|agent| [agent, agent]),
+        EventData::UserMessageSend { .. } | EventData::TurnEnd(_) => None,
     }
 }
 
@@ -114,7 +114,7 @@ type Raw<'a> = &'a RawValue;
 struct SettingsReader<'a> {
     path: &'a Path,
     text: &'a str,
-    place: Place,
+    place: HookOrigin,
     project: &'a Path,
     /// Number of hooks with the same event and matcher.
     numbers: BTreeMap<String, usize>,
@@ -190,13 +190,13 @@ impl<'a> SettingsReader<'a> {
 
     fn group(&mut self, name: &str, event: HookEvent, entry: Raw<'a>, group: usize) {
         #[derive(Deserialize)]
-        struct Group<'a> {
+        struct ClaudeGroup<'a> {
             matcher: Option<String>,
             #[serde(borrow, default)]
             hooks: Vec<&'a RawValue>,
         }
         let text = entry.get();
-        let read: Group<'a> = match serde_json::from_str(text) {
+        let read: ClaudeGroup<'a> = match serde_json::from_str(text) {
             Ok(read) => read,
             Err(error) => {
                 let message = format!("this group of `{name}` is not run: {}", without_place(&error));
@@ -228,7 +228,8 @@ impl<'a> SettingsReader<'a> {
         entry: Raw<'a>,
         group: usize,
     ) -> Result<(), String> {
-        let command: Command = serde_json::from_str(entry.get()).map_err(|error| without_place(&error))?;
+        let command: ClaudeCommand =
+            serde_json::from_str(entry.get()).map_err(|error| without_place(&error))?;
         if command.kind != "command" {
             let kind = command.kind;
             return Err(format!("hooks of type `{kind}` are not known here, only those of type `command`"));
@@ -249,7 +250,7 @@ impl<'a> SettingsReader<'a> {
         }
         let only_if = command.only_if.unwrap_or_default().trim().to_owned();
         if !only_if.is_empty() {
-            Rule::read(&only_if).map_err(|fault| format!("its `if` cannot be read: {fault}"))?;
+            ClaudeRule::read(&only_if).map_err(|fault| format!("its `if` cannot be read: {fault}"))?;
         }
         if self.hooks.len() == COMMANDS_MAX {
             return Err(format!("the file has more than {COMMANDS_MAX} hooks"));
@@ -284,7 +285,7 @@ impl<'a> SettingsReader<'a> {
             manifest,
             digest: String::new(),
             files: vec![self.path.to_path_buf()],
-            kind: Kind::Claude { line, group, matcher: matcher.to_owned(), only_if },
+            kind: HookKind::Claude { line, group, matcher: matcher.to_owned(), only_if },
         });
         Ok(())
     }
@@ -313,8 +314,8 @@ impl<'a> SettingsReader<'a> {
         let number = self.numbers.entry(label.clone()).or_default();
         *number += 1;
         let file = match self.place {
-            Place::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
-            Place::Enforced | Place::User => {
+            HookOrigin::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
+            HookOrigin::Enforced | HookOrigin::User => {
                 let tail: Vec<_> = self.path.iter().rev().take(2).collect();
                 Path::new("~").join(tail.into_iter().rev().collect::<PathBuf>())
             }
@@ -343,7 +344,7 @@ impl<'a> SettingsReader<'a> {
 
 /// A hook of a group, as in the file.
 #[derive(Deserialize)]
-struct Command {
+struct ClaudeCommand {
     #[serde(rename = "type")]
     kind: String,
     command: Option<String>,

@@ -7,11 +7,11 @@
 use serde_json::{Map, Value};
 
 use super::payload::event_name;
-use super::tools::{ours, output_text, theirs};
+use super::tools::{output_text, to_claude_input, to_our_input};
 use crate::event::HookEvent;
-use crate::fields::Fields;
-use crate::moment::{Moment, What};
-use crate::output::{Exit, HookOutput, PermissionDecision, Utterance};
+use crate::fields::ObjectFields;
+use crate::hook_context::{EventData, HookContext};
+use crate::output::{HookOutput, PermissionDecision, ProcessExit, Utterance};
 use epitome_thread::Role;
 
 /// The reason if a hook gives none.
@@ -21,34 +21,35 @@ const NO_REASON: &str = "A hook stopped this without a reason.";
 /// failed.
 pub fn normalise(
     registered: &str,
-    moment: &Moment,
-    exit: Exit,
+    hook_context: &HookContext,
+    exit: ProcessExit,
     stdout: &[u8],
     stderr: &str,
 ) -> Option<HookOutput> {
-    let event = moment.what.event();
+    let event = hook_context.what.event();
     match exit {
-        Exit::Code(0) => Some(read(event, registered, moment, &String::from_utf8_lossy(stdout))),
-        Exit::Code(2) => Some(blocked(event, stderr.trim())),
-        Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut(_) => None,
+        ProcessExit::Code(0) => Some(read(event, registered, hook_context, &String::from_utf8_lossy(stdout))),
+        ProcessExit::Code(2) => Some(blocked(event, stderr.trim())),
+        ProcessExit::Code(_) | ProcessExit::Signal(_) | ProcessExit::TimedOut(_) => None,
     }
 }
 
-fn read(event: HookEvent, registered: &str, moment: &Moment, stdout: &str) -> HookOutput {
+fn read(event: HookEvent, registered: &str, hook_context: &HookContext, stdout: &str) -> HookOutput {
     let stdout = stdout.trim();
     if !stdout.starts_with('{') {
-        return plain(event, moment, stdout);
+        return plain(event, hook_context, stdout);
     }
     match serde_json::from_str::<Map<String, Value>>(stdout) {
         Ok(object) => {
-            let mut reader = Reader { event, registered, moment, output: HookOutput::default() };
-            let mut fields = Fields::of("", &object);
+            let mut reader =
+                ClaudeOutputReader { event, registered, hook_context, output: HookOutput::default() };
+            let mut fields = ObjectFields::new("", &object);
             reader.read(&mut fields);
             reader.output.warnings.extend(fields.into_warnings());
             reader.output
         }
         Err(error) => {
-            let mut output = plain(event, moment, stdout);
+            let mut output = plain(event, hook_context, stdout);
             output.warnings.push(format!("its output begins like JSON but is not: {error}"));
             output
         }
@@ -56,7 +57,7 @@ fn read(event: HookEvent, registered: &str, moment: &Moment, stdout: &str) -> Ho
 }
 
 /// Text on stdout that is not JSON.
-fn plain(event: HookEvent, moment: &Moment, text: &str) -> HookOutput {
+fn plain(event: HookEvent, hook_context: &HookContext, text: &str) -> HookOutput {
     let mut output = HookOutput::default();
     if text.is_empty() {
         return output;
@@ -64,7 +65,7 @@ fn plain(event: HookEvent, moment: &Moment, text: &str) -> HookOutput {
     match event {
         HookEvent::UserMessageSend | HookEvent::SessionStart => output.context.push(text.to_owned()),
         HookEvent::PreCompact => {
-            let What::PreCompact { custom_instructions, .. } = &moment.what else { return output };
+            let EventData::PreCompact { custom_instructions, .. } = &hook_context.what else { return output };
             let before = custom_instructions.as_deref().map(str::trim).filter(|before| !before.is_empty());
             output.custom_instructions =
                 Some(before.map_or(text.to_owned(), |before| format!("{before}\n\n{text}")));
@@ -96,15 +97,15 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
     output
 }
 
-struct Reader<'a> {
+struct ClaudeOutputReader<'a> {
     event: HookEvent,
     registered: &'a str,
-    moment: &'a Moment,
+    hook_context: &'a HookContext,
     output: HookOutput,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, fields: &mut Fields<'_>) {
+impl ClaudeOutputReader<'_> {
+    fn read(&mut self, fields: &mut ObjectFields<'_>) {
         if fields.optional_flag("async") == Some(true) {
             fields.warn("`async` is not followed: its end was waited for".to_owned());
         }
@@ -121,7 +122,7 @@ impl Reader<'_> {
             }
         }
         if let Some(special) = fields.object("hookSpecificOutput") {
-            let mut special_fields = Fields::of("hookSpecificOutput", special);
+            let mut special_fields = ObjectFields::new("hookSpecificOutput", special);
             self.special(&mut special_fields);
             fields.take_warnings(special_fields);
         }
@@ -136,10 +137,10 @@ impl Reader<'_> {
         }
     }
 
-    fn special(&mut self, fields: &mut Fields<'_>) {
+    fn special(&mut self, fields: &mut ObjectFields<'_>) {
         if let Some(name) = fields.text("hookEventName")
             && name != self.registered
-            && Some(name.as_str()) != event_name(self.moment)
+            && Some(name.as_str()) != event_name(self.hook_context)
         {
             let registered = self.registered;
             return fields.warn(format!(
@@ -149,8 +150,8 @@ impl Reader<'_> {
         if let Some(context) = fields.text("additionalContext") {
             self.context(context, fields);
         }
-        match &self.moment.what {
-            What::BeforeToolCall(call) => {
+        match &self.hook_context.what {
+            EventData::BeforeToolCall(call) => {
                 if let Some(decision) = fields.text("permissionDecision") {
                     self.output.decision = permission(&decision, fields);
                 }
@@ -159,16 +160,16 @@ impl Reader<'_> {
                 }
                 // An input returned unchanged is not a change.
                 if let Some(input) = fields.object("updatedInput")
-                    && *input != theirs(call, &self.moment.base.cwd)
+                    && *input != to_claude_input(call, &self.hook_context.base.cwd)
                 {
-                    self.output.input = Some(ours(&call.tool, input));
+                    self.output.input = Some(to_our_input(&call.tool, input));
                 }
             }
-            What::AfterToolCall { .. } => {
+            EventData::AfterToolCall { .. } => {
                 let updated = fields.any("updatedToolOutput").or_else(|| fields.any("updatedMCPToolOutput"));
                 self.output.output_text = updated.map(output_text);
             }
-            What::SessionStart { .. } if fields.any("initialUserMessage").is_some() => {
+            EventData::SessionStart { .. } if fields.any("initialUserMessage").is_some() => {
                 fields.warn("`initialUserMessage` is not followed".to_owned());
             }
             _ => {}
@@ -176,7 +177,7 @@ impl Reader<'_> {
     }
 
     /// Text for the model: additional context or, at a stop, a message to continue with.
-    fn context(&mut self, text: String, fields: &mut Fields<'_>) {
+    fn context(&mut self, text: String, fields: &mut ObjectFields<'_>) {
         match self.event {
             HookEvent::AgentStop => self.output.follow_ups.push(Utterance { role: Role::User, text }),
             HookEvent::SessionStart
@@ -190,7 +191,7 @@ impl Reader<'_> {
     }
 }
 
-fn permission(decision: &str, fields: &mut Fields<'_>) -> Option<PermissionDecision> {
+fn permission(decision: &str, fields: &mut ObjectFields<'_>) -> Option<PermissionDecision> {
     match decision {
         "allow" => return Some(PermissionDecision::Allow),
         "ask" => return Some(PermissionDecision::Ask),

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::tools::{response, theirs, tool_name};
-use crate::moment::{CallResult, InvokedBy, Moment, What};
+use super::tools::{response, to_claude_input, tool_name};
+use crate::hook_context::{EventData, HookCallResult, HookContext, InvokedBy};
 use epitome_thread::Mode;
 
 /// The payload of a moment; `transcript` is the file with the conversation as JSON lines.
-pub fn payload(moment: &Moment, transcript: &Path) -> Value {
-    let base = &moment.base;
-    let event = event_name(moment).unwrap_or_else(|| moment.what.event().name());
+pub fn payload(hook_context: &HookContext, transcript: &Path) -> Value {
+    let base = &hook_context.base;
+    let event = event_name(hook_context).unwrap_or_else(|| hook_context.what.event().name());
     let mut payload = json!({
         "session_id": base.session,
         "transcript_path": transcript.to_string_lossy(),
@@ -19,37 +19,37 @@ pub fn payload(moment: &Moment, transcript: &Path) -> Value {
         "permission_mode": permission_mode(base.mode),
         "hook_event_name": event,
     });
-    if let Some(agent) = agent_type(moment) {
+    if let Some(agent) = agent_type(hook_context) {
         payload["agent_id"] = json!(base.session);
         payload["agent_type"] = json!(agent);
     }
-    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(moment)) {
+    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(hook_context)) {
         payload.extend(special);
     }
     payload
 }
 
 /// The fields specific to an event.
-fn event_fields(moment: &Moment) -> Value {
-    let base = &moment.base;
-    match &moment.what {
-        What::SessionStart { source } => {
+fn event_fields(hook_context: &HookContext) -> Value {
+    let base = &hook_context.base;
+    match &hook_context.what {
+        EventData::SessionStart { source } => {
             let mut special = json!({"source": start_source(source)});
             if let Some(model) = &base.model {
                 special["model"] = json!(model.0);
             }
             special
         }
-        What::UserMessageSend { message, .. } => json!({"prompt": message}),
-        What::BeforeToolCall(call) => json!({
+        EventData::UserMessageSend { message, .. } => json!({"prompt": message}),
+        EventData::BeforeToolCall(call) => json!({
             "tool_name": tool_name(&call.tool),
-            "tool_input": theirs(call, &base.cwd),
+            "tool_input": to_claude_input(call, &base.cwd),
             "tool_use_id": call.id,
         }),
-        What::AfterToolCall { call, result } => {
+        EventData::AfterToolCall { call, result } => {
             let mut special = json!({
                 "tool_name": tool_name(&call.tool),
-                "tool_input": theirs(call, &base.cwd),
+                "tool_input": to_claude_input(call, &base.cwd),
                 "tool_use_id": call.id,
                 "duration_ms": result.milliseconds,
             });
@@ -61,54 +61,54 @@ fn event_fields(moment: &Moment) -> Value {
             }
             special
         }
-        What::TurnEnd(round) => json!({"last_assistant_message": round.response}),
-        What::AgentStop { round, continuations, .. } => json!({
+        EventData::TurnEnd(round) => json!({"last_assistant_message": round.response}),
+        EventData::AgentStop { round, continuations, .. } => json!({
             "stop_hook_active": *continuations > 0,
             "last_assistant_message": round.response,
         }),
-        What::PreCompact { trigger, custom_instructions, .. } => json!({
+        EventData::PreCompact { trigger, custom_instructions, .. } => json!({
             "trigger": trigger.name(),
             "custom_instructions": custom_instructions,
         }),
-        What::PostCompact { trigger, summary, .. } => json!({
+        EventData::PostCompact { trigger, summary, .. } => json!({
             "trigger": trigger.name(),
             "compact_summary": summary,
         }),
-        What::SessionEnd { reason } => json!({"reason": end_reason(reason)}),
+        EventData::SessionEnd { reason } => json!({"reason": end_reason(reason)}),
     }
 }
 
-fn failure(result: &CallResult) -> &str {
+fn failure(result: &HookCallResult) -> &str {
     result.error.as_deref().filter(|error| !error.is_empty()).unwrap_or(&result.text)
 }
 
 /// Claude Code's name of the event; `None` if it has no such event. That includes the result of a call that a
 /// hook blocked.
-pub fn event_name(moment: &Moment) -> Option<&'static str> {
-    match &moment.what {
-        What::SessionStart { .. } => Some("SessionStart"),
-        What::UserMessageSend { .. } => Some("UserPromptSubmit"),
-        What::BeforeToolCall(_) => Some("PreToolUse"),
-        What::AfterToolCall { result, .. } if result.blocked => None,
-        What::AfterToolCall { result, .. } if result.success => Some("PostToolUse"),
-        What::AfterToolCall { .. } => Some("PostToolUseFailure"),
-        What::TurnEnd(_) => None,
-        What::AgentStop { .. } => match moment.base.invoked_by {
+pub fn event_name(hook_context: &HookContext) -> Option<&'static str> {
+    match &hook_context.what {
+        EventData::SessionStart { .. } => Some("SessionStart"),
+        EventData::UserMessageSend { .. } => Some("UserPromptSubmit"),
+        EventData::BeforeToolCall(_) => Some("PreToolUse"),
+        EventData::AfterToolCall { result, .. } if result.blocked => None,
+        EventData::AfterToolCall { result, .. } if result.success => Some("PostToolUse"),
+        EventData::AfterToolCall { .. } => Some("PostToolUseFailure"),
+        EventData::TurnEnd(_) => None,
+        EventData::AgentStop { .. } => match hook_context.base.invoked_by {
             InvokedBy::Main => Some("Stop"),
             InvokedBy::Subagent => Some("SubagentStop"),
         },
-        What::PreCompact { .. } => Some("PreCompact"),
-        What::PostCompact { .. } => Some("PostCompact"),
-        What::SessionEnd { .. } => Some("SessionEnd"),
+        EventData::PreCompact { .. } => Some("PreCompact"),
+        EventData::PostCompact { .. } => Some("PostCompact"),
+        EventData::SessionEnd { .. } => Some("SessionEnd"),
     }
 }
 
 /// The type of a subagent, which is the recipe that it runs; `None` in the main conversation.
-pub fn agent_type(moment: &Moment) -> Option<&str> {
-    match moment.base.invoked_by {
+pub fn agent_type(hook_context: &HookContext) -> Option<&str> {
+    match hook_context.base.invoked_by {
         InvokedBy::Main => None,
-        InvokedBy::Subagent if moment.base.recipe.is_empty() => Some("general-purpose"),
-        InvokedBy::Subagent => Some(&moment.base.recipe),
+        InvokedBy::Subagent if hook_context.base.recipe.is_empty() => Some("general-purpose"),
+        InvokedBy::Subagent => Some(&hook_context.base.recipe),
     }
 }
 

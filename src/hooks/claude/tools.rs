@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::moment::{Call, CallResult};
+use crate::hook_context::{HookCall, HookCallResult};
 
 /// Our tool names with Claude Code's.
 const NAMES: [(&str, &str); 11] = [
@@ -57,7 +57,7 @@ fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Translates a call's input: Claude Code's keys, absolute paths, times in milliseconds.
-pub fn theirs(call: &Call, cwd: &Path) -> Map<String, Value> {
+pub fn to_claude_input(call: &HookCall, cwd: &Path) -> Map<String, Value> {
     let tool = tool_name(&call.tool);
     let mut input: Map<String, Value> = Map::new();
     for (key, value) in &call.input {
@@ -86,7 +86,7 @@ pub fn theirs(call: &Call, cwd: &Path) -> Map<String, Value> {
 
 /// Translates an input changed by a hook back to our keys. The hook's input replaces the original completely,
 /// so keys that it omits are dropped.
-pub fn ours(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
+pub fn to_our_input(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
     let tool = tool_name(tool);
     let mut changed: Map<String, Value> = Map::new();
     for (key, value) in input {
@@ -112,8 +112,8 @@ pub fn ours(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
 
 /// A tool's result as `tool_response`, as far as it is known here: the previous content of a changed file,
 /// for example, is not.
-pub fn response(call: &Call, result: &CallResult, cwd: &Path) -> Value {
-    let input = theirs(call, cwd);
+pub fn response(call: &HookCall, result: &HookCallResult, cwd: &Path) -> Value {
+    let input = to_claude_input(call, cwd);
     let given = |key: &str| input.get(key).cloned().unwrap_or(Value::Null);
     let known = |key: &str| result.metadata.as_ref().and_then(|metadata| metadata.get(key));
     match tool_name(&call.tool) {

@@ -3,39 +3,41 @@
 //! Unlike the reply itself, the context is not a turn of the conversation: later turns read it as known
 //! information.
 
-use super::{BuiltIn, Run, has_final_text, params};
+use super::{BuiltInHandler, HandlerRun, has_final_text, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
+use crate::hook_context::{EventData, HookContext};
 use crate::output::HookOutput;
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "append_context",
     events: &[HookEvent::TurnEnd],
     params: &["label", "once_per_session"],
-    check: |params| Params::read(params).map(|_| None),
+    check: |params| AppendContextParams::read(params).map(|_| None),
     qualifies: has_final_text,
-    run: Run::Pure(answer),
+    run: HandlerRun::Pure(answer),
 };
 
 /// Maximum size of a context in bytes. A longer reply is not a note.
 const CONTEXT_BYTES_MAX: usize = 64 * 1024;
 
-pub struct Params<'a> {
+pub struct AppendContextParams<'a> {
     label: Option<&'a str>,
     /// At most one successful run per session.
     pub once_per_session: bool,
 }
 
-impl Params<'_> {
-    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
+impl AppendContextParams<'_> {
+    pub fn read(params: &super::HandlerParams) -> Result<AppendContextParams<'_>, String> {
         let once_per_session = params::truth(params, "once_per_session")?.unwrap_or(false);
-        Ok(Params { label: params::text(params, "label")?, once_per_session })
+        Ok(AppendContextParams { label: params::text(params, "label")?, once_per_session })
     }
 }
 
-fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
-    let params = Params::read(params)?;
-    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to append".to_owned()) };
+fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+    let params = AppendContextParams::read(params)?;
+    let EventData::TurnEnd(round) = &hook_context.what else {
+        return Err("there is no reply to append".to_owned());
+    };
     let text = round.response.trim();
     if text.is_empty() {
         return Err("the reply has no text to append".to_owned());

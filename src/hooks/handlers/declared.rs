@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Handler, Params, built_in, check};
+use super::{Handler, HandlerParams, built_in, check};
 use crate::event::HookEvent;
 use crate::functions::Functions;
 use epitome_problem::{Problem, nearest};
@@ -17,7 +17,7 @@ const DECLARED_MAX: usize = 64;
 
 /// One position in the order that a recipe declares for an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Declared {
+pub enum DeclaredHandler {
     Handler(Arc<Handler>),
     /// All discovered scripts that the recipe does not name itself.
     External {
@@ -31,7 +31,7 @@ pub enum Declared {
 }
 
 /// The declarations of a recipe by event, in its order.
-pub type Table = BTreeMap<HookEvent, Vec<Declared>>;
+pub type HandlerTable = BTreeMap<HookEvent, Vec<DeclaredHandler>>;
 
 /// Parses a recipe's `hooks` table. Each event has `{handler, once, params}`, `{handlers: [..], once,
 /// params}`, a single name, or a list of those.
@@ -45,10 +45,17 @@ pub fn declared(
     arguments: &BTreeMap<String, String>,
     functions: &Functions,
     path: &Path,
-) -> (Table, Vec<Problem>) {
-    let mut reader =
-        Reader { recipe, arguments, functions, path, found: Vec::new(), count: 0, problems: Vec::new() };
-    let mut table = Table::new();
+) -> (HandlerTable, Vec<Problem>) {
+    let mut reader = HandlerReader {
+        recipe,
+        arguments,
+        functions,
+        path,
+        found: Vec::new(),
+        count: 0,
+        problems: Vec::new(),
+    };
+    let mut table = HandlerTable::new();
     match hooks {
         Value::Null => {}
         Value::Object(events) => {
@@ -68,19 +75,19 @@ pub fn declared(
     (table, reader.problems)
 }
 
-struct Reader<'a> {
+struct HandlerReader<'a> {
     recipe: &'a str,
     arguments: &'a BTreeMap<String, String>,
     functions: &'a Functions,
     path: &'a Path,
     /// The declarations of the current event.
-    found: Vec<Declared>,
+    found: Vec<DeclaredHandler>,
     /// The number of declarations of all events.
     count: usize,
     problems: Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl HandlerReader<'_> {
     fn problem(&mut self, message: String, near: Option<&str>) {
         let hint = near.map(|name| format!("did you mean {name:?}?"));
         self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
@@ -90,7 +97,7 @@ impl Reader<'_> {
     fn entries(&mut self, event: HookEvent, name: &str, value: &Value) {
         match value {
             Value::Null => {}
-            Value::String(handler) => self.handler(event, handler, false, Params::new()),
+            Value::String(handler) => self.handler(event, handler, false, HandlerParams::new()),
             Value::Array(entries) => {
                 for entry in entries {
                     match entry.is_array() {
@@ -106,7 +113,7 @@ impl Reader<'_> {
         }
     }
 
-    fn entry(&mut self, event: HookEvent, name: &str, fields: &Params) {
+    fn entry(&mut self, event: HookEvent, name: &str, fields: &HandlerParams) {
         const FIELDS: [&str; 4] = ["handler", "handlers", "once", "params"];
         for field in fields.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
             self.problem(format!("{name:?} has an unknown field {field:?}, ignored"), nearest(field, FIELDS));
@@ -117,7 +124,7 @@ impl Reader<'_> {
             // An unreadable limit must not be treated as no limit.
             Some(_) => return self.problem(format!("\"once\" of {name:?} must be true or false"), None),
         };
-        let none = Params::new();
+        let none = HandlerParams::new();
         let params = match fields.get("params") {
             None | Some(Value::Null) => &none,
             Some(Value::Object(params)) => params,
@@ -143,7 +150,7 @@ impl Reader<'_> {
     }
 
     /// A name in a list, where scripts are allowed.
-    fn listed(&mut self, event: HookEvent, name: &str, once: bool, params: Params) {
+    fn listed(&mut self, event: HookEvent, name: &str, once: bool, params: HandlerParams) {
         if name == EXTERNAL || self.knows(name) {
             return self.handler(event, name, once, params);
         }
@@ -152,12 +159,12 @@ impl Reader<'_> {
         if let Some(near) = self.nearest(name) {
             self.problem(format!("no handler is called {name:?}; it is taken for a script"), Some(&near));
         }
-        self.push(Declared::Script { name: name.to_owned(), once });
+        self.push(DeclaredHandler::Script { name: name.to_owned(), once });
     }
 
-    fn handler(&mut self, event: HookEvent, name: &str, once: bool, mut params: Params) {
+    fn handler(&mut self, event: HookEvent, name: &str, once: bool, mut params: HandlerParams) {
         if name == EXTERNAL {
-            return self.push(Declared::External { once });
+            return self.push(DeclaredHandler::External { once });
         }
         if name == "swap_context"
             && !params.contains_key("preserve_recent")
@@ -180,10 +187,10 @@ impl Reader<'_> {
                 }
             }
         }
-        self.push(Declared::Handler(Arc::new(handler)));
+        self.push(DeclaredHandler::Handler(Arc::new(handler)));
     }
 
-    fn push(&mut self, declared: Declared) {
+    fn push(&mut self, declared: DeclaredHandler) {
         self.count += 1;
         if self.count <= DECLARED_MAX {
             self.found.push(declared);
@@ -202,7 +209,7 @@ impl Reader<'_> {
 }
 
 /// The parameters of one handler in a list: without those that only another handler of the list accepts.
-fn own(name: &str, list: &[Value], params: &Params) -> Params {
+fn own(name: &str, list: &[Value], params: &HandlerParams) -> HandlerParams {
     let accepted = |handler: &str| built_in(handler).map_or(&[][..], |handler| handler.params);
     let others = || list.iter().filter_map(Value::as_str).filter(|other| *other != name);
     let own = params.iter().filter(|(param, _)| {

@@ -4,16 +4,21 @@ use serde_json::json;
 
 use super::*;
 
-fn read(hooks: Value) -> (Table, Vec<String>) {
+fn read(hooks: Value) -> (HandlerTable, Vec<String>) {
     let mut functions = Functions::default();
     functions.register_handler("mine", |_, _| async { Ok(Default::default()) });
     let (table, problems) = declared("r", &hooks, &BTreeMap::new(), &functions, Path::new("r.md"));
     (table, problems.iter().map(Problem::to_string).collect())
 }
 
-fn built_in(name: &str, once: bool, params: Value) -> Declared {
+fn built_in(name: &str, once: bool, params: Value) -> DeclaredHandler {
     let params = params.as_object().cloned().expect("an object");
-    Declared::Handler(Arc::new(Handler { recipe: "r".to_owned(), name: name.to_owned(), once, params }))
+    DeclaredHandler::Handler(Arc::new(Handler {
+        recipe: "r".to_owned(),
+        name: name.to_owned(),
+        once,
+        params,
+    }))
 }
 
 #[test]
@@ -29,16 +34,16 @@ fn every_form_is_read() {
             json!({"turn.end": {"handlers": ["external", "swap_context", "lint.sh"], "once": true,
                 "params": {"preserve_recent": 2}}}),
             vec![
-                Declared::External { once: true },
+                DeclaredHandler::External { once: true },
                 swap(),
-                Declared::Script { name: "lint.sh".to_owned(), once: true },
+                DeclaredHandler::Script { name: "lint.sh".to_owned(), once: true },
             ],
         ),
         (
             json!({"turn_end": [{"handler": "mine"}, {"handlers": ["external"]}, "compact_context"]}),
             vec![
                 built_in("mine", false, json!({})),
-                Declared::External { once: false },
+                DeclaredHandler::External { once: false },
                 built_in("compact_context", false, json!({})),
             ],
         ),
@@ -46,9 +51,9 @@ fn every_form_is_read() {
     for (hooks, wanted) in cases {
         let (table, problems) = read(hooks);
         assert!(problems.is_empty(), "{problems:?}");
-        assert_eq!(table, Table::from([(HookEvent::TurnEnd, wanted)]));
+        assert_eq!(table, HandlerTable::from([(HookEvent::TurnEnd, wanted)]));
     }
-    assert_eq!(read(Value::Null), (Table::new(), Vec::new()));
+    assert_eq!(read(Value::Null), (HandlerTable::new(), Vec::new()));
 }
 
 #[test]

@@ -5,20 +5,20 @@
 
 use std::fmt::Write;
 
-use super::{BuiltIn, Run, files, params};
+use super::{BuiltInHandler, HandlerRun, files, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, Round};
+use crate::hook_context::{HookContext, HookRound};
 use crate::output::HookOutput;
 use epitome_thread::{Message, View, ViewItem};
 use epitome_tools::{Workspace, disk};
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "export_markdown",
     events: &[HookEvent::TurnEnd, HookEvent::AgentStop],
     params: &["path", "mode"],
-    check: |params| Params::read(params).map(|_| None),
+    check: |params| ExportMarkdownParams::read(params).map(|_| None),
     qualifies: |_| true,
-    run: Run::OnDisk(perform),
+    run: HandlerRun::OnDisk(perform),
 };
 
 /// Default path of the export.
@@ -31,34 +31,38 @@ const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 const TOOL_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Clone, Copy)]
-enum Mode {
+enum WriteMode {
     Overwrite,
     Append,
 }
 
-pub struct Params<'a> {
+pub struct ExportMarkdownParams<'a> {
     path: &'a str,
-    mode: Mode,
+    mode: WriteMode,
 }
 
-impl Params<'_> {
-    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
-        let modes = [("overwrite", Mode::Overwrite), ("append", Mode::Append)];
-        let mode = params::choice(params, "mode", &modes)?.unwrap_or(Mode::Overwrite);
-        Ok(Params { path: params::text(params, "path")?.unwrap_or(PATH), mode })
+impl ExportMarkdownParams<'_> {
+    pub fn read(params: &super::HandlerParams) -> Result<ExportMarkdownParams<'_>, String> {
+        let modes = [("overwrite", WriteMode::Overwrite), ("append", WriteMode::Append)];
+        let mode = params::choice(params, "mode", &modes)?.unwrap_or(WriteMode::Overwrite);
+        Ok(ExportMarkdownParams { path: params::text(params, "path")?.unwrap_or(PATH), mode })
     }
 }
 
-fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
-    let Params { path, mode } = Params::read(params)?;
-    let round = moment.what.round().ok_or("there is no reply to export")?;
-    let session_mode = moment.base.mode;
+fn perform(
+    params: &super::HandlerParams,
+    hook_context: &HookContext,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let ExportMarkdownParams { path, mode } = ExportMarkdownParams::read(params)?;
+    let round = hook_context.what.round().ok_or("there is no reply to export")?;
+    let session_mode = hook_context.base.mode;
     match mode {
-        Mode::Overwrite => {
-            let text = conversation(&moment.base.session, &moment.base.view);
+        WriteMode::Overwrite => {
+            let text = conversation(&hook_context.base.session, &hook_context.base.view);
             files::write(path, text.as_bytes(), session_mode, workspace)?;
         }
-        Mode::Append => {
+        WriteMode::Append => {
             let text = reply(round);
             if !text.is_empty() {
                 files::append(path, text.as_bytes(), session_mode, workspace)?;
@@ -69,7 +73,7 @@ fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Re
 }
 
 /// One reply; empty if it has no text.
-fn reply(round: &Round) -> String {
+fn reply(round: &HookRound) -> String {
     match round.response.trim() {
         "" => String::new(),
         text => format!("## Agent\n\n{text}\n\n"),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::output::HookOutput;
 use epitome_thread::Mode;
-use epitome_tools::disk::{self, Stop};
-use epitome_tools::permission::{self, Verdict};
+use epitome_tools::disk::{self, CancelFlag};
+use epitome_tools::permission::{self, PermissionVerdict};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, Workspace};
 
@@ -30,7 +30,8 @@ pub async fn on_disk(
 /// Writes a file, creating its directories.
 pub fn write(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
-    disk::replace(&real, bytes, workspace, &Stop::default()).map_err(|error| trouble("write", path, &error))
+    disk::replace(&real, bytes, workspace, &CancelFlag::default())
+        .map_err(|error| trouble("write", path, &error))
 }
 
 /// Appends to a file, creating it and its directories if necessary.
@@ -66,11 +67,11 @@ fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, St
     let judged_as = if mode == Mode::ReadOnly { mode } else { Mode::AcceptEdits };
     let access = Access::Write(vec![real.clone()]);
     match permission::decide(&access, judged_as, &[], workspace) {
-        Verdict::Allow { .. } => Ok(real),
-        Verdict::Ask { .. } => Err(format!(
+        PermissionVerdict::Allow { .. } => Ok(real),
+        PermissionVerdict::Ask { .. } => Err(format!(
             "{path} may be run later or hold secrets, so a recipe may not write it; choose another path"
         )),
-        Verdict::Deny { .. } => Err(format!("{path} was not written: the session is read-only")),
+        PermissionVerdict::Deny { .. } => Err(format!("{path} was not written: the session is read-only")),
     }
 }
 

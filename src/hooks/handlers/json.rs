@@ -4,7 +4,7 @@
 use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::Value;
 
-use super::{Params, files, params};
+use super::{HandlerParams, files, params};
 use epitome_tools::Workspace;
 
 /// Maximum size of a schema file in bytes.
@@ -29,7 +29,7 @@ pub enum OnFail {
     Notice,
 }
 
-pub fn on_fail(params: &Params) -> Result<OnFail, String> {
+pub fn on_fail(params: &HandlerParams) -> Result<OnFail, String> {
     let choices = [("continue", OnFail::Continue), ("notice", OnFail::Notice)];
     Ok(params::choice(params, "on_fail", &choices)?.unwrap_or(OnFail::Continue))
 }
@@ -42,7 +42,7 @@ pub enum Schema {
 }
 
 impl Schema {
-    pub fn read(params: &Params) -> Result<Schema, String> {
+    pub fn read(params: &HandlerParams) -> Result<Schema, String> {
         match params::given(params, "schema") {
             Some(schema @ Value::Object(_)) => Ok(Schema::Inline(Box::new(compile(schema)?))),
             Some(Value::String(path)) if !path.trim().is_empty() => Ok(Schema::File(path.clone())),

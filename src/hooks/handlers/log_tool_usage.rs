@@ -4,19 +4,19 @@
 
 use serde_json::{Value, json};
 
-use super::{BuiltIn, Params, Run, files, params};
+use super::{BuiltInHandler, HandlerParams, HandlerRun, files, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
+use crate::hook_context::{EventData, HookContext};
 use crate::output::HookOutput;
 use epitome_tools::Workspace;
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "log_tool_usage",
     events: &[HookEvent::BeforeToolCall, HookEvent::AfterToolCall],
     params: &["path"],
     check: |params| path(params).map(|_| None),
     qualifies: |_| true,
-    run: Run::OnDisk(perform),
+    run: HandlerRun::OnDisk(perform),
 };
 
 /// Default path of the log.
@@ -25,28 +25,32 @@ const PATH: &str = "tool-usage.jsonl";
 /// Maximum bytes of an input in a line; for a longer input only the length is logged.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-fn path(params: &Params) -> Result<&str, String> {
+fn path(params: &HandlerParams) -> Result<&str, String> {
     Ok(params::text(params, "path")?.unwrap_or(PATH))
 }
 
-fn perform(params: &Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
-    let mut line = line(moment)?.to_string();
+fn perform(
+    params: &HandlerParams,
+    hook_context: &HookContext,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let mut line = line(hook_context)?.to_string();
     line.push('\n');
-    files::append(path(params)?, line.as_bytes(), moment.base.mode, workspace)?;
+    files::append(path(params)?, line.as_bytes(), hook_context.base.mode, workspace)?;
     Ok(HookOutput::default())
 }
 
-fn line(moment: &Moment) -> Result<Value, String> {
-    let (call, result) = match &moment.what {
-        What::BeforeToolCall(call) => (call, None),
-        What::AfterToolCall { call, result } => (call, Some(result)),
+fn line(hook_context: &HookContext) -> Result<Value, String> {
+    let (call, result) = match &hook_context.what {
+        EventData::BeforeToolCall(call) => (call, None),
+        EventData::AfterToolCall { call, result } => (call, Some(result)),
         _ => return Err("there is no tool call".to_owned()),
     };
     let mut line = json!({
-        "timestamp": moment.base.at,
-        "event": moment.what.event().name(),
-        "session_id": moment.base.session,
-        "recipe": moment.base.recipe,
+        "timestamp": hook_context.base.at,
+        "event": hook_context.what.event().name(),
+        "session_id": hook_context.base.session,
+        "recipe": hook_context.base.recipe,
         "tool_name": call.tool,
         "tool_call_id": call.id,
     });

@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use super::event::HookEvent;
 use super::functions::Functions;
-use super::moment::{Moment, What};
-use super::output::{HookOutput, Ran};
-pub use declared::{Declared, Table, declared};
+use super::hook_context::{EventData, HookContext};
+use super::output::{HookOutput, RawOutcome};
+pub use declared::{DeclaredHandler, HandlerTable, declared};
 use epitome_problem::nearest;
 pub use epitome_recipe::handlers::COMPACT_TRIGGER;
 use epitome_tools::Workspace;
-use params::{BuiltIn, Params, Run};
+use params::{BuiltInHandler, HandlerParams, HandlerRun};
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
 
@@ -44,18 +44,18 @@ pub struct Handler {
     pub name: String,
     /// At most one successful run per invocation of the recipe.
     pub once: bool,
-    pub params: Params,
+    pub params: HandlerParams,
 }
 
 /// The environment of a handler besides its moment.
 #[derive(Clone, Debug)]
-pub struct At {
+pub struct HandlerContext {
     pub workspace: Arc<Workspace>,
     /// A registered handler takes precedence over the built-in one of the same name.
     pub functions: Functions,
 }
 
-static BUILT_IN: [&BuiltIn; 9] = [
+static BUILT_IN: [&BuiltInHandler; 9] = [
     &swap_context::HANDLER,
     &compact_context::HANDLER,
     &append_context::HANDLER,
@@ -67,48 +67,48 @@ static BUILT_IN: [&BuiltIn; 9] = [
     &compact_context::TRIGGER,
 ];
 
-fn built_in(name: &str) -> Option<&'static BuiltIn> {
+fn built_in(name: &str) -> Option<&'static BuiltInHandler> {
     BUILT_IN.into_iter().find(|handler| handler.name == name)
 }
 
 /// Runs a handler. Returns its answer or a failure message; an unknown name fails too, so that the trail
 /// shows that nothing was done.
-pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
+pub async fn perform(handler: &Handler, hook_context: &HookContext, at: &HandlerContext) -> RawOutcome {
     let result = if at.functions.has_handler(&handler.name) {
-        at.functions.handle(handler, moment).await.map_err(|error| error.to_string())
+        at.functions.handle(handler, hook_context).await.map_err(|error| error.to_string())
     } else {
         match built_in(&handler.name) {
             Some(built_in) if built_in.name == redact::HANDLER.name => {
-                let redacted = built_in.perform(handler, moment, at).await;
-                Ok(redacted.unwrap_or_else(|why| redact::withhold(moment, &why)))
+                let redacted = built_in.perform(handler, hook_context, at).await;
+                Ok(redacted.unwrap_or_else(|why| redact::withhold(hook_context, &why)))
             }
-            Some(built_in) => built_in.perform(handler, moment, at).await,
+            Some(built_in) => built_in.perform(handler, hook_context, at).await,
             None => Err(format!("no handler or script is called {:?}: nothing was done", handler.name)),
         }
     };
-    result.map_or_else(Ran::Failed, |output| Ran::Answered(Box::new(output)))
+    result.map_or_else(RawOutcome::Failed, |output| RawOutcome::Answered(Box::new(output)))
 }
 
 /// A fault in a declaration. Declarations with a fatal one are left out.
-struct Fault {
+struct HandlerFault {
     message: String,
     near: Option<&'static str>,
     fatal: bool,
 }
 
 /// Checks a declaration before anything runs. Unknown names are not checked here.
-fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
+fn check(handler: &Handler, event: HookEvent) -> Vec<HandlerFault> {
     let Some(built_in) = built_in(&handler.name) else { return Vec::new() };
-    let fault = |message, fatal| Fault { message, near: None, fatal };
+    let fault = |message, fatal| HandlerFault { message, near: None, fatal };
     if let Err(message) = built_in.works_at(event) {
         return vec![fault(message, true)];
     }
     let known = built_in.params;
     let unknown = handler.params.keys().filter(|name| !known.contains(&name.as_str()));
-    let mut faults: Vec<Fault> = unknown
+    let mut faults: Vec<HandlerFault> = unknown
         .map(|name| {
             let near = nearest(name, known.iter().copied());
-            Fault { near, ..fault(format!("unknown parameter {name:?}, ignored"), false) }
+            HandlerFault { near, ..fault(format!("unknown parameter {name:?}, ignored"), false) }
         })
         .collect();
     match (built_in.check)(&handler.params) {
@@ -118,7 +118,7 @@ fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
     faults
 }
 
-impl BuiltIn {
+impl BuiltInHandler {
     fn works_at(&self, event: HookEvent) -> Result<(), String> {
         if self.events.contains(&event) {
             return Ok(());
@@ -127,27 +127,32 @@ impl BuiltIn {
         Err(format!("it works at {}, not at {event}", events.join(" and ")))
     }
 
-    async fn perform(&self, handler: &Handler, moment: &Moment, at: &At) -> Result<HookOutput, String> {
-        self.works_at(moment.what.event())?;
+    async fn perform(
+        &self,
+        handler: &Handler,
+        hook_context: &HookContext,
+        at: &HandlerContext,
+    ) -> Result<HookOutput, String> {
+        self.works_at(hook_context.what.event())?;
         match self.run {
-            Run::Pure(run) => run(&handler.params, moment),
-            Run::OnDisk(run) => {
-                let (params, moment, workspace) =
-                    (handler.params.clone(), moment.clone(), at.workspace.clone());
-                files::on_disk(move || run(&params, &moment, &workspace), DISK_TIME_MAX).await
+            HandlerRun::Pure(run) => run(&handler.params, hook_context),
+            HandlerRun::OnDisk(run) => {
+                let (params, hook_context, workspace) =
+                    (handler.params.clone(), hook_context.clone(), at.workspace.clone());
+                files::on_disk(move || run(&params, &hook_context, &workspace), DISK_TIME_MAX).await
             }
         }
     }
 }
 
 /// The text of a reply that is final: replies with tool calls only comment on the next step.
-fn final_reply(moment: &Moment) -> Option<&str> {
-    let What::TurnEnd(round) = &moment.what else { return None };
+fn final_reply(hook_context: &HookContext) -> Option<&str> {
+    let EventData::TurnEnd(round) = &hook_context.what else { return None };
     Some(round.response.as_str()).filter(|_| !round.tools_used)
 }
 
-fn has_final_text(moment: &Moment) -> bool {
-    final_reply(moment).is_some_and(|text| !text.trim().is_empty())
+fn has_final_text(hook_context: &HookContext) -> bool {
+    final_reply(hook_context).is_some_and(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]

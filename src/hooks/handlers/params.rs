@@ -3,39 +3,39 @@
 use serde_json::{Map, Value};
 
 use crate::event::HookEvent;
-use crate::moment::Moment;
+use crate::hook_context::HookContext;
 use crate::output::HookOutput;
 use epitome_tools::Workspace;
 
 /// The parameters of a handler, as declared.
-pub type Params = Map<String, Value>;
+pub type HandlerParams = Map<String, Value>;
 
 /// A built-in handler.
-pub struct BuiltIn {
+pub struct BuiltInHandler {
     pub name: &'static str,
     pub events: &'static [HookEvent],
     /// The parameters that it accepts.
     pub params: &'static [&'static str],
     /// Validates the parameters as a run would; the remark is about one without effect.
-    pub check: fn(&Params) -> Result<Option<String>, String>,
+    pub check: fn(&HandlerParams) -> Result<Option<String>, String>,
     /// Whether it applies at this moment. One that does not is not run and not recorded.
-    pub qualifies: fn(&Moment) -> bool,
-    pub run: Run,
+    pub qualifies: fn(&HookContext) -> bool,
+    pub run: HandlerRun,
 }
 
 #[derive(Clone, Copy)]
-pub enum Run {
-    Pure(fn(&Params, &Moment) -> Result<HookOutput, String>),
-    OnDisk(fn(&Params, &Moment, &Workspace) -> Result<HookOutput, String>),
+pub enum HandlerRun {
+    Pure(fn(&HandlerParams, &HookContext) -> Result<HookOutput, String>),
+    OnDisk(fn(&HandlerParams, &HookContext, &Workspace) -> Result<HookOutput, String>),
 }
 
-pub fn given<'a>(params: &'a Params, name: &str) -> Option<&'a Value> {
+pub fn given<'a>(params: &'a HandlerParams, name: &str) -> Option<&'a Value> {
     params.get(name).filter(|value| !value.is_null())
 }
 
 /// A parameter as read by `read`, which returns `None` for a value that is not `wanted`.
 pub fn value<'a, T>(
-    params: &'a Params,
+    params: &'a HandlerParams,
     name: &str,
     wanted: &str,
     read: impl FnOnce(&'a Value) -> Option<T>,
@@ -45,25 +45,25 @@ pub fn value<'a, T>(
 }
 
 /// A text that is not blank.
-pub fn text<'a>(params: &'a Params, name: &str) -> Result<Option<&'a str>, String> {
+pub fn text<'a>(params: &'a HandlerParams, name: &str) -> Result<Option<&'a str>, String> {
     value(params, name, "a text that is not empty", |value| {
         value.as_str().filter(|text| !text.trim().is_empty())
     })
 }
 
-pub fn truth(params: &Params, name: &str) -> Result<Option<bool>, String> {
+pub fn truth(params: &HandlerParams, name: &str) -> Result<Option<bool>, String> {
     value(params, name, "true or false", Value::as_bool)
 }
 
 /// An integer from 0 to `max`, inclusive.
-pub fn whole(params: &Params, name: &str, max: u64) -> Result<Option<u64>, String> {
+pub fn integer(params: &HandlerParams, name: &str, max: u64) -> Result<Option<u64>, String> {
     value(params, name, &format!("a whole number from 0 to {max}"), |value| {
         value.as_u64().filter(|number| *number <= max)
     })
 }
 
 /// A list of texts that are not empty; a single text counts as a list.
-pub fn list<'a>(params: &'a Params, name: &str) -> Result<Option<Vec<&'a str>>, String> {
+pub fn list<'a>(params: &'a HandlerParams, name: &str) -> Result<Option<Vec<&'a str>>, String> {
     value(params, name, "a list of texts that are not empty", |value| {
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         items.iter().map(|item| item.as_str().filter(|text| !text.is_empty())).collect()
@@ -71,7 +71,11 @@ pub fn list<'a>(params: &'a Params, name: &str) -> Result<Option<Vec<&'a str>>, 
 }
 
 /// One of the given words.
-pub fn choice<T: Copy>(params: &Params, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, String> {
+pub fn choice<T: Copy>(
+    params: &HandlerParams,
+    name: &str,
+    choices: &[(&str, T)],
+) -> Result<Option<T>, String> {
     let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
     value(params, name, &words.join(" or "), |value| {
         choices.iter().find(|(word, _)| value == word).map(|(_, choice)| *choice)

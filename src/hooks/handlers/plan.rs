@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-use super::{COMPACT_TRIGGER, Declared, Handler, append_context, built_in};
-use crate::chain::Link;
+use super::{COMPACT_TRIGGER, DeclaredHandler, Handler, append_context, built_in};
+use crate::chain::ChainLink;
 use crate::event::HookEvent;
-use crate::moment::Moment;
+use crate::hook_context::HookContext;
 
 /// Successful runs that must not be repeated. Each session has one.
 #[derive(Clone, Debug, Default)]
@@ -30,14 +30,14 @@ impl Fired {
     }
 
     /// Records a run that had a result whose requests were carried out.
-    pub fn succeeded(&mut self, event: HookEvent, link: &Link) {
+    pub fn succeeded(&mut self, event: HookEvent, link: &ChainLink) {
         match link {
-            Link::Hook(hook) => {
+            ChainLink::Hook(hook) => {
                 if !self.script(event, &hook.name) {
                     self.scripts.push((event, hook.name.clone()));
                 }
             }
-            Link::Handler(handler) => {
+            ChainLink::Handler(handler) => {
                 if handler.once && !self.handler(event, handler) {
                     self.handlers.push((event, handler.clone()));
                 }
@@ -65,7 +65,8 @@ impl Fired {
 
 fn once_per_session(handler: &Handler) -> bool {
     handler.name == "append_context"
-        && append_context::Params::read(&handler.params).is_ok_and(|params| params.once_per_session)
+        && append_context::AppendContextParams::read(&handler.params)
+            .is_ok_and(|params| params.once_per_session)
 }
 
 /// The links of an event, in the order in which they run.
@@ -75,40 +76,48 @@ fn once_per_session(handler: &Handler) -> bool {
 /// since a recipe does not disable the user's hooks. `once` applies to a script only if the recipe names it
 /// or `external`. A name that is neither a handler nor a script becomes a link whose run fails with a
 /// message.
-pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, fired: &Fired) -> Vec<Link> {
-    let event = moment.what.event();
+pub fn plan(
+    declared: Option<&[DeclaredHandler]>,
+    scripts: Vec<ChainLink>,
+    hook_context: &HookContext,
+    fired: &Fired,
+) -> Vec<ChainLink> {
+    let event = hook_context.what.event();
     let declared = declared.unwrap_or_default();
-    let is_named = |link: &Link| {
+    let is_named = |link: &ChainLink| {
         let name = link.name();
-        declared.iter().any(|place| matches!(place, Declared::Script { name: named, .. } if *named == name))
+        declared
+            .iter()
+            .any(|place| matches!(place, DeclaredHandler::Script { name: named, .. } if *named == name))
     };
-    let (named, mut others): (Vec<Link>, Vec<Link>) = scripts.into_iter().partition(is_named);
-    let spent = |link: &Link, once: bool| once && fired.script(event, &link.name());
+    let (named, mut others): (Vec<ChainLink>, Vec<ChainLink>) = scripts.into_iter().partition(is_named);
+    let spent = |link: &ChainLink, once: bool| once && fired.script(event, &link.name());
     let mut links = Vec::new();
-    if !declared.iter().any(|place| matches!(place, Declared::External { .. })) {
+    if !declared.iter().any(|place| matches!(place, DeclaredHandler::External { .. })) {
         links.append(&mut others);
     }
     for place in declared {
         match place {
-            Declared::External { once } => {
+            DeclaredHandler::External { once } => {
                 links.extend(std::mem::take(&mut others).into_iter().filter(|link| !spent(link, *once)));
             }
-            Declared::Script { name, once } => match named.iter().find(|link| link.name() == *name) {
+            DeclaredHandler::Script { name, once } => match named.iter().find(|link| link.name() == *name) {
                 // A script that is named twice runs once.
                 Some(link) if links.contains(link) || spent(link, *once) => {}
                 Some(link) => links.push(link.clone()),
-                None => links.push(Link::Handler(Arc::new(bare(name, *once)))),
+                None => links.push(ChainLink::Handler(Arc::new(bare(name, *once)))),
             },
-            Declared::Handler(handler) => {
-                let qualifies = built_in(&handler.name).is_none_or(|built_in| (built_in.qualifies)(moment));
+            DeclaredHandler::Handler(handler) => {
+                let qualifies =
+                    built_in(&handler.name).is_none_or(|built_in| (built_in.qualifies)(hook_context));
                 if qualifies && fired.allows(event, handler) {
-                    links.push(Link::Handler(handler.clone()));
+                    links.push(ChainLink::Handler(handler.clone()));
                 }
             }
         }
     }
-    if event == HookEvent::TurnEnd && moment.base.auto_compact.is_some() {
-        links.push(Link::Handler(Arc::new(bare(COMPACT_TRIGGER, false))));
+    if event == HookEvent::TurnEnd && hook_context.base.auto_compact.is_some() {
+        links.push(ChainLink::Handler(Arc::new(bare(COMPACT_TRIGGER, false))));
     }
     links
 }

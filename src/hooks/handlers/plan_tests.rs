@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::super::tests::{handler, moment, said};
+use super::super::tests::{handler, hook_context, said};
 use super::*;
-use crate::hook::{Hook, Kind, Manifest, Place};
-use crate::moment::{Round, What};
+use crate::hook::{Hook, HookKind, HookOrigin, Manifest};
+use crate::hook_context::{EventData, HookRound};
 
-fn script(name: &str) -> Link {
-    let kind = Kind::Script { path: PathBuf::from(name) };
-    let (manifest, place) = (Manifest::default(), Place::User);
+fn script(name: &str) -> ChainLink {
+    let kind = HookKind::Script { path: PathBuf::from(name) };
+    let (manifest, place) = (Manifest::default(), HookOrigin::User);
     let (events, files) = (Vec::new(), Vec::new());
-    Link::Hook(Arc::new(Hook {
+    ChainLink::Hook(Arc::new(Hook {
         name: name.to_owned(),
         place,
         kind,
@@ -24,33 +24,33 @@ fn script(name: &str) -> Link {
     }))
 }
 
-fn built_in(name: &str, once: bool, params: Value) -> Declared {
-    Declared::Handler(Arc::new(Handler { once, ..handler(name, params) }))
+fn built_in(name: &str, once: bool, params: Value) -> DeclaredHandler {
+    DeclaredHandler::Handler(Arc::new(Handler { once, ..handler(name, params) }))
 }
 
-fn named(name: &str, once: bool) -> Declared {
-    Declared::Script { name: name.to_owned(), once }
+fn named(name: &str, once: bool) -> DeclaredHandler {
+    DeclaredHandler::Script { name: name.to_owned(), once }
 }
 
-fn names(links: &[Link]) -> Vec<&str> {
+fn names(links: &[ChainLink]) -> Vec<&str> {
     links
         .iter()
         .map(|link| match link {
-            Link::Hook(hook) => hook.name.as_str(),
-            Link::Handler(handler) => handler.name.as_str(),
+            ChainLink::Hook(hook) => hook.name.as_str(),
+            ChainLink::Handler(handler) => handler.name.as_str(),
         })
         .collect()
 }
 
-fn order(declared: &[Declared], moment: &Moment, fired: &Fired) -> Vec<Link> {
-    plan(Some(declared), vec![script("a"), script("b")], moment, fired)
+fn order(declared: &[DeclaredHandler], hook_context: &HookContext, fired: &Fired) -> Vec<ChainLink> {
+    plan(Some(declared), vec![script("a"), script("b")], hook_context, fired)
 }
 
 #[test]
 fn default_order_is_scripts_handlers_threshold() {
     let swap = || built_in("swap_context", true, json!({}));
-    let external = || Declared::External { once: false };
-    let cases: [(Vec<Declared>, &[&str]); 8] = [
+    let external = || DeclaredHandler::External { once: false };
+    let cases: [(Vec<DeclaredHandler>, &[&str]); 8] = [
         (vec![], &["a", "b", COMPACT_TRIGGER]),
         (vec![swap()], &["a", "b", "swap_context", COMPACT_TRIGGER]),
         (vec![external(), swap()], &["a", "b", "swap_context", COMPACT_TRIGGER]),
@@ -70,7 +70,7 @@ fn the_threshold_runs_at_turn_end_if_enabled() {
     let mut off = said("S");
     off.base.auto_compact = None;
     assert!(plan(None, Vec::new(), &off, &Fired::default()).is_empty());
-    let start = moment(What::SessionStart { source: "startup" });
+    let start = hook_context(EventData::SessionStart { source: "startup" });
     assert!(plan(None, Vec::new(), &start, &Fired::default()).is_empty());
 }
 
@@ -91,7 +91,7 @@ fn once_is_one_success_for_each_invocation() {
 
 #[test]
 fn once_holds_for_a_script_only_where_the_recipe_names_it() {
-    let ran = |declared: &[Declared]| {
+    let ran = |declared: &[DeclaredHandler]| {
         let mut fired = Fired::default();
         let links = order(declared, &said("S"), &fired);
         links.iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));
@@ -100,8 +100,8 @@ fn once_holds_for_a_script_only_where_the_recipe_names_it() {
     };
     assert_eq!(ran(&[built_in("swap_context", true, json!({}))]), ["a", "b", COMPACT_TRIGGER]);
     assert_eq!(ran(&[named("a", true), named("a", true)]), ["b", COMPACT_TRIGGER]);
-    assert_eq!(ran(&[Declared::External { once: true }]), [COMPACT_TRIGGER]);
-    assert_eq!(ran(&[Declared::External { once: true }, named("b", false)]), ["b", COMPACT_TRIGGER]);
+    assert_eq!(ran(&[DeclaredHandler::External { once: true }]), [COMPACT_TRIGGER]);
+    assert_eq!(ran(&[DeclaredHandler::External { once: true }, named("b", false)]), ["b", COMPACT_TRIGGER]);
 }
 
 /// Regression: a first reply with only tool calls used up the one run, and nothing was ever swapped; a reply
@@ -110,16 +110,20 @@ fn once_holds_for_a_script_only_where_the_recipe_names_it() {
 fn a_swap_waits_for_a_text_reply_without_tool_calls() {
     let declared = [built_in("swap_context", true, json!({}))];
     let round = |response: &str, tools_used| {
-        moment(What::TurnEnd(Round { response: response.to_owned(), tools_used, ..Round::default() }))
+        hook_context(EventData::TurnEnd(HookRound {
+            response: response.to_owned(),
+            tools_used,
+            ..HookRound::default()
+        }))
     };
-    for (moment, runs) in [
+    for (hook_context, runs) in [
         (round("", true), false),
         (round("I will look", true), false),
         (round(" ", false), false),
         (round("S", false), true),
     ] {
-        let links = order(&declared, &moment, &Fired::default());
-        assert_eq!(names(&links).contains(&"swap_context"), runs, "{:?}", moment.what);
+        let links = order(&declared, &hook_context, &Fired::default());
+        assert_eq!(names(&links).contains(&"swap_context"), runs, "{:?}", hook_context.what);
     }
 }
 

@@ -3,18 +3,18 @@
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::{BuiltIn, Run, params};
+use super::{BuiltInHandler, HandlerRun, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
+use crate::hook_context::{EventData, HookContext};
 use crate::output::{HookOutput, ResultChange};
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "redact",
     events: &[HookEvent::AfterToolCall, HookEvent::UserMessageSend],
     params: &["patterns", "replacement"],
-    check: |params| Params::read(params).map(|_| None),
+    check: |params| RedactParams::read(params).map(|_| None),
     qualifies: |_| true,
-    run: Run::Pure(answer),
+    run: HandlerRun::Pure(answer),
 };
 
 /// Maximum patterns per handler. Each is applied to every text.
@@ -26,11 +26,13 @@ const DEPTH_MAX: usize = 128;
 
 /// Withholds a text that could not be redacted: a user who wants secrets removed does not want them passed on
 /// because of a mistyped pattern.
-pub fn withhold(moment: &Moment, why: &str) -> HookOutput {
+pub fn withhold(hook_context: &HookContext, why: &str) -> HookOutput {
     let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
-    match &moment.what {
-        What::UserMessageSend { .. } => output.block = Some(Some(format!("it cannot be redacted: {why}"))),
-        What::AfterToolCall { .. } => {
+    match &hook_context.what {
+        EventData::UserMessageSend { .. } => {
+            output.block = Some(Some(format!("it cannot be redacted: {why}")))
+        }
+        EventData::AfterToolCall { .. } => {
             output.output = Some(ResultChange { metadata: Some(Value::Null), ..ResultChange::default() });
             output.output_text = Some(format!("[withheld, because it cannot be redacted: {why}]"));
         }
@@ -39,13 +41,13 @@ pub fn withhold(moment: &Moment, why: &str) -> HookOutput {
     output
 }
 
-pub struct Params<'a> {
+pub struct RedactParams<'a> {
     patterns: Vec<Regex>,
     replacement: &'a str,
 }
 
-impl Params<'_> {
-    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
+impl RedactParams<'_> {
+    pub fn read(params: &super::HandlerParams) -> Result<RedactParams<'_>, String> {
         let patterns = params::list(params, "patterns")?.unwrap_or_default();
         if patterns.is_empty() {
             return Err("\"patterns\" must be a list of regular expressions".to_owned());
@@ -66,7 +68,7 @@ impl Params<'_> {
         };
         let patterns = patterns.into_iter().map(compile).collect::<Result<Vec<_>, _>>()?;
         let replacement = params::value(params, "replacement", "a text", Value::as_str)?;
-        Ok(Params { patterns, replacement: replacement.unwrap_or("[redacted]") })
+        Ok(RedactParams { patterns, replacement: replacement.unwrap_or("[redacted]") })
     }
 
     /// The text with matches replaced; `None` if there are none.
@@ -110,13 +112,13 @@ impl Params<'_> {
     }
 }
 
-fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
-    let params = Params::read(params)?;
-    match &moment.what {
-        What::UserMessageSend { message, .. } => {
+fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+    let params = RedactParams::read(params)?;
+    match &hook_context.what {
+        EventData::UserMessageSend { message, .. } => {
             Ok(HookOutput { message: params.text(message), ..HookOutput::default() })
         }
-        What::AfterToolCall { result, .. } => {
+        EventData::AfterToolCall { result, .. } => {
             let error = result.error.as_deref().and_then(|error| params.text(error));
             let mut metadata = result.metadata.clone();
             let in_metadata = match &mut metadata {

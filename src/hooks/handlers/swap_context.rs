@@ -3,18 +3,18 @@
 //! Removes the tags of `strip_tags` with their content and leaves the rest unchanged: the session extracts
 //! the summary from the reply, in the same way for all summaries.
 
-use super::{BuiltIn, Handler, Run, has_final_text, params};
+use super::{BuiltInHandler, Handler, HandlerRun, has_final_text, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
-use crate::output::{Action, HookOutput, Keep};
+use crate::hook_context::{EventData, HookContext};
+use crate::output::{HistoryAction, HistoryTail, HookOutput};
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "swap_context",
     events: &[HookEvent::TurnEnd],
     params: &["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"],
     check,
     qualifies: has_final_text,
-    run: Run::Pure(answer),
+    run: HandlerRun::Pure(answer),
 };
 
 /// Default limit of a summary in tokens.
@@ -26,45 +26,47 @@ const RECENT_MAX: u64 = 100_000;
 
 /// Maximum tokens of the reply that becomes the summary; the session limits the model call to it.
 pub fn max_summary_tokens(handler: &Handler) -> u64 {
-    let given = params::whole(&handler.params, "max_summary_tokens", SUMMARY_TOKENS_MAX);
+    let given = params::integer(&handler.params, "max_summary_tokens", SUMMARY_TOKENS_MAX);
     given.ok().flatten().filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS)
 }
 
-fn check(params: &super::Params) -> Result<Option<String>, String> {
-    Params::read(params)?;
+fn check(params: &super::HandlerParams) -> Result<Option<String>, String> {
+    SwapContextParams::read(params)?;
     let keeps = params::truth(params, "preserve_system_prompt")?.unwrap_or(true);
     Ok((!keeps).then(|| "\"preserve_system_prompt\" is always true: a swap never loses it".to_owned()))
 }
 
-fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
-    let params = Params::read(params)?;
-    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to swap in".to_owned()) };
+fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<HookOutput, String> {
+    let params = SwapContextParams::read(params)?;
+    let EventData::TurnEnd(round) = &hook_context.what else {
+        return Err("there is no reply to swap in".to_owned());
+    };
     let summary = params.strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
     let summary = summary.trim();
     if summary.is_empty() {
         return Err("the reply has no text to go on with; the history stays as it is".to_owned());
     }
     let keep = match params.preserve_recent {
-        0 => Keep::Nothing,
-        count => Keep::Messages(count),
+        0 => HistoryTail::Nothing,
+        count => HistoryTail::Messages(count),
     };
-    let action = Action::Swap { summary: summary.to_owned(), keep };
+    let action = HistoryAction::Swap { summary: summary.to_owned(), keep };
     Ok(HookOutput { action, ..HookOutput::default() })
 }
 
-struct Params<'a> {
+struct SwapContextParams<'a> {
     strip_tags: Vec<&'a str>,
     preserve_recent: usize,
 }
 
-impl Params<'_> {
-    fn read(params: &super::Params) -> Result<Params<'_>, String> {
-        if params::whole(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
+impl SwapContextParams<'_> {
+    fn read(params: &super::HandlerParams) -> Result<SwapContextParams<'_>, String> {
+        if params::integer(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
             return Err("\"max_summary_tokens\" must be above 0".to_owned());
         }
         let strip_tags = params::list(params, "strip_tags")?.unwrap_or_else(|| vec!["analysis"]);
-        let recent = params::whole(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);
-        Ok(Params { strip_tags, preserve_recent: usize::try_from(recent).unwrap_or(usize::MAX) })
+        let recent = params::integer(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);
+        Ok(SwapContextParams { strip_tags, preserve_recent: usize::try_from(recent).unwrap_or(usize::MAX) })
     }
 }
 

@@ -7,14 +7,16 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
-use crate::output::{Action, Keep, ResultChange};
+use crate::hook_context::{
+    EventData, HookCall, HookCallResult, HookRound, InvokedBy, PayloadBase, UsageFacts,
+};
+use crate::output::{HistoryAction, HistoryTail, ResultChange};
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
 
-pub(super) fn moment(what: What) -> Moment {
-    let base = Base {
+pub(super) fn hook_context(what: EventData) -> HookContext {
+    let base = PayloadBase {
         session: "s_01".to_owned(),
         cwd: "/w".into(),
         invoked_by: InvokedBy::Main,
@@ -30,11 +32,15 @@ pub(super) fn moment(what: What) -> Moment {
         auto_compact: Some(0.8),
         context: Default::default(),
     };
-    Moment { base, what }
+    HookContext { base, what }
 }
 
-pub(super) fn said(response: &str) -> Moment {
-    moment(What::TurnEnd(Round { response: response.to_owned(), number: 1, ..Round::default() }))
+pub(super) fn said(response: &str) -> HookContext {
+    hook_context(EventData::TurnEnd(HookRound {
+        response: response.to_owned(),
+        number: 1,
+        ..HookRound::default()
+    }))
 }
 
 pub(super) fn handler(name: &str, params: Value) -> Handler {
@@ -42,10 +48,10 @@ pub(super) fn handler(name: &str, params: Value) -> Handler {
     Handler { recipe: "compact".to_owned(), name: name.to_owned(), once: false, params }
 }
 
-fn called(text: &str, metadata: Option<Value>) -> Moment {
+fn called(text: &str, metadata: Option<Value>) -> HookContext {
     let input = json!({"command": "ls"}).as_object().cloned().expect("an object");
-    let call = Call { id: "c1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
-    let result = CallResult {
+    let call = HookCall { id: "c1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
+    let result = HookCallResult {
         success: true,
         error: None,
         metadata_type: None,
@@ -54,25 +60,30 @@ fn called(text: &str, metadata: Option<Value>) -> Moment {
         milliseconds: 12,
         blocked: false,
     };
-    moment(What::AfterToolCall { call, result })
+    hook_context(EventData::AfterToolCall { call, result })
 }
 
-fn workspace(cwd: &Path) -> At {
+fn workspace(cwd: &Path) -> HandlerContext {
     let workspace = Workspace::new(cwd.to_path_buf(), Vec::new(), Arc::default());
-    At { workspace: Arc::new(workspace), functions: Functions::default() }
+    HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() }
 }
 
 /// Runs a handler; returns its output or its failure message.
-async fn ask(name: &str, params: Value, moment: &Moment, cwd: &Path) -> Result<HookOutput, String> {
-    match perform(&handler(name, params), moment, &workspace(cwd)).await {
-        Ran::Answered(output) => Ok(*output),
-        Ran::Failed(why) => Err(why),
+async fn ask(
+    name: &str,
+    params: Value,
+    hook_context: &HookContext,
+    cwd: &Path,
+) -> Result<HookOutput, String> {
+    match perform(&handler(name, params), hook_context, &workspace(cwd)).await {
+        RawOutcome::Answered(output) => Ok(*output),
+        RawOutcome::Failed(why) => Err(why),
         other => panic!("{other:?}"),
     }
 }
 
-async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, String> {
-    ask(name, params, moment, Path::new("/nowhere")).await
+async fn pure(name: &str, params: Value, hook_context: &HookContext) -> Result<HookOutput, String> {
+    ask(name, params, hook_context, Path::new("/nowhere")).await
 }
 
 #[test]
@@ -85,16 +96,16 @@ fn every_name_is_a_built_in_handler() {
 #[tokio::test]
 async fn swap_context_strips_tags_from_the_reply() {
     let both = "<analysis>a <b></analysis>\n<summary>S</summary><notes>n</notes>";
-    type Wanted = Result<(&'static str, Keep), &'static str>;
-    let cases: [(&str, Value, Wanted); 6] = [
-        ("Plain.", json!({}), Ok(("Plain.", Keep::Nothing))),
-        (both, json!({}), Ok(("<summary>S</summary><notes>n</notes>", Keep::Nothing))),
+    type ExpectedKeep = Result<(&'static str, HistoryTail), &'static str>;
+    let cases: [(&str, Value, ExpectedKeep); 6] = [
+        ("Plain.", json!({}), Ok(("Plain.", HistoryTail::Nothing))),
+        (both, json!({}), Ok(("<summary>S</summary><notes>n</notes>", HistoryTail::Nothing))),
         (
             both,
             json!({"strip_tags": ["notes"], "preserve_recent": 2}),
-            Ok(("<analysis>a <b></analysis>\n<summary>S</summary>", Keep::Messages(2))),
+            Ok(("<analysis>a <b></analysis>\n<summary>S</summary>", HistoryTail::Messages(2))),
         ),
-        ("<analysis>not closed: S", json!({}), Ok(("<analysis>not closed: S", Keep::Nothing))),
+        ("<analysis>not closed: S", json!({}), Ok(("<analysis>not closed: S", HistoryTail::Nothing))),
         (
             "<analysis>all</analysis>",
             json!({}),
@@ -109,7 +120,7 @@ async fn swap_context_strips_tags_from_the_reply() {
     for (response, params, wanted) in cases {
         let action = pure("swap_context", params, &said(response)).await.map(|output| output.action);
         let wanted = wanted
-            .map(|(summary, keep)| Action::Swap { summary: summary.to_owned(), keep })
+            .map(|(summary, keep)| HistoryAction::Swap { summary: summary.to_owned(), keep })
             .map_err(str::to_owned);
         assert_eq!(action, wanted, "{response}");
     }
@@ -130,7 +141,10 @@ fn max_summary_tokens_comes_from_the_recipe() {
 async fn compact_context_requests_a_compaction_with_its_ratio() {
     for (params, keep) in [(json!({}), 0.40), (json!({"preserve_ratio": 0.1, "prune": true}), 0.1)] {
         let output = pure("compact_context", params, &said("")).await.expect("it answers");
-        assert_eq!(output.action, Action::Compact { keep: Keep::Ratio(keep), threshold: false });
+        assert_eq!(
+            output.action,
+            HistoryAction::Compact { keep: HistoryTail::Ratio(keep), threshold: false }
+        );
     }
     assert!(pure("compact_context", json!({"preserve_ratio": 1}), &said("")).await.is_err());
 }
@@ -145,12 +159,12 @@ fn compact_trigger_fires_at_the_threshold() {
         (None, 99_999, false),
     ];
     for (threshold, used, wanted) in cases {
-        let mut moment = said("x");
-        moment.base.auto_compact = threshold;
-        moment.base.usage.used = used;
-        let asked = match compact_context::trigger(&moment).action {
-            Action::Compact { keep, threshold } => {
-                assert_eq!((keep, threshold), (Keep::Ratio(0.40), true));
+        let mut hook_context = said("x");
+        hook_context.base.auto_compact = threshold;
+        hook_context.base.usage.used = used;
+        let asked = match compact_context::trigger(&hook_context).action {
+            HistoryAction::Compact { keep, threshold } => {
+                assert_eq!((keep, threshold), (HistoryTail::Ratio(0.40), true));
                 true
             }
             _ => false,
@@ -171,7 +185,7 @@ async fn append_context_adds_the_labeled_reply() {
 async fn redact_removes_matches_from_prompts_and_results() {
     let params = json!({"patterns": ["sk-[a-z0-9]+", r"\b\d{4}\b"]});
     let prompt = |message: &str| {
-        moment(What::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
+        hook_context(EventData::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
     };
     let output = pure("redact", params.clone(), &prompt("use sk-abc1 and 1234 and 12345")).await;
     let wanted = "use [redacted] and [redacted] and 12345".to_owned();
@@ -199,7 +213,8 @@ async fn a_failed_redaction_withholds_the_text() {
     );
     assert_eq!(output.output.and_then(|change| change.metadata), Some(Value::Null));
 
-    let prompt = moment(What::UserMessageSend { message: "a secret".to_owned(), attachments: Vec::new() });
+    let prompt =
+        hook_context(EventData::UserMessageSend { message: "a secret".to_owned(), attachments: Vec::new() });
     let output = pure("redact", params.clone(), &prompt).await.expect("it answers");
     assert!(output.block.is_some());
 
@@ -226,14 +241,14 @@ async fn an_invalid_reply_is_retried_once() {
         let output = pure("validate_output", params("continue"), &said(fits)).await;
         assert_eq!(output, Ok(HookOutput::default()), "{fits}");
     }
-    let mut moment = said("{\"title\": 3}");
-    let output = pure("validate_output", params("continue"), &moment).await.expect("it answers");
+    let mut hook_context = said("{\"title\": 3}");
+    let output = pure("validate_output", params("continue"), &hook_context).await.expect("it answers");
     let [follow_up] = output.follow_ups.as_slice() else { panic!("{output:?}") };
     assert!(follow_up.text.contains("/title: want string, but got number"), "{}", follow_up.text);
 
-    moment.base.view =
+    hook_context.base.view =
         view(&[("Make one", Origin::Person), (&follow_up.text, Origin::Hook { hook: "h".into() })]);
-    let output = pure("validate_output", params("continue"), &moment).await.expect("it answers");
+    let output = pure("validate_output", params("continue"), &hook_context).await.expect("it answers");
     assert!(output.follow_ups.is_empty());
     let notice = output.notice.expect("the person is told");
     assert!(notice.starts_with("The reply does not fit its schema after 1 retry: /title"), "{notice}");
@@ -262,10 +277,10 @@ fn view(messages: &[(&str, Origin)]) -> View {
 #[tokio::test]
 async fn tool_results_are_validated_by_metadata_or_text() {
     let schema = json!({"type": "object", "required": ["ok"]});
-    let checked = async |moment: Moment, more: Value| {
+    let checked = async |hook_context: HookContext, more: Value| {
         let mut params = json!({"schema": schema});
         params.as_object_mut().expect("an object").extend(more.as_object().cloned().expect("an object"));
-        pure("validate_tool_output", params, &moment).await.expect("it answers")
+        pure("validate_tool_output", params, &hook_context).await.expect("it answers")
     };
     assert_eq!(checked(called("{\"ok\": 1}", None), json!({})).await, HookOutput::default());
     assert_eq!(checked(called("x", Some(json!({"ok": 1}))), json!({})).await, HookOutput::default());
@@ -335,9 +350,11 @@ fn faults_are_listed_in_order_up_to_ten() {
 async fn export_overwrites_the_file_or_appends_replies() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let read = |path: &str| fs::read_to_string(folder.path().join(path)).expect("it was written");
-    let mut moment = said("agent: Hi");
-    moment.base.view = view(&[("Hello", Origin::Person), ("agent: Hi", Origin::Person)]);
-    ask("export_markdown", json!({"path": "out/talk.md"}), &moment, folder.path()).await.expect("exported");
+    let mut hook_context = said("agent: Hi");
+    hook_context.base.view = view(&[("Hello", Origin::Person), ("agent: Hi", Origin::Person)]);
+    ask("export_markdown", json!({"path": "out/talk.md"}), &hook_context, folder.path())
+        .await
+        .expect("exported");
     assert_eq!(
         read("out/talk.md"),
         "# Conversation s_01\n\n## User\n\nHello\n\n## Agent (m)\n\nagent: Hi\n\n"
@@ -353,9 +370,9 @@ async fn export_overwrites_the_file_or_appends_replies() {
 async fn calls_are_logged_one_line_each() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let after = called("listing", None);
-    let What::AfterToolCall { call, .. } = after.what.clone() else { panic!("{after:?}") };
-    for moment in [moment(What::BeforeToolCall(call)), after] {
-        ask("log_tool_usage", json!({}), &moment, folder.path()).await.expect("logged");
+    let EventData::AfterToolCall { call, .. } = after.what.clone() else { panic!("{after:?}") };
+    for hook_context in [hook_context(EventData::BeforeToolCall(call)), after] {
+        ask("log_tool_usage", json!({}), &hook_context, folder.path()).await.expect("logged");
     }
     let text = fs::read_to_string(folder.path().join("tool-usage.jsonl")).expect("it was written");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -377,10 +394,10 @@ async fn unsafe_write_targets_are_refused() {
     {
         for mode in ["overwrite", "append"] {
             for session in [Mode::Ask, Mode::Full] {
-                let mut moment = said("text");
-                moment.base.mode = session;
+                let mut hook_context = said("text");
+                hook_context.base.mode = session;
                 let params = json!({"path": path, "mode": mode});
-                let result = ask("export_markdown", params, &moment, folder.path()).await;
+                let result = ask("export_markdown", params, &hook_context, folder.path()).await;
                 assert!(result.is_err(), "{path} {mode}");
             }
         }
@@ -388,9 +405,9 @@ async fn unsafe_write_targets_are_refused() {
     assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 0);
     assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2, "the two links");
 
-    let mut moment = said("text");
-    moment.base.mode = Mode::ReadOnly;
-    let refused = ask("export_markdown", json!({}), &moment, folder.path()).await;
+    let mut hook_context = said("text");
+    hook_context.base.mode = Mode::ReadOnly;
+    let refused = ask("export_markdown", json!({}), &hook_context, folder.path()).await;
     assert_eq!(refused, Err("conversation.md was not written: the session is read-only".to_owned()));
 }
 
@@ -409,14 +426,14 @@ async fn unknown_or_misplaced_handlers_fail() {
 #[tokio::test]
 async fn a_registered_handler_overrides_the_built_in_one() {
     let mut at = workspace(Path::new("/nowhere"));
-    at.functions.register_handler("swap_context", |handler: Handler, moment: Moment| async move {
-        let notice = Some(format!("{} in {}", handler.recipe, moment.base.session));
+    at.functions.register_handler("swap_context", |handler: Handler, hook_context: HookContext| async move {
+        let notice = Some(format!("{} in {}", handler.recipe, hook_context.base.session));
         Ok(HookOutput { notice, ..HookOutput::default() })
     });
     at.functions.register_handler("broken", |_, _| async { panic!("oh") });
     let ran = perform(&handler("swap_context", json!({})), &said("S"), &at).await;
     let notice = Some("compact in s_01".to_owned());
-    assert_eq!(ran, Ran::Answered(Box::new(HookOutput { notice, ..HookOutput::default() })));
+    assert_eq!(ran, RawOutcome::Answered(Box::new(HookOutput { notice, ..HookOutput::default() })));
     let ran = perform(&handler("broken", json!({})), &said("S"), &at).await;
-    assert_eq!(ran, Ran::Failed("the function \"broken\" failed: it panicked: oh".to_owned()));
+    assert_eq!(ran, RawOutcome::Failed("the function \"broken\" failed: it panicked: oh".to_owned()));
 }

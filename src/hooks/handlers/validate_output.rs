@@ -2,21 +2,21 @@
 //! the errors and tries again, or the user is notified.
 
 use super::json::{self, OnFail, Schema};
-use super::{BuiltIn, Run, final_reply, params};
+use super::{BuiltInHandler, HandlerRun, final_reply, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
+use crate::hook_context::{EventData, HookContext};
 use crate::output::{HookOutput, Utterance};
 use epitome_thread::{Change, Origin, Role};
 use epitome_tools::Workspace;
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "validate_output",
     events: &[HookEvent::TurnEnd],
     params: &["schema", "on_fail", "max_retries"],
-    check: |params| Params::read(params).map(|_| None),
+    check: |params| ValidateOutputParams::read(params).map(|_| None),
     // A reply that calls tools is not the answer yet.
-    qualifies: |moment| final_reply(moment).is_some(),
-    run: Run::OnDisk(perform),
+    qualifies: |hook_context| final_reply(hook_context).is_some(),
+    run: HandlerRun::OnDisk(perform),
 };
 
 /// Maximum retries that a recipe may request: each is a paid reply.
@@ -27,27 +27,33 @@ const RETRIES: u64 = 1;
 /// The beginning of a follow-up, by which earlier ones are recognized.
 const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
 
-pub struct Params {
+pub struct ValidateOutputParams {
     schema: Schema,
     on_fail: OnFail,
     retries: u64,
 }
 
-impl Params {
-    pub fn read(params: &super::Params) -> Result<Params, String> {
-        let retries = params::whole(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
-        Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, retries })
+impl ValidateOutputParams {
+    pub fn read(params: &super::HandlerParams) -> Result<ValidateOutputParams, String> {
+        let retries = params::integer(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
+        Ok(ValidateOutputParams { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, retries })
     }
 }
 
-fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
-    let Params { schema, on_fail, retries } = Params::read(params)?;
-    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to check".to_owned()) };
+fn perform(
+    params: &super::HandlerParams,
+    hook_context: &HookContext,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let ValidateOutputParams { schema, on_fail, retries } = ValidateOutputParams::read(params)?;
+    let EventData::TurnEnd(round) = &hook_context.what else {
+        return Err("there is no reply to check".to_owned());
+    };
     let faults = json::faults(&round.response, &schema.validator(workspace)?);
     if faults.is_empty() {
         return Ok(HookOutput::default());
     }
-    let tried = retries_so_far(moment);
+    let tried = retries_so_far(hook_context);
     if on_fail == OnFail::Continue && tried < retries {
         let text = format!(
             "{FOLLOW_UP}\n- {}\n\nAnswer again with the whole JSON, corrected, and nothing else.",
@@ -66,9 +72,9 @@ fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Re
 }
 
 /// Number of this handler's follow-ups since the user's last message.
-fn retries_so_far(moment: &Moment) -> u64 {
+fn retries_so_far(hook_context: &HookContext) -> u64 {
     let mut count = 0;
-    for entry in moment.base.view.entries().iter().rev() {
+    for entry in hook_context.base.view.entries().iter().rev() {
         let Change::Said { message, origin } = &entry.change else { continue };
         match origin {
             Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => break,

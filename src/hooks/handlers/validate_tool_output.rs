@@ -7,32 +7,32 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::json::{self, OnFail, Schema};
-use super::{BuiltIn, Run, params};
+use super::{BuiltInHandler, HandlerRun, params};
 use crate::event::HookEvent;
-use crate::moment::{Moment, What};
+use crate::hook_context::{EventData, HookContext};
 use crate::output::HookOutput;
 use epitome_tools::Workspace;
 
-pub const HANDLER: BuiltIn = BuiltIn {
+pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "validate_tool_output",
     events: &[HookEvent::AfterToolCall],
     params: &["schema", "on_fail", "tool_name"],
-    check: |params| Params::read(params).map(|_| None),
+    check: |params| ValidateToolOutputParams::read(params).map(|_| None),
     qualifies: |_| true,
-    run: Run::OnDisk(perform),
+    run: HandlerRun::OnDisk(perform),
 };
 
-pub struct Params {
+pub struct ValidateToolOutputParams {
     schema: Schema,
     on_fail: OnFail,
     /// Globs of the tools whose results are validated; `None` means all.
     tools: Option<GlobSet>,
 }
 
-impl Params {
-    pub fn read(params: &super::Params) -> Result<Params, String> {
+impl ValidateToolOutputParams {
+    pub fn read(params: &super::HandlerParams) -> Result<ValidateToolOutputParams, String> {
         let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
-        Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, tools })
+        Ok(ValidateToolOutputParams { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, tools })
     }
 }
 
@@ -45,9 +45,13 @@ fn tools(globs: &[&str]) -> Result<GlobSet, String> {
     set.build().map_err(wrong)
 }
 
-fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
-    let Params { schema, on_fail, tools } = Params::read(params)?;
-    let What::AfterToolCall { call, result } = &moment.what else {
+fn perform(
+    params: &super::HandlerParams,
+    hook_context: &HookContext,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let ValidateToolOutputParams { schema, on_fail, tools } = ValidateToolOutputParams::read(params)?;
+    let EventData::AfterToolCall { call, result } = &hook_context.what else {
         return Err("there is no tool's result to check".to_owned());
     };
     let wanted = tools.is_none_or(|tools| tools.is_match(&call.tool));

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{edits, says_something, utterance};
-use crate::fields::Fields;
-use crate::output::{Action, Callback, HookOutput, Utterance};
+use crate::fields::ObjectFields;
+use crate::output::{CallbackRequest, HistoryAction, HookOutput, Utterance};
 use epitome_thread::Role;
 
 /// The request in `result` or, if that is absent, `action`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Request {
+enum RoundRequest {
     /// Neither is given.
     Unsaid,
     /// An unknown word.
@@ -23,38 +23,38 @@ enum Request {
     Summary,
 }
 
-fn request(fields: &mut Fields<'_>) -> Request {
+fn request(fields: &mut ObjectFields<'_>) -> RoundRequest {
     let result = fields.text("result").map(|word| match word.as_str() {
-        "continue" => Request::Continue,
-        "mutate" => Request::Mutate,
-        "callback" => Request::Callback,
+        "continue" => RoundRequest::Continue,
+        "mutate" => RoundRequest::Mutate,
+        "callback" => RoundRequest::Callback,
         _ => {
             fields.warn_value("result", &word, "continue, mutate or callback");
-            Request::Unknown
+            RoundRequest::Unknown
         }
     });
     let action = fields.text("action").map(|word| match word.as_str() {
-        "continue" => Request::Continue,
-        "replace" => Request::Mutate,
-        "compact" => Request::Compact,
-        "summary" => Request::Summary,
+        "continue" => RoundRequest::Continue,
+        "replace" => RoundRequest::Mutate,
+        "compact" => RoundRequest::Compact,
+        "summary" => RoundRequest::Summary,
         _ => {
             fields.warn_value("action", &word, "compact, summary, continue or replace");
-            Request::Unknown
+            RoundRequest::Unknown
         }
     });
     match (result, action) {
-        (None, action) => action.unwrap_or(Request::Unsaid),
+        (None, action) => action.unwrap_or(RoundRequest::Unsaid),
         (Some(result), None) => result,
         // The action names the recipe that the result leaves open.
-        (Some(Request::Callback), Some(action @ (Request::Compact | Request::Summary)))
+        (Some(RoundRequest::Callback), Some(action @ (RoundRequest::Compact | RoundRequest::Summary)))
             if fields.any("callback").is_none() =>
         {
             action
         }
         (Some(result), Some(action)) => {
-            let callback = matches!(result, Request::Callback)
-                && matches!(action, Request::Compact | Request::Summary | Request::Callback);
+            let callback = matches!(result, RoundRequest::Callback)
+                && matches!(action, RoundRequest::Compact | RoundRequest::Summary | RoundRequest::Callback);
             if result != action && !callback {
                 fields.warn("`result` and `action` differ; `action` was ignored".to_owned());
             }
@@ -64,16 +64,16 @@ fn request(fields: &mut Fields<'_>) -> Request {
 }
 
 /// Reads a result of `turn_end` or `agent_stop`.
-pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
+pub(super) fn round(fields: &mut ObjectFields<'_>, output: &mut HookOutput) {
     let request = request(fields);
     output.go_on = fields.flag("continue");
     output.edits = edits(fields);
     output.follow_ups = follow_ups(fields, "follow_up_messages");
     match request {
-        Request::Unsaid if fields.any("replace_messages").is_some() => {
+        RoundRequest::Unsaid if fields.any("replace_messages").is_some() => {
             output.action = mutation(fields, ["replace_messages", "messages"]);
         }
-        Request::Unsaid => {
+        RoundRequest::Unsaid => {
             for (field, hint) in [
                 ("messages", "`result` must say `continue` or `mutate`"),
                 ("callback", "`result` must say `callback`"),
@@ -83,19 +83,19 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
                 }
             }
         }
-        Request::Unknown => {
+        RoundRequest::Unknown => {
             if !output.follow_ups.is_empty() {
                 fields.warn("`follow_up_messages` were ignored with it".to_owned());
                 output.follow_ups.clear();
             }
         }
-        Request::Continue => {
+        RoundRequest::Continue => {
             output.follow_ups.splice(0..0, follow_ups(fields, "messages"));
             if output.follow_ups.is_empty() {
                 fields.warn("it asks to continue and gives no message; nothing was done".to_owned());
             }
         }
-        Request::Mutate => {
+        RoundRequest::Mutate => {
             // `replace` was introduced with `replace_messages`, `mutate` with `messages`.
             let order = match fields.any("result") {
                 Some(_) => ["messages", "replace_messages"],
@@ -103,14 +103,16 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
             };
             output.action = mutation(fields, order);
         }
-        Request::Callback => match fields.text("callback") {
-            Some(name) => output.action = Action::Callback(callback(fields, name)),
+        RoundRequest::Callback => match fields.text("callback") {
+            Some(name) => output.action = HistoryAction::Callback(callback(fields, name)),
             None => fields.warn("it asks for a callback and names none; nothing was done".to_owned()),
         },
-        Request::Compact => output.action = Action::Callback(callback(fields, "compact".to_owned())),
-        Request::Summary => {
+        RoundRequest::Compact => {
+            output.action = HistoryAction::Callback(callback(fields, "compact".to_owned()))
+        }
+        RoundRequest::Summary => {
             let callback = callback(fields, "summary".to_owned());
-            output.action = Action::Callback(Callback { text_only: true, ..callback });
+            output.action = HistoryAction::Callback(CallbackRequest { text_only: true, ..callback });
         }
     }
     let mut seen: Vec<Utterance> = Vec::new();
@@ -124,7 +126,7 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
 }
 
 /// A callback with its arguments, which keep the target: the recipe's own hooks read it there.
-fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
+fn callback(fields: &mut ObjectFields<'_>, name: String) -> CallbackRequest {
     let mut args = BTreeMap::new();
     if let Some(object) = fields.object("callback_args") {
         for (key, value) in object {
@@ -139,11 +141,11 @@ fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
         }
     }
     let target = target(fields);
-    Callback { name, args, target, asynchronous: fields.flag("async"), text_only: false }
+    CallbackRequest { name, args, target, asynchronous: fields.flag("async"), text_only: false }
 }
 
 /// The conversation that the request is about, named in the result or in `callback_args`.
-fn target(fields: &mut Fields<'_>) -> Option<String> {
+fn target(fields: &mut ObjectFields<'_>) -> Option<String> {
     fields.text("target_conversation_id").or_else(|| {
         let id = fields.any("callback_args")?.get("target_conversation_id")?.as_str();
         id.filter(|id| !id.trim().is_empty()).map(str::to_owned)
@@ -152,7 +154,7 @@ fn target(fields: &mut Fields<'_>) -> Option<String> {
 
 /// A mutation by the first of two fields that is present. One invalid message voids it: a history without
 /// that message is not the intended one. Without messages nothing is done.
-fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Action {
+fn mutation(fields: &mut ObjectFields<'_>, [first, second]: [&'static str; 2]) -> HistoryAction {
     let field = if fields.any(first).is_some() { first } else { second };
     let preserve_recent = fields.count("preserve_recent").unwrap_or(0);
     let target = target(fields);
@@ -162,19 +164,19 @@ fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Acti
             Ok(message) => messages.push(message),
             Err(why) => {
                 fields.warn(format!("an item of `{field}` {why}; the history stays as it is"));
-                return Action::None;
+                return HistoryAction::None;
             }
         }
     }
     if messages.is_empty() {
         fields.warn("it gives no message to put in the history's place; the history stays".to_owned());
-        return Action::None;
+        return HistoryAction::None;
     }
-    Action::Mutate { messages, preserve_recent, target }
+    HistoryAction::Mutate { messages, preserve_recent, target }
 }
 
 /// Follow-ups are sent as the user's next message. Invalid and blank ones are left out.
-fn follow_ups(fields: &mut Fields<'_>, field: &'static str) -> Vec<Utterance> {
+fn follow_ups(fields: &mut ObjectFields<'_>, field: &'static str) -> Vec<Utterance> {
     let mut found = Vec::new();
     for item in fields.list(field) {
         match utterance(item) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::Mounts;
-use super::{Namespaces, Places, Support, processes};
+use super::{Namespaces, SandboxPaths, Support, processes};
 
 /// Capabilities that commands run by root lose, because they could undo the sandbox or change the machine.
 /// The remaining ones apply to files, owners and processes, which Landlock and the namespaces restrict.
@@ -41,7 +41,7 @@ const RIGHTS_GIVEN_UP: [libc::c_int; 24] = [
 ];
 
 /// The private mounts, network and processes of a command.
-pub(super) struct World {
+pub(super) struct SandboxWorld {
     namespaces: Namespaces,
     /// Whether it gets a network that consists only of a loopback.
     loopback: bool,
@@ -57,27 +57,31 @@ pub(super) struct World {
 
 /// What remains to be done in the world that was entered.
 #[derive(Default)]
-pub(super) struct Entered {
+pub(super) struct EnteredWorld {
     /// The new `/proc`, which no Landlock rule covers yet.
     pub proc: Option<OwnedFd>,
     /// This process is the first of its namespace, and must start the command.
-    pub command: Option<processes::Command>,
+    pub command: Option<processes::PendingCommand>,
 }
 
-impl World {
+impl SandboxWorld {
     /// Returns `None` without namespaces.
     pub fn new(
-        places: &Places,
+        places: &SandboxPaths,
         start: &Path,
         support: &Support,
         loopback: bool,
         processes: Option<u64>,
-    ) -> io::Result<Option<World>> {
+    ) -> io::Result<Option<SandboxWorld>> {
         if support.namespaces == Namespaces::None {
             return Ok(None);
         }
         let mounts = Mounts::new(places, start, support.own_processes)?;
-        let mut world = World { loopback, mounts, ..World::bare(support.namespaces, support.own_processes) };
+        let mut world = SandboxWorld {
+            loopback,
+            mounts,
+            ..SandboxWorld::bare(support.namespaces, support.own_processes)
+        };
         world.processes = processes.map(limit).filter(|_| support.namespaces.count_processes());
         let numbers = processes.map(|processes| processes.max(PROCESS_NUMBERS_MIN).to_string());
         world.numbers = numbers.and_then(|numbers| CString::new(numbers).ok());
@@ -85,31 +89,31 @@ impl World {
     }
 
     /// Namespaces in which nothing may be written, to test for support.
-    pub fn bare(namespaces: Namespaces, own_processes: bool) -> World {
+    pub fn bare(namespaces: Namespaces, own_processes: bool) -> SandboxWorld {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
         let mounts = Mounts::none(own_processes);
         let maps = [map(user), map(group)];
-        World { namespaces, loopback: true, processes: None, numbers: None, maps, mounts }
+        SandboxWorld { namespaces, loopback: true, processes: None, numbers: None, maps, mounts }
     }
 
     /// Enters the namespaces and sets up the mounts, the process limit and the loopback.
-    pub fn enter(&mut self) -> io::Result<Entered> {
+    pub fn enter(&mut self) -> io::Result<EnteredWorld> {
         let network = if self.loopback { libc::CLONE_NEWNET } else { 0 };
         let processes = if self.mounts.have_own_proc() { libc::CLONE_NEWPID } else { 0 };
         let all = libc::CLONE_NEWNS | libc::CLONE_NEWIPC | network | processes;
         match self.namespaces {
-            Namespaces::None => return Ok(Entered::default()),
+            Namespaces::None => return Ok(EnteredWorld::default()),
             Namespaces::OfAdministrator => unshare(all)?,
             Namespaces::OfUser => {
                 unshare(libc::CLONE_NEWUSER | all)?;
                 // The kernel requires this before a group may be mapped.
-                tell(c"/proc/self/setgroups", b"deny")?;
-                tell(c"/proc/self/uid_map", &self.maps[0])?;
-                tell(c"/proc/self/gid_map", &self.maps[1])?;
+                write_proc_file(c"/proc/self/setgroups", b"deny")?;
+                write_proc_file(c"/proc/self/uid_map", &self.maps[0])?;
+                write_proc_file(c"/proc/self/gid_map", &self.maps[1])?;
             }
         }
-        let mut entered = Entered::default();
+        let mut entered = EnteredWorld::default();
         if self.mounts.have_own_proc() {
             entered.command = Some(processes::begin()?);
         }
@@ -136,7 +140,7 @@ const PROCESS_NUMBERS_MIN: u64 = 301;
 /// sandbox does not depend on it.
 pub(super) fn raise_oom_score() {
     // Between other programs (0) and the first to go (1000).
-    let _ = tell(c"/proc/self/oom_score_adj", b"500");
+    let _ = write_proc_file(c"/proc/self/oom_score_adj", b"500");
 }
 
 /// Returns a process limit, soft and hard, capped at the current maximum, which can't be raised.
@@ -147,7 +151,7 @@ fn limit(processes: u64) -> libc::rlimit {
 }
 
 /// Irrevocably drops the capabilities, if there are any.
-pub(super) fn give_up_rights() -> io::Result<()> {
+pub(super) fn drop_capabilities() -> io::Result<()> {
     for right in RIGHTS_GIVEN_UP {
         // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, and then there is
         // nothing to drop.
@@ -197,7 +201,7 @@ fn unshare(flags: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) })
 }
 
-fn tell(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
+fn write_proc_file(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text)?;
     Ok(())

@@ -13,7 +13,7 @@ use landlock::{
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use super::Places;
+use super::SandboxPaths;
 use crate::root::open_at;
 
 /// The newest ABI version whose rights are handled here. Older kernels enforce the rights that they know. The
@@ -29,7 +29,7 @@ const ALL_DEVICES: &str = "/dev";
 const ENTRIES_MAX: usize = 4_096;
 
 /// Builds the ruleset. `network`: whether Landlock permits connections.
-pub(super) fn ruleset(places: &Places, network: bool) -> io::Result<Option<OwnedFd>> {
+pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option<OwnedFd>> {
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(KNOWN)).map_err(failed)?;
     if !network {
         ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN)).map_err(failed)?;

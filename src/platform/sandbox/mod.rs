@@ -30,7 +30,7 @@ pub use support::{Namespaces, Support, support};
 
 /// The restrictions for the commands of one workspace. All paths exist and are canonical.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct SandboxPaths {
     /// May be neither read nor changed.
     pub hidden: Vec<PathBuf>,
     /// The hidden paths below writable ones, which Landlock can't exclude: something empty is mounted over
@@ -51,7 +51,7 @@ pub struct Places {
 
 /// What a command may use in addition to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct SandboxAllowances {
     pub network: bool,
     /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
     /// every sandbox.
@@ -64,25 +64,25 @@ pub struct Reach {
 pub struct Confinement {
     ruleset: Option<std::os::fd::OwnedFd>,
     filters: Vec<seccompiler::BpfProgram>,
-    world: Option<enter::World>,
+    world: Option<enter::SandboxWorld>,
 }
 
 impl Confinement {
     /// Looks up the readable and writable paths on the disk; blocks. `start`: the directory that the command
     /// starts in.
     pub fn prepare(
-        places: &Places,
+        places: &SandboxPaths,
         start: &Path,
-        reach: Reach,
+        reach: SandboxAllowances,
         support: &Support,
     ) -> io::Result<Confinement> {
-        let Reach { network, unix_sockets, processes } = reach;
+        let SandboxAllowances { network, unix_sockets, processes } = reach;
         let loopback = !network && support.namespaces != Namespaces::None;
         let ruleset = match support.landlock {
             0 => None,
             _ => grants::ruleset(places, network || loopback)?,
         };
-        let world = enter::World::new(places, start, support, loopback, processes)?;
+        let world = enter::SandboxWorld::new(places, start, support, loopback, processes)?;
         let filters = match support.filter {
             true => filter::programs(network || loopback, network, unix_sockets)?,
             false => Vec::new(),
@@ -94,8 +94,8 @@ impl Confinement {
     /// nothing. The process that returns may be another than the one that called, which then waits for it.
     pub(crate) fn enter(&mut self) -> io::Result<()> {
         enter::raise_oom_score();
-        let entered = self.world.as_mut().map(enter::World::enter).transpose()?.unwrap_or_default();
-        enter::give_up_rights()?;
+        let entered = self.world.as_mut().map(enter::SandboxWorld::enter).transpose()?.unwrap_or_default();
+        enter::drop_capabilities()?;
         if let Some(ruleset) = &self.ruleset {
             if let Some(proc) = &entered.proc {
                 enter::allow_reading(ruleset, proc)?;
@@ -106,6 +106,6 @@ impl Confinement {
             // Take the error of the system call: the conversion of the crate's error would allocate.
             seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
         }
-        entered.command.map_or(Ok(()), processes::Command::start)
+        entered.command.map_or(Ok(()), processes::PendingCommand::start)
     }
 }

@@ -15,8 +15,8 @@ use rustix::mount::{
     fsopen, move_mount, open_tree,
 };
 
-use super::Places;
-use crate::root::{Identity, open_at};
+use super::SandboxPaths;
+use crate::root::{FileIdentity, open_at};
 
 /// The mounts, in the order in which they are made.
 #[derive(Default)]
@@ -25,26 +25,26 @@ pub(super) struct Mounts {
     writable: Vec<Mount>,
     inner: Vec<Mount>,
     /// The directory that the command starts in.
-    start: Option<Target>,
+    start: Option<MountTarget>,
     /// Whether `/proc` shows the processes of the command's own namespace.
     own_proc: bool,
 }
 
 struct Mount {
-    target: Target,
-    kind: Kind,
+    target: MountTarget,
+    kind: MountKind,
     /// Set after the fork, in preallocated memory.
     made: Option<(OwnedFd, OwnedFd)>,
 }
 
 /// A file and the path that leads to it.
-struct Target {
+struct MountTarget {
     path: CString,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MountKind {
     /// Bind mount over itself, unchanged, so that it can't be renamed.
     Fixed,
     /// The same, read-only; mounts inside of it stay unchanged.
@@ -58,24 +58,24 @@ enum Kind {
 }
 
 impl Mounts {
-    pub fn new(places: &Places, start: &Path, own_proc: bool) -> io::Result<Mounts> {
+    pub fn new(places: &SandboxPaths, start: &Path, own_proc: bool) -> io::Result<Mounts> {
         let mut mounts = Mounts { own_proc, ..Mounts::default() };
-        mounts.start = Target::of(start)?;
+        mounts.start = MountTarget::resolve(start)?;
         // Devices can be written to on a read-only mount, and `/dev/ptmx` looks for `pts` beside it.
         let devices = places.devices.iter().filter(|path| path.is_dir());
         for path in outermost(places.writable.iter().chain(devices)) {
-            mounts.writable.extend(Mount::of(path, Kind::Fixed)?);
+            mounts.writable.extend(Mount::resolve(path, MountKind::Fixed)?);
         }
         // Fix directories before freezing their contents: a later mount of the directory would hide the others.
         let kinds = [
-            (&places.fixed, Kind::Fixed),
-            (&places.closed, Kind::Closed),
-            (&places.frozen, Kind::Frozen),
-            (&places.covered, Kind::Empty),
+            (&places.fixed, MountKind::Fixed),
+            (&places.closed, MountKind::Closed),
+            (&places.frozen, MountKind::Frozen),
+            (&places.covered, MountKind::Empty),
         ];
         for (paths, kind) in kinds {
             for path in paths {
-                mounts.inner.extend(Mount::of(path, kind)?);
+                mounts.inner.extend(Mount::resolve(path, kind)?);
             }
         }
         Ok(mounts)
@@ -141,9 +141,9 @@ impl Mounts {
 
 impl Mount {
     /// `None` if nothing is at the path.
-    fn of(path: &Path, kind: Kind) -> io::Result<Option<Mount>> {
-        let Some((target, is_directory)) = Target::look_up(path)? else { return Ok(None) };
-        let kind = if kind == Kind::Empty && !is_directory { Kind::Null } else { kind };
+    fn resolve(path: &Path, kind: MountKind) -> io::Result<Option<Mount>> {
+        let Some((target, is_directory)) = MountTarget::look_up(path)? else { return Ok(None) };
+        let kind = if kind == MountKind::Empty && !is_directory { MountKind::Null } else { kind };
         Ok(Some(Mount { target, kind, made: None }))
     }
 
@@ -154,14 +154,14 @@ impl Mount {
             other => other?,
         };
         let new = match self.kind {
-            Kind::Fixed | Kind::Closed | Kind::Frozen => copy(target.as_fd())?,
-            Kind::Empty => new_file_system(c"tmpfs")?,
-            Kind::Null => copy(rustix::fs::openat(CWD, c"/dev/null", PATH, Mode::empty())?.as_fd())?,
+            MountKind::Fixed | MountKind::Closed | MountKind::Frozen => copy(target.as_fd())?,
+            MountKind::Empty => new_file_system(c"tmpfs")?,
+            MountKind::Null => copy(rustix::fs::openat(CWD, c"/dev/null", PATH, Mode::empty())?.as_fd())?,
         };
         match self.kind {
-            Kind::Fixed | Kind::Null => {}
-            Kind::Closed | Kind::Empty => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH)?,
-            Kind::Frozen => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)?,
+            MountKind::Fixed | MountKind::Null => {}
+            MountKind::Closed | MountKind::Empty => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH)?,
+            MountKind::Frozen => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)?,
         }
         attach(&new, &target)
     }
@@ -169,8 +169,8 @@ impl Mount {
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Target {
-    fn look_up(path: &Path) -> io::Result<Option<(Target, bool)>> {
+impl MountTarget {
+    fn look_up(path: &Path) -> io::Result<Option<(MountTarget, bool)>> {
         let file = match open_at(CWD, path, OFlags::PATH, Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // It had no link when it was looked up, a moment ago.
@@ -180,13 +180,15 @@ impl Target {
             other => other?,
         };
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
-        let target =
-            Target { path: CString::new(path.as_os_str().as_bytes())?, identity: Identity::of(file)? };
+        let target = MountTarget {
+            path: CString::new(path.as_os_str().as_bytes())?,
+            identity: FileIdentity::read(file)?,
+        };
         Ok(Some((target, kind == rustix::fs::FileType::Directory)))
     }
 
-    fn of(path: &Path) -> io::Result<Option<Target>> {
-        Ok(Target::look_up(path)?.map(|(target, _)| target))
+    fn resolve(path: &Path) -> io::Result<Option<MountTarget>> {
+        Ok(MountTarget::look_up(path)?.map(|(target, _)| target))
     }
 
     /// Opens it in the present namespace. Fails with `ESTALE` if something else is there by now.
@@ -196,7 +198,7 @@ impl Target {
             Err(rustix::io::Errno::LOOP) => return Err(rustix::io::Errno::STALE.into()),
             other => other?,
         };
-        match Identity::of(&file)? == self.identity {
+        match FileIdentity::read(&file)? == self.identity {
             true => Ok(file),
             false => Err(rustix::io::Errno::STALE.into()),
         }

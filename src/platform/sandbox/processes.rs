@@ -18,26 +18,26 @@ const LOOK_MILLISECONDS: i32 = 5;
 /// of the namespace; the stand-in never returns.
 ///
 /// For use between fork and exec: makes system calls only.
-pub(super) fn begin() -> io::Result<Command> {
-    let shared = Shared::new()?;
+pub(super) fn begin() -> io::Result<PendingCommand> {
+    let shared = SharedStatus::new()?;
     match fork()? {
         0 => {
             // The stand-in's end ends the namespace. That is also reached if the stand-in is already gone: the
             // group that both are in is killed as a whole.
             // SAFETY: a system call with integer arguments.
             check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-            Ok(Command { ended: shared })
+            Ok(PendingCommand { ended: shared })
         }
-        first => stand_in(first, &shared),
+        first => exit_like_command(first, &shared),
     }
 }
 
 /// The command that the first process of a namespace is about to start.
-pub(super) struct Command {
-    ended: Shared,
+pub(super) struct PendingCommand {
+    ended: SharedStatus,
 }
 
-impl Command {
+impl PendingCommand {
     /// Forks; returns in the command's process. The first process never returns.
     pub fn start(self) -> io::Result<()> {
         match fork()? {
@@ -52,13 +52,13 @@ impl Command {
 }
 
 /// The wait status of the command, in memory that all three processes see.
-struct Shared(*const AtomicI32);
+struct SharedStatus(*const AtomicI32);
 
-impl Shared {
+impl SharedStatus {
     /// No process has this status.
     const UNKNOWN: i32 = -1;
 
-    fn new() -> io::Result<Shared> {
+    fn new() -> io::Result<SharedStatus> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, which lives as long as the process.
@@ -67,8 +67,8 @@ impl Shared {
         if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let shared = Shared(memory.cast());
-        shared.get().store(Shared::UNKNOWN, Ordering::Relaxed);
+        let shared = SharedStatus(memory.cast());
+        shared.get().store(SharedStatus::UNKNOWN, Ordering::Relaxed);
         Ok(shared)
     }
 
@@ -79,14 +79,14 @@ impl Shared {
 }
 
 /// Waits for the first process and ends as the command did.
-fn stand_in(first: libc::pid_t, ended: &Shared) -> ! {
+fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
     keep_nothing(c"epitome-wait");
     let mut status = 0;
     // SAFETY: system calls with integers and a pointer to a local variable.
     unsafe {
         while libc::waitpid(first, &raw mut status, 0) < 0 && errno() == libc::EINTR {}
         let known = ended.get().load(Ordering::Acquire);
-        let status = if known == Shared::UNKNOWN { status } else { known };
+        let status = if known == SharedStatus::UNKNOWN { status } else { known };
         if libc::WIFSIGNALED(status) {
             let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
@@ -103,7 +103,7 @@ fn stand_in(first: libc::pid_t, ended: &Shared) -> ! {
 }
 
 /// Adopts and reaps the namespace's orphans until the command has ended, asks what is left to end, and ends.
-fn first_process(command: libc::pid_t, ended: &Shared) -> ! {
+fn first_process(command: libc::pid_t, ended: &SharedStatus) -> ! {
     keep_nothing(c"epitome-init");
     // SAFETY: system calls with integers and pointers to local variables.
     unsafe {

@@ -63,12 +63,13 @@ pub fn support() -> &'static Support {
 /// Whether a child can enter them. The program deliberately doesn't exist: a not-found error means that
 /// everything before the exec succeeded.
 fn can_have(namespaces: Namespaces, own_processes: bool) -> bool {
-    let mut world = enter::World::bare(namespaces, own_processes);
+    let mut world = enter::SandboxWorld::bare(namespaces, own_processes);
     let mut command = Command::new("/proc/self/no-such-program");
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on
     // data that was prepared before, and allocates nothing.
     unsafe {
-        command.pre_exec(move || world.enter()?.command.map_or(Ok(()), super::processes::Command::start));
+        command
+            .pre_exec(move || world.enter()?.command.map_or(Ok(()), super::processes::PendingCommand::start));
     }
     match command.spawn() {
         Err(error) => error.kind() == io::ErrorKind::NotFound,

@@ -1,13 +1,13 @@
 //! Errors for models without a usable endpoint, with hints.
 
-use super::resolve::{Environment, local_urls};
+use super::resolve::{EnvironmentPairs, local_urls};
 use crate::address::shown;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 
 /// Nothing is configured: lists the options.
-pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderError {
+pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
         message: format!(
@@ -24,7 +24,7 @@ pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderErr
 }
 
 /// A local model was chosen, but no server answers: lists the addresses that were tried.
-pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment) -> ProviderError {
+pub fn no_local_server(name: &ModelName, settings: &Settings, env: &EnvironmentPairs) -> ProviderError {
     let tried = places(&local_urls(settings, env));
     ProviderError {
         class: ErrorClass::Auth,

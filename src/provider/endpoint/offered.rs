@@ -1,7 +1,7 @@
 //! The models that pickers show without asking providers.
 
 use super::Endpoint;
-use super::resolve::{Choice, Environment, HOSTED, choose, resolve};
+use super::resolve::{ConfiguredModel, EnvironmentPairs, HOSTED, choose, resolve};
 use crate::abilities::needs_responses;
 use crate::models;
 use epitome_config::{Settings, WireFormat};
@@ -9,14 +9,14 @@ use epitome_thread::ModelName;
 
 /// Models for a picker: those of providers with a key, and those that the settings name. The chosen model is
 /// first.
-pub fn offered(settings: &Settings, env: &Environment) -> Vec<ModelName> {
+pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
     let mut names: Vec<ModelName> = Vec::new();
-    if let Choice::Named(model) = choose(settings, env) {
+    if let ConfiguredModel::Named(model) = choose(settings, env) {
         names.push(model);
     }
     names.extend(settings.models.keys().map(|name| ModelName(name.clone())));
     for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
-        let of_table = models::of_provider(hosted.name).map(|known| ModelName(known.name.into()));
+        let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
         names.extend(of_table.filter(|name| {
             // Models that can't be given tools over this wire format are useless to an agent.
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))

@@ -24,11 +24,11 @@ pub(super) use hosted::HOSTED;
 pub use hosted::{built_in_providers, provider_title};
 
 /// An environment as a list; the first of several equal names counts.
-pub type Environment = [(OsString, OsString)];
+pub type EnvironmentPairs = [(OsString, OsString)];
 
 /// The model choice made by settings and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum ConfiguredModel {
     Named(ModelName),
     /// Nothing is configured: a local server at one of these URLs may have models.
     SearchLocal(Vec<String>),
@@ -57,19 +57,23 @@ pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
 /// Chooses the model: from the settings (flag, else `EPITOME_MODEL`, else a file), else from the variable if
 /// the settings were created without it, else the default of the first provider with a key, else any model of
 /// a local server.
-pub fn choose(settings: &Settings, env: &Environment) -> Choice {
+pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
-        return Choice::Named(ModelName::written(&name));
+        return ConfiguredModel::Named(ModelName::parse(&name));
     }
     match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
-        Some(hosted) => Choice::Named(ModelName(hosted.default_model.into())),
-        None => Choice::SearchLocal(local_urls(settings, env)),
+        Some(hosted) => ConfiguredModel::Named(ModelName(hosted.default_model.into())),
+        None => ConfiguredModel::SearchLocal(local_urls(settings, env)),
     }
 }
 
 /// Resolves a model's URL and key. A missing key is an error of class `Auth`, an unknown name one of class
 /// `Refused`.
-pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Result<Endpoint, ProviderError> {
+pub fn resolve(
+    model: &ModelName,
+    settings: &Settings,
+    env: &EnvironmentPairs,
+) -> Result<Endpoint, ProviderError> {
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(model, settings));
     };
@@ -113,7 +117,7 @@ pub fn resolve_local(
     model: &ModelName,
     server: &LocalServer,
     settings: &Settings,
-    env: &Environment,
+    env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
     if !is_searched(model, settings) {
         return resolve(model, settings, env);
@@ -133,11 +137,11 @@ pub fn resolve_local(
 /// Whether a prompt could be answered with the current configuration: a model is named and its key is set, a
 /// provider's key is set, or a local server accepts connections. Otherwise returns what is missing. Takes at
 /// most a tenth of a second and sends nothing.
-pub fn configured(settings: &Settings, env: &Environment) -> Result<(), ProviderError> {
+pub fn configured(settings: &Settings, env: &EnvironmentPairs) -> Result<(), ProviderError> {
     match choose(settings, env) {
-        Choice::Named(model) => resolve(&model, settings, env).map(drop),
-        Choice::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),
-        Choice::SearchLocal(_) => Err(nothing_configured(settings, env)),
+        ConfiguredModel::Named(model) => resolve(&model, settings, env).map(drop),
+        ConfiguredModel::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),
+        ConfiguredModel::SearchLocal(_) => Err(nothing_configured(settings, env)),
     }
 }
 
@@ -155,7 +159,7 @@ pub fn exposure(settings: &Settings) -> Exposure {
 
 /// URLs to search for a local server: from `[providers.local]`, else from `EPITOME_LOCAL_URL`, else the
 /// default loopback addresses.
-pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
+pub fn local_urls(settings: &Settings, env: &EnvironmentPairs) -> Vec<String> {
     let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
     match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
         // Ollama's convention omits the scheme.
@@ -306,7 +310,7 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
 }
 
 /// The value of a variable; an empty one counts as unset.
-fn get(env: &Environment, name: &str) -> Option<String> {
+fn get(env: &EnvironmentPairs, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
 }

@@ -14,7 +14,7 @@ const CODES: [&str; 5] = [
 
 /// Where a sentence contains its numbers.
 #[derive(Clone, Copy)]
-enum Sizes {
+enum NumberLayout {
     /// It has none, or they aren't tokens.
     Absent,
     /// Tokens used, then the limit.
@@ -28,41 +28,47 @@ enum Sizes {
 }
 
 /// The services' wording in lower case; the first match counts.
-const SENTENCES: [(&str, Sizes); 19] = [
+const SENTENCES: [(&str, NumberLayout); 19] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
-    ("prompt is too long", Sizes::UsedFirst),
+    ("prompt is too long", NumberLayout::UsedFirst),
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-    ("exceed context limit", Sizes::Sum),
+    ("exceed context limit", NumberLayout::Sum),
     // Bedrock.
-    ("input is too long for requested model", Sizes::Absent),
+    ("input is too long for requested model", NumberLayout::Absent),
     // OpenAI.
-    ("exceeds the context window", Sizes::Absent),
-    ("exceed the configured limit of", Sizes::After { used: "resulted in", limit: "configured limit of" }),
+    ("exceeds the context window", NumberLayout::Absent),
+    (
+        "exceed the configured limit of",
+        NumberLayout::After { used: "resulted in", limit: "configured limit of" },
+    ),
     // Mistral: "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum …"
-    ("too large for model with", Sizes::After { used: "contains", limit: "too large for model with" }),
+    ("too large for model with", NumberLayout::After { used: "contains", limit: "too large for model with" }),
     // vLLM: "… maximum context length is 32768 tokens and your request has 5000 input tokens"
-    ("tokens and your request has", Sizes::After { used: "request has", limit: "maximum context length" }),
+    (
+        "tokens and your request has",
+        NumberLayout::After { used: "request has", limit: "maximum context length" },
+    ),
     // "… is 8192 tokens. However, you requested 9001 tokens (8001 in the messages, …)"
-    ("maximum context length", Sizes::After { used: "however", limit: "maximum context length" }),
+    ("maximum context length", NumberLayout::After { used: "however", limit: "maximum context length" }),
     // "The decoder prompt (length 9000) is longer than the maximum model length of 8192."
-    ("longer than the maximum model length", Sizes::UsedFirst),
+    ("longer than the maximum model length", NumberLayout::UsedFirst),
     // xAI: "maximum prompt length is 131072 but the request contains 537812 tokens"
-    ("maximum prompt length is", Sizes::After { used: "contains", limit: "maximum prompt length" }),
+    ("maximum prompt length is", NumberLayout::After { used: "contains", limit: "maximum prompt length" }),
     // TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 …"
-    ("`max_new_tokens` must be <=", Sizes::LimitFirst),
+    ("`max_new_tokens` must be <=", NumberLayout::LimitFirst),
     // llama.cpp: "request (9000 tokens) exceeds the available context size (8192 tokens)"
-    ("exceeds the available context size", Sizes::UsedFirst),
+    ("exceeds the available context size", NumberLayout::UsedFirst),
     // LM Studio: "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"
-    ("cannot truncate prompt with n_keep", Sizes::UsedFirst),
+    ("cannot truncate prompt with n_keep", NumberLayout::UsedFirst),
     // "Trying to keep the first 5000 tokens … model is loaded with context length of only 4096 tokens"
-    ("loaded with context length of only", Sizes::UsedFirst),
-    ("greater than the context length", Sizes::Absent),
-    ("exceeds context length", Sizes::Absent),
+    ("loaded with context length of only", NumberLayout::UsedFirst),
+    ("greater than the context length", NumberLayout::Absent),
+    ("exceeds context length", NumberLayout::Absent),
     // Gemini: "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
-    ("exceeds the maximum number of tokens", Sizes::UsedFirst),
+    ("exceeds the maximum number of tokens", NumberLayout::UsedFirst),
     // Ollama's cloud and several gateways.
-    ("input exceeds the maximum context", Sizes::Absent),
-    ("reduce the length of the messages", Sizes::Absent),
+    ("input exceeds the maximum context", NumberLayout::Absent),
+    ("reduce the length of the messages", NumberLayout::Absent),
 ];
 
 /// The class of a request that is too long, otherwise `None`.
@@ -79,18 +85,18 @@ pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
 }
 
 /// Tokens used, and the limit.
-fn read(sizes: Sizes, message: &str) -> (Option<u64>, Option<u64>) {
+fn read(sizes: NumberLayout, message: &str) -> (Option<u64>, Option<u64>) {
     let all = numbers(message);
     let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());
     match sizes {
-        Sizes::Absent => (None, None),
-        Sizes::UsedFirst => (all.first().copied(), all.get(1).copied()),
-        Sizes::LimitFirst => (all.get(1).copied(), all.first().copied()),
-        Sizes::Sum => match all[..] {
+        NumberLayout::Absent => (None, None),
+        NumberLayout::UsedFirst => (all.first().copied(), all.get(1).copied()),
+        NumberLayout::LimitFirst => (all.get(1).copied(), all.first().copied()),
+        NumberLayout::Sum => match all[..] {
             [input, output, limit, ..] => (Some(input.saturating_add(output)), Some(limit)),
             _ => (None, None),
         },
-        Sizes::After { used, limit } => (after(used), after(limit)),
+        NumberLayout::After { used, limit } => (after(used), after(limit)),
     }
 }
 

@@ -18,16 +18,16 @@ const FRAME_BYTES_MAX: usize = 256 * 1024;
 
 /// The pieces that remain to be sent. The bytes are shared with the encoder, so that a retry sends exactly
 /// the same.
-pub(super) struct Pieces {
+pub(super) struct BodyPieces {
     pieces: VecDeque<Bytes>,
     left: u64,
 }
 
-impl Pieces {
-    pub(super) fn new(pieces: &[Bytes]) -> Pieces {
+impl BodyPieces {
+    pub(super) fn new(pieces: &[Bytes]) -> BodyPieces {
         let pieces: VecDeque<Bytes> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Pieces { pieces, left }
+        BodyPieces { pieces, left }
     }
 
     fn next_frame(&mut self) -> Option<Bytes> {
@@ -54,7 +54,7 @@ impl Pieces {
     }
 }
 
-impl Body for Pieces {
+impl Body for BodyPieces {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn frames(pieces: &[Bytes]) -> Vec<Bytes> {
-        let mut body = Pieces::new(pieces);
+        let mut body = BodyPieces::new(pieces);
         std::iter::from_fn(|| body.next_frame()).collect()
     }
 

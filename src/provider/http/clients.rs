@@ -54,7 +54,7 @@ pub(super) struct ClientKey {
 
 /// The cached clients, least recently used first.
 #[derive(Debug, Default)]
-pub(super) struct Clients(Mutex<Vec<(ClientKey, CachedClient)>>);
+pub(super) struct ClientCache(Mutex<Vec<(ClientKey, CachedClient)>>);
 
 /// A client, and the problems with the certificates that its environment names.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(super) struct CachedClient {
     pub faults: Arc<[String]>,
 }
 
-impl Clients {
+impl ClientCache {
     /// The client for a key. An error is a clause that names the variable to check.
     pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_client_is_dropped() {
-        let clients = Clients::default();
+        let clients = ClientCache::default();
         for provider in 0..CLIENTS_MAX {
             clients.get(key(provider)).expect("it can be made");
         }

@@ -33,7 +33,7 @@ pub(super) const TRIED_AGAIN_MAX: Duration = FIRST_BYTE_MAX;
 
 /// Timeouts of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallTimeouts {
     pub connect: Duration,
     /// From the start of the call to the response headers.
     pub first_byte: Duration,
@@ -41,9 +41,9 @@ pub struct Limits {
     pub silence: Duration,
 }
 
-impl Limits {
+impl CallTimeouts {
     /// The timeouts that suit an endpoint's service.
-    pub fn of(endpoint: &Endpoint) -> Limits {
+    pub fn for_endpoint(endpoint: &Endpoint) -> CallTimeouts {
         let (first_byte, silence) = match endpoint.wire {
             _ if is_loopback(host_of(&endpoint.base_url)) => (LOCAL_SILENCE_MAX, LOCAL_SILENCE_MAX),
             WireFormat::AnthropicMessages if endpoint.own_api => (FIRST_BYTE_MAX, PINGED_SILENCE_MAX),
@@ -52,19 +52,19 @@ impl Limits {
             | WireFormat::OpenAiChat
             | WireFormat::Gemini => (SILENCE_MAX, SILENCE_MAX),
         };
-        Limits { connect: CONNECT_MAX, first_byte, silence }
+        CallTimeouts { connect: CONNECT_MAX, first_byte, silence }
     }
 }
 
 /// For requests that aren't model calls.
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { connect: CONNECT_MAX, first_byte: FIRST_BYTE_MAX, silence: SILENCE_MAX }
+impl Default for CallTimeouts {
+    fn default() -> CallTimeouts {
+        CallTimeouts { connect: CONNECT_MAX, first_byte: FIRST_BYTE_MAX, silence: SILENCE_MAX }
     }
 }
 
 /// A duration in a form for users.
-pub(super) fn spoken(time: Duration) -> String {
+pub(super) fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds if seconds >= 120 && seconds % 60 == 0 => format!("{} minutes", seconds / 60),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn maximum_silence_depends_on_the_service() {
-        let minutes = |endpoint: &Endpoint| Limits::of(endpoint).silence.as_secs() / 60;
+        let minutes = |endpoint: &Endpoint| CallTimeouts::for_endpoint(endpoint).silence.as_secs() / 60;
         let mut anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
         assert_eq!(minutes(&anthropic), 2);
         anthropic.own_api = false;
@@ -94,7 +94,7 @@ mod tests {
     fn durations_are_shown_in_readable_units() {
         for (millis, expected) in [(50, "50 ms"), (10_000, "10 s"), (90_000, "90 s"), (600_000, "10 minutes")]
         {
-            assert_eq!(spoken(Duration::from_millis(millis)), expected);
+            assert_eq!(format_duration(Duration::from_millis(millis)), expected);
         }
     }
 }

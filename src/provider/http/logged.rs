@@ -29,7 +29,7 @@ impl Logged {
     }
 
     /// Counts a chunk of the reply. Only the first is recorded with its time.
-    pub(super) fn heard(&mut self, bytes: usize) {
+    pub(super) fn count_chunk(&mut self, bytes: usize) {
         if self.received == 0 {
             self.timed.span().record("first_milliseconds", self.timed.milliseconds());
         }

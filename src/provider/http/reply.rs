@@ -7,11 +7,11 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::limits::{TRIED_AGAIN_MAX, spoken};
+use super::limits::{TRIED_AGAIN_MAX, format_duration};
 use super::logged::Logged;
 use super::trouble::reason;
 use crate::endpoint::Endpoint;
-use crate::failure::{self, Failure};
+use crate::failure::{self, ErrorResponse};
 use crate::wire::stream::Decoding;
 use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
 
@@ -30,7 +30,7 @@ const END_OF_TRANSFER_MAX: Duration = Duration::from_millis(100);
 pub struct ReplyStream {
     response: Response,
     decoding: Decoding,
-    state: State,
+    state: StreamState,
     silence_max: Duration,
     /// When the last chunk arrived.
     heard: Instant,
@@ -38,7 +38,7 @@ pub struct ReplyStream {
 }
 
 #[derive(Debug)]
-enum State {
+enum StreamState {
     Open,
     /// The last event was returned; the transfer may not have ended yet.
     Whole,
@@ -56,21 +56,21 @@ impl ReplyStream {
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
         let mut events = Vec::new();
         loop {
-            match std::mem::replace(&mut self.state, State::Open) {
-                State::Open => {}
-                State::Whole => {
-                    self.state = State::Ended;
+            match std::mem::replace(&mut self.state, StreamState::Open) {
+                StreamState::Open => {}
+                StreamState::Whole => {
+                    self.state = StreamState::Ended;
                     self.drain().await;
                     self.logged.finished();
                     return Ok(None);
                 }
-                State::Ended => {
-                    self.state = State::Ended;
+                StreamState::Ended => {
+                    self.state = StreamState::Ended;
                     self.logged.finished();
                     return Ok(None);
                 }
-                State::Failed(error) => {
-                    self.state = State::Ended;
+                StreamState::Failed(error) => {
+                    self.state = StreamState::Ended;
                     return Err(self.logged.failed(error));
                 }
             }
@@ -86,29 +86,29 @@ impl ReplyStream {
             self.heard = Instant::now();
             let result = match arrived {
                 Ok(Ok(Some(piece))) => {
-                    self.logged.heard(piece.len());
+                    self.logged.count_chunk(piece.len());
                     self.decoding.push(&piece, &mut events)
                 }
                 Ok(Ok(None)) => {
                     let result = self.decoding.end(&mut events);
                     if result.is_ok() {
-                        self.state = State::Ended;
+                        self.state = StreamState::Ended;
                     }
                     result
                 }
                 Ok(Err(error)) => {
                     Err(self.decoding.lost(&format!("the connection was lost ({})", reason(&error))))
                 }
-                Err(_) => Err(self.fell_silent()),
+                Err(_) => Err(self.silence_error()),
             };
             match result {
-                Err(error) => self.state = State::Failed(error),
-                Ok(()) if matches!(self.state, State::Open) && self.decoding.is_whole() => {
-                    self.state = State::Whole
+                Err(error) => self.state = StreamState::Failed(error),
+                Ok(()) if matches!(self.state, StreamState::Open) && self.decoding.is_whole() => {
+                    self.state = StreamState::Whole
                 }
                 Ok(()) => {}
             }
-            if !matches!(self.state, State::Open) && !events.is_empty() {
+            if !matches!(self.state, StreamState::Open) && !events.is_empty() {
                 return Ok(Some(events));
             }
         }
@@ -131,7 +131,14 @@ impl ReplyStream {
         if status == 200 && !is_text_of_another_kind {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
             let heard = Instant::now();
-            return Ok(ReplyStream { response, decoding, state: State::Open, silence_max, heard, logged });
+            return Ok(ReplyStream {
+                response,
+                decoding,
+                state: StreamState::Open,
+                silence_max,
+                heard,
+                logged,
+            });
         }
         let body = read_error(&mut response).await;
         if status == 200 && !body.contains("\"error\"") {
@@ -143,8 +150,9 @@ impl ReplyStream {
         Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
     }
 
-    fn fell_silent(&self) -> ProviderError {
-        let why = format!("nothing more came for {}, the limit on its silence", spoken(self.silence_max));
+    fn silence_error(&self) -> ProviderError {
+        let why =
+            format!("nothing more came for {}, the limit on its silence", format_duration(self.silence_max));
         match self.silence_max <= TRIED_AGAIN_MAX {
             true => self.decoding.lost(&why),
             false => self.decoding.broken(&why),
@@ -162,7 +170,7 @@ impl ReplyStream {
 /// Classifies an error response.
 pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, body: &str) -> ProviderError {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let failure = Failure {
+    let failure = ErrorResponse {
         status,
         retry_after: retry::retry_after(header),
         should_retry: header("x-should-retry").and_then(|value| value.parse().ok()),

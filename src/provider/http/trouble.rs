@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use super::limits::{Limits, TRIED_AGAIN_MAX, spoken};
+use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
 use crate::address::{authority_of, host_of, is_loopback};
 use crate::endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, failure};
@@ -27,14 +27,14 @@ fn is_plain(error: &reqwest::Error) -> bool {
 pub(super) fn unreachable_now(
     endpoint: &Endpoint,
     error: &reqwest::Error,
-    limits: Limits,
+    limits: CallTimeouts,
     faults: &[String],
 ) -> ProviderError {
     let host = host_of(&endpoint.base_url);
     let place = authority_of(&endpoint.base_url);
     let proxy = endpoint.network.variable_of(&endpoint.base_url);
     let why = match error.is_connect() && error.is_timeout() {
-        true => format!("no connection within {}, the limit for one", spoken(limits.connect)),
+        true => format!("no connection within {}, the limit for one", format_duration(limits.connect)),
         false => reason(error),
     };
     let is_refused_by_proxy = why.contains("proxy authorization required");
@@ -77,7 +77,8 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
         true => ErrorClass::Retry { after: None },
         false => ErrorClass::Broken,
     };
-    let what = format!("did not begin to answer within {}, the limit for its first byte", spoken(waited));
+    let what =
+        format!("did not begin to answer within {}, the limit for its first byte", format_duration(waited));
     let hint = "Send the prompt again, or choose another model.".to_owned();
     failure::error(endpoint, class, &what, Some(hint))
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::listing::{Facts, LISTED_MAX, Life, Listed};
+use crate::listing::{LISTED_MAX, Lifecycle, ListedModel, ModelFacts};
 use epitome_tokens::Calibration;
 
 /// Maximum places. A user has a handful, but the URLs of test servers come and go.
@@ -42,8 +42,8 @@ pub enum WindowOrigin {
 #[serde(default)]
 pub struct ModelEntry {
     /// From the provider's list.
-    pub facts: Facts,
-    pub life: Life,
+    pub facts: ModelFacts,
+    pub life: Lifecycle,
     /// When the list last contained the model.
     pub listed_at: u64,
     /// When the listed window last changed: lessons from before refer to another window.
@@ -128,14 +128,14 @@ impl LearnedCache {
     }
 
     /// The models of the place's last list.
-    pub fn listed(&self, place: &str) -> Vec<Listed> {
+    pub fn listed(&self, place: &str) -> Vec<ListedModel> {
         let Some(place) = self.places.get(place) else { return Vec::new() };
         let current = place
             .models
             .iter()
             .filter(|(_, known)| known.listed_at > 0 && known.listed_at == place.listed_at);
         current
-            .map(|(name, known)| Listed {
+            .map(|(name, known)| ListedModel {
                 name: name.clone(),
                 facts: known.facts.clone(),
                 life: known.life.clone(),
@@ -144,7 +144,7 @@ impl LearnedCache {
     }
 
     /// Replaces a place's list. Facts that the new list omits keep their known values.
-    pub fn list(&mut self, place: &str, listed: &[Listed], now: u64) {
+    pub fn list(&mut self, place: &str, listed: &[ListedModel], now: u64) {
         let mut new = ProviderEntry { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
@@ -166,7 +166,7 @@ impl LearnedCache {
     }
 
     /// Records that the place was asked but returned no list.
-    pub fn asked(&mut self, place: &str, now: u64) {
+    pub fn record_request(&mut self, place: &str, now: u64) {
         let asked = ProviderEntry { asked_at: now, ..ProviderEntry::default() };
         self.merge_place(place, asked);
     }
@@ -175,7 +175,7 @@ impl LearnedCache {
         self.note(place, model, ModelEntry { learnt: Some(learnt), ..ModelEntry::default() });
     }
 
-    pub fn mark_told(&mut self, place: &str, model: &str, now: u64) {
+    pub fn mark_reported(&mut self, place: &str, model: &str, now: u64) {
         self.note(place, model, ModelEntry { told_at: now, ..ModelEntry::default() });
     }
 

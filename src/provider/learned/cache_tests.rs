@@ -11,8 +11,12 @@ use epitome_tokens::model_name::Family;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 const PLACE: &str = "http://127.0.0.1:11434/v1";
 
-fn listed(name: &str, window: Option<u64>) -> Listed {
-    Listed { name: name.into(), facts: Facts { window, ..Facts::default() }, life: Life::Active }
+fn listed(name: &str, window: Option<u64>) -> ListedModel {
+    ListedModel {
+        name: name.into(),
+        facts: ModelFacts { window, ..ModelFacts::default() },
+        life: Lifecycle::Active,
+    }
 }
 
 fn overflow(tokens: u64, at: u64) -> LearnedWindow {
@@ -116,19 +120,19 @@ fn data_of_newer_versions_is_skipped() {
 fn any_cache() -> impl Strategy<Value = LearnedCache> {
     let learnt = (1_000u64..9_000, 0u64..50).prop_map(|(tokens, at)| overflow(tokens, at));
     let facts = (proptest::option::of(1u64..9_000), proptest::option::of(any::<bool>())).prop_map(
-        |(window, images)| Facts {
+        |(window, images)| ModelFacts {
             window,
             images,
             thinking: Some(Thinking::Efforts(&[Effort::Low])),
-            ..Facts::default()
+            ..ModelFacts::default()
         },
     );
     let known = (facts, 0u64..50, 0u64..50, proptest::option::of(learnt), 0u64..50).prop_map(
         |(facts, listed_at, window_since, learnt, told_at)| {
             // A model that was never listed has no facts.
-            let facts = if listed_at == 0 { Facts::default() } else { facts };
+            let facts = if listed_at == 0 { ModelFacts::default() } else { facts };
             let window_since = window_since.min(listed_at);
-            ModelEntry { facts, life: Life::Active, listed_at, window_since, learnt, told_at }
+            ModelEntry { facts, life: Lifecycle::Active, listed_at, window_since, learnt, told_at }
         },
     );
     let models = proptest::collection::btree_map("[abc]", known, 0..3);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::abilities::{Abilities, Thinking};
 use crate::endpoint::{resolve, test_endpoint};
-use crate::listing::Life;
+use crate::listing::Lifecycle;
 use epitome_config::{ModelSettings, ThinkingSettings};
 use epitome_tokens::Tally;
 use epitome_tokens::model_name::Family;
@@ -20,12 +20,12 @@ fn with_window(model: &str, window: u64) -> Settings {
     Settings { models: [(model.to_owned(), model_settings)].into(), ..Settings::default() }
 }
 
-fn listed(endpoint: &Endpoint, facts: Facts) -> Listed {
-    Listed { name: endpoint.model.clone(), facts, life: Life::Active }
+fn listed(endpoint: &Endpoint, facts: ModelFacts) -> ListedModel {
+    ListedModel { name: endpoint.model.clone(), facts, life: Lifecycle::Active }
 }
 
-fn window(tokens: u64) -> Facts {
-    Facts { window: Some(tokens), ..Facts::default() }
+fn window(tokens: u64) -> ModelFacts {
+    ModelFacts { window: Some(tokens), ..ModelFacts::default() }
 }
 
 fn empty() -> (Learned, tempfile::TempDir) {
@@ -44,28 +44,28 @@ fn window_follows_source_precedence() {
     compatible.base_url = "https://box.example/v1".into();
     let (learned, _directory) = empty();
     let nothing = Settings::default();
-    assert_eq!(learned.window(&nothing, &hosted), (200_000, Source::Table));
-    assert_eq!(learned.window(&nothing, &compatible), (WINDOW_DEFAULT, Source::Guess));
-    assert_eq!(learned.window(&nothing, &near), (WINDOW_NEAR_DEFAULT, Source::Guess));
+    assert_eq!(learned.window(&nothing, &hosted), (200_000, FactSource::Table));
+    assert_eq!(learned.window(&nothing, &compatible), (WINDOW_DEFAULT, FactSource::Guess));
+    assert_eq!(learned.window(&nothing, &near), (WINDOW_NEAR_DEFAULT, FactSource::Guess));
     for endpoint in [&hosted, &near] {
         learned.learn_list(endpoint, &[listed(endpoint, window(50_000))]);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint));
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint));
         learned.learn_window(endpoint, 60_000);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "it is no smaller");
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint), "it is no smaller");
         learned.learn_window(endpoint, 10);
-        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "a misread number");
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, FactSource::Endpoint), "a misread number");
         let configured = with_window(&endpoint.name.0, 70_000);
-        assert_eq!(learned.window(&configured, endpoint), (70_000, Source::Config));
+        assert_eq!(learned.window(&configured, endpoint), (70_000, FactSource::Config));
     }
     learned.learn_window(&compatible, 40_000);
-    assert_eq!(learned.window(&nothing, &compatible), (40_000, Source::Overflow));
+    assert_eq!(learned.window(&nothing, &compatible), (40_000, FactSource::Overflow));
 }
 
 #[test]
 fn known_facts_are_applied_to_endpoints() {
     let (learned, _directory) = empty();
     let mut endpoint = local("qwen");
-    let facts = Facts {
+    let facts = ModelFacts {
         max_output: Some(64_000),
         images: Some(false),
         thinking: Some(Thinking::Budget { optional: true }),
@@ -79,7 +79,7 @@ fn known_facts_are_applied_to_endpoints() {
     assert!(!endpoint.abilities.images);
     let mut settings = with_window("local/qwen", 8_000);
     settings.models.entry("local/qwen".into()).or_default().max_output = Some(3_000);
-    assert_eq!(learned.apply(&settings, &mut endpoint), Source::Config);
+    assert_eq!(learned.apply(&settings, &mut endpoint), FactSource::Config);
     assert_eq!((endpoint.window, endpoint.max_output), (8_000, 3_000));
 }
 
@@ -98,7 +98,7 @@ fn learned_data_persists_without_secrets() {
     let next = Learned::below(&directory.path().join("data"));
     block_on(next.load());
     assert_eq!(next.fault(), None);
-    assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, Source::Overflow));
+    assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, FactSource::Overflow));
 }
 
 /// The provider's list used to override the user's settings: a model that was configured to accept images got
@@ -107,11 +107,11 @@ fn learned_data_persists_without_secrets() {
 fn configured_abilities_override_the_providers_list() {
     let (learned, _directory) = empty();
     let mut endpoint = local("qwen");
-    let facts = Facts {
+    let facts = ModelFacts {
         images: Some(false),
         documents: Some(true),
         thinking: Some(Thinking::Budget { optional: true }),
-        ..Facts::default()
+        ..ModelFacts::default()
     };
     learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
     let mut settings = Settings::default();
@@ -175,7 +175,7 @@ fn broken_file_is_set_aside_and_reported_once() {
 #[test]
 fn guess_is_reported_once_per_model() {
     let (learned, _directory) = empty();
-    assert!(learned.tell_of_guess(&local("a")));
-    assert!(!learned.tell_of_guess(&local("a")));
-    assert!(learned.tell_of_guess(&local("b")));
+    assert!(learned.is_guess_unreported(&local("a")));
+    assert!(!learned.is_guess_unreported(&local("a")));
+    assert!(learned.is_guess_unreported(&local("b")));
 }

@@ -7,14 +7,14 @@ use epitome_thread::ModelName;
 
 /// A model in a provider's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedModel {
     /// The name as sent to the provider.
     pub name: String,
-    pub facts: Facts,
-    pub life: Life,
+    pub facts: ModelFacts,
+    pub life: Lifecycle,
 }
 
-impl Listed {
+impl ListedModel {
     /// The full name of a model of a local server.
     pub fn local_name(&self) -> ModelName {
         ModelName(format!("local/{}", self.name))
@@ -24,7 +24,7 @@ impl Listed {
 /// Whether a model will be shut down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum Lifecycle {
     #[default]
     Active,
     /// It will be shut down on this day, if known, as the provider writes it.
@@ -34,7 +34,7 @@ pub enum Life {
 /// Facts about a model; `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Facts {
+pub struct ModelFacts {
     /// Maximum tokens of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
@@ -50,10 +50,10 @@ pub struct Facts {
     pub thinking: Option<Thinking>,
 }
 
-impl Facts {
+impl ModelFacts {
     /// These facts, completed by the others.
-    pub fn or(self, others: Facts) -> Facts {
-        Facts {
+    pub fn or(self, others: ModelFacts) -> ModelFacts {
+        ModelFacts {
             window: self.window.or(others.window),
             max_output: self.max_output.or(others.max_output),
             images: self.images.or(others.images),

@@ -8,13 +8,13 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Facts, Life, Listed};
+use super::{Lifecycle, ListedModel, ModelFacts};
 use crate::abilities::{Effort, Thinking, set_of};
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    pub listed: Vec<Listed>,
+pub struct ListPage {
+    pub listed: Vec<ListedModel>,
     /// The cursor of the next page.
     pub next: Option<String>,
 }
@@ -44,7 +44,7 @@ const NOT_FOR_CHAT: [&str; 18] = [
 
 /// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself,
 /// whose list contains every kind of model.
-pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
+pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
     match (list.get("data"), list.get("models")) {
@@ -53,25 +53,25 @@ pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
             let listed = data.iter().filter_map(|model| in_data(model, second, own_api)).collect();
             let more = list.get("has_more").and_then(Value::as_bool).unwrap_or(false);
             let last = list.get("last_id").and_then(Value::as_str).filter(|_| more);
-            Some(Page { listed, next: last.map(str::to_owned) })
+            Some(ListPage { listed, next: last.map(str::to_owned) })
         }
         // Ollama writes `null` for an empty list.
-        (Some(Value::Null), _) => Some(Page { listed: Vec::new(), next: None }),
+        (Some(Value::Null), _) => Some(ListPage { listed: Vec::new(), next: None }),
         (_, Some(Value::Array(models))) => {
             let next = list.get("nextPageToken").and_then(Value::as_str).filter(|next| !next.is_empty());
-            Some(Page {
-                listed: models.iter().filter_map(of_gemini).collect(),
+            Some(ListPage {
+                listed: models.iter().filter_map(read_gemini).collect(),
                 next: next.map(str::to_owned),
             })
         }
         // Gemini omits an empty list.
-        (None, None) if list.is_empty() => Some(Page { listed: Vec::new(), next: None }),
+        (None, None) if list.is_empty() => Some(ListPage { listed: Vec::new(), next: None }),
         _ => None,
     }
 }
 
 /// A model of a list with `data`. `second` is llama.cpp's second list, which has the abilities.
-fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<Listed> {
+fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<ListedModel> {
     let name = model["id"].as_str().filter(|name| !name.is_empty())?;
     let is_openai = own_api && model["object"] == "model";
     if is_openai && NOT_FOR_CHAT.iter().any(|word| name.contains(word)) {
@@ -95,43 +95,43 @@ fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<Listed> {
         &model["max_completion_tokens"],
         &model["top_provider"]["max_completion_tokens"],
     ];
-    let own = Facts {
+    let own = ModelFacts {
         window: first(&window),
         max_output: first(&max_output).and_then(|tokens| u32::try_from(tokens).ok()),
-        ..of_capabilities(&model["capabilities"])
+        ..read_capabilities(&model["capabilities"])
     };
-    let modalities = Facts {
+    let modalities = ModelFacts {
         images: model["architecture"]["input_modalities"]
             .as_array()
             .map(|kinds| kinds.iter().any(|kind| kind == "image")),
-        ..Facts::default()
+        ..ModelFacts::default()
     };
     let second = second.iter().find(|other| other["model"] == name || other["name"] == name);
-    let facts = own.or(modalities).or(second.map(of_words).unwrap_or_default());
-    Some(Listed { name: name.to_owned(), facts, life: life(model)? })
+    let facts = own.or(modalities).or(second.map(read_ability_words).unwrap_or_default());
+    Some(ListedModel { name: name.to_owned(), facts, life: life(model)? })
 }
 
 /// `None` for a retired model.
-fn life(model: &Value) -> Option<Life> {
+fn life(model: &Value) -> Option<Lifecycle> {
     let day = |value: &Value| value.as_str().map(|day| day.chars().take("2026-11-30".len()).collect());
     match model["lifecycle"].as_str() {
         Some("retired") => None,
-        Some("deprecated") => Some(Life::Ending { on: day(&model["retires_at"]) }),
+        Some("deprecated") => Some(Lifecycle::Ending { on: day(&model["retires_at"]) }),
         _ => match day(&model["shutdown_date"]) {
-            Some(on) => Some(Life::Ending { on: Some(on) }),
-            None => Some(Life::Active),
+            Some(on) => Some(Lifecycle::Ending { on: Some(on) }),
+            None => Some(Lifecycle::Active),
         },
     }
 }
 
 /// A model's abilities as reported by Anthropic.
-fn of_capabilities(capabilities: &Value) -> Facts {
+fn read_capabilities(capabilities: &Value) -> ModelFacts {
     let has = |value: &Value| value["supported"].as_bool();
-    Facts {
+    ModelFacts {
         images: has(&capabilities["image_input"]),
         documents: has(&capabilities["pdf_input"]),
         thinking: thinking(&capabilities["thinking"], &capabilities["effort"]),
-        ..Facts::default()
+        ..ModelFacts::default()
     }
 }
 
@@ -159,14 +159,14 @@ fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
 }
 
 /// Abilities as a list of words, from Ollama and llama.cpp. A word that is missing from the list means no.
-fn of_words(model: &Value) -> Facts {
-    let Some(words) = model["capabilities"].as_array() else { return Facts::default() };
+fn read_ability_words(model: &Value) -> ModelFacts {
+    let Some(words) = model["capabilities"].as_array() else { return ModelFacts::default() };
     let sees = words.iter().any(|word| word == "vision" || word == "multimodal");
-    Facts { images: Some(sees), ..Facts::default() }
+    ModelFacts { images: Some(sees), ..ModelFacts::default() }
 }
 
 /// A model of Gemini's list, if it can hold a conversation.
-fn of_gemini(model: &Value) -> Option<Listed> {
+fn read_gemini(model: &Value) -> Option<ListedModel> {
     let name = model["name"].as_str()?.trim_start_matches("models/");
     let methods = model["supportedGenerationMethods"].as_array();
     let talks = methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"));
@@ -174,14 +174,14 @@ fn of_gemini(model: &Value) -> Option<Listed> {
     if name.is_empty() || !talks || makes_something_else.iter().any(|word| name.contains(word)) {
         return None;
     }
-    let facts = Facts {
+    let facts = ModelFacts {
         window: first(&[&model["inputTokenLimit"]]),
         max_output: first(&[&model["outputTokenLimit"]]).and_then(|tokens| u32::try_from(tokens).ok()),
         // `true` doesn't say how thinking is controlled.
         thinking: (model["thinking"] == false).then_some(Thinking::None),
-        ..Facts::default()
+        ..ModelFacts::default()
     };
-    Some(Listed { name: name.to_owned(), facts, life: Life::Active })
+    Some(ListedModel { name: name.to_owned(), facts, life: Lifecycle::Active })
 }
 
 /// Ollama's loaded models (`/api/ps`) with the context windows that they were loaded with; `None` for any
@@ -204,7 +204,7 @@ pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
 
 /// Ollama's details of a model (`/api/show`): abilities, and the context window if its file sets one. The
 /// window that it was trained for is ignored, because it isn't the one it is loaded with.
-pub fn ollama_shown(body: &[u8]) -> Option<Facts> {
+pub fn ollama_shown(body: &[u8]) -> Option<ModelFacts> {
     let shown: Value = serde_json::from_slice(body).ok()?;
     let parameters = shown["parameters"].as_str().unwrap_or_default();
     let set = parameters.lines().find_map(|line| {
@@ -213,7 +213,7 @@ pub fn ollama_shown(body: &[u8]) -> Option<Facts> {
     });
     let talks = shown["capabilities"].as_array().map(|words| words.iter().any(|word| word == "thinking"));
     let thinking = talks.filter(|thinks| !thinks).map(|_| Thinking::None);
-    Some(Facts { window: set.filter(|window| *window > 0), thinking, ..of_words(&shown) })
+    Some(ModelFacts { window: set.filter(|window| *window > 0), thinking, ..read_ability_words(&shown) })
 }
 
 /// The first of these that is a positive number of tokens.

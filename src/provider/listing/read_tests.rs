@@ -4,15 +4,15 @@ use serde_json::json;
 
 use super::*;
 
-fn listed(name: &str, facts: Facts) -> Listed {
-    Listed { name: name.into(), facts, life: Life::Active }
+fn listed(name: &str, facts: ModelFacts) -> ListedModel {
+    ListedModel { name: name.into(), facts, life: Lifecycle::Active }
 }
 
-fn window(tokens: u64) -> Facts {
-    Facts { window: Some(tokens), ..Facts::default() }
+fn window(tokens: u64) -> ModelFacts {
+    ModelFacts { window: Some(tokens), ..ModelFacts::default() }
 }
 
-fn read(body: &str, own_api: bool) -> Option<(Vec<Listed>, Option<String>)> {
+fn read(body: &str, own_api: bool) -> Option<(Vec<ListedModel>, Option<String>)> {
     page(body.as_bytes(), own_api).map(|page| (page.listed, page.next))
 }
 
@@ -24,13 +24,13 @@ fn lists_of_known_servers_are_parsed() {
             r#"{"models":[{"name":"qwen3.gguf","model":"qwen3.gguf","capabilities":["completion"]}],
                 "object":"list","data":[{"id":"qwen3.gguf","object":"model","owned_by":"llamacpp",
                 "meta":{"n_ctx":32768,"n_ctx_train":262144}}]}"#,
-            vec![listed("qwen3.gguf", Facts { images: Some(false), ..window(32_768) })],
+            vec![listed("qwen3.gguf", ModelFacts { images: Some(false), ..window(32_768) })],
         ),
         (
             "llama.cpp that sees",
             r#"{"models":[{"name":"gemma.gguf","capabilities":["completion","multimodal"]}],
                 "data":[{"id":"gemma.gguf","meta":{"n_ctx":8192}}]}"#,
-            vec![listed("gemma.gguf", Facts { images: Some(true), ..window(8_192) })],
+            vec![listed("gemma.gguf", ModelFacts { images: Some(true), ..window(8_192) })],
         ),
         (
             "vLLM",
@@ -40,19 +40,22 @@ fn lists_of_known_servers_are_parsed() {
         (
             "Ollama",
             r#"{"object":"list","data":[{"id":"llama3.2:3b","object":"model","owned_by":"library"}]}"#,
-            vec![listed("llama3.2:3b", Facts::default())],
+            vec![listed("llama3.2:3b", ModelFacts::default())],
         ),
         ("Ollama without a model", r#"{"object":"list","data":null}"#, vec![]),
         (
             "OpenRouter",
             r#"{"data":[{"id":"a/b","context_length":131072,"architecture":{"input_modalities":["text","image"]},
                 "top_provider":{"context_length":131072,"max_completion_tokens":16384}}]}"#,
-            vec![listed("a/b", Facts { max_output: Some(16_384), images: Some(true), ..window(131_072) })],
+            vec![listed(
+                "a/b",
+                ModelFacts { max_output: Some(16_384), images: Some(true), ..window(131_072) },
+            )],
         ),
         (
             "a server that leaves things open",
             r#"{"data":[{"id":"m","max_model_len":null},{"id":""},7]}"#,
-            vec![listed("m", Facts::default())],
+            vec![listed("m", ModelFacts::default())],
         ),
     ] {
         assert_eq!(read(body, false), Some((expected, None)), "{server}");
@@ -88,16 +91,20 @@ fn anthropic_list_has_limits_and_abilities() {
         "data": [model("claude-new", &yes, &no), ending, gone],
         "has_more": true, "first_id": "claude-new", "last_id": "claude-gone",
     });
-    let limits =
-        Facts { max_output: Some(128_000), images: Some(true), documents: Some(false), ..window(1_000_000) };
+    let limits = ModelFacts {
+        max_output: Some(128_000),
+        images: Some(true),
+        documents: Some(false),
+        ..window(1_000_000)
+    };
     let efforts = &[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Max];
-    let newest = Facts { thinking: Some(Thinking::Efforts(efforts)), ..limits.clone() };
-    let old = Facts { thinking: Some(Thinking::Budget { optional: true }), ..limits };
-    let life = Life::Ending { on: Some("2027-01-14".into()) };
+    let newest = ModelFacts { thinking: Some(Thinking::Efforts(efforts)), ..limits.clone() };
+    let old = ModelFacts { thinking: Some(Thinking::Budget { optional: true }), ..limits };
+    let life = Lifecycle::Ending { on: Some("2027-01-14".into()) };
     assert_eq!(
         read(&body.to_string(), true),
         Some((
-            vec![listed("claude-new", newest), Listed { name: "claude-old".into(), facts: old, life }],
+            vec![listed("claude-new", newest), ListedModel { name: "claude-old".into(), facts: old, life }],
             Some("claude-gone".into())
         ))
     );
@@ -106,7 +113,7 @@ fn anthropic_list_has_limits_and_abilities() {
 #[test]
 fn anthropic_model_without_thinking_is_recognized() {
     let body = r#"{"data":[{"id":"m","capabilities":{"thinking":{"supported":false,"types":{}}}}]}"#;
-    let facts = Facts { thinking: Some(Thinking::None), ..Facts::default() };
+    let facts = ModelFacts { thinking: Some(Thinking::None), ..ModelFacts::default() };
     assert_eq!(read(body, true), Some((vec![listed("m", facts)], None)));
 }
 
@@ -116,11 +123,11 @@ fn openai_list_is_filtered_to_chat_models() {
         {"id":"gpt-6-sol","object":"model","created":1,"owned_by":"system","shutdown_date":null},
         {"id":"gpt-4.1","object":"model","created":1,"owned_by":"system","shutdown_date":"2027-01-14"},
         {"id":"text-embedding-3-small","object":"model"},{"id":"gpt-realtime","object":"model"}]}"#;
-    let ending = Listed {
-        life: Life::Ending { on: Some("2027-01-14".into()) },
-        ..listed("gpt-4.1", Facts::default())
+    let ending = ListedModel {
+        life: Lifecycle::Ending { on: Some("2027-01-14".into()) },
+        ..listed("gpt-4.1", ModelFacts::default())
     };
-    assert_eq!(read(body, true), Some((vec![listed("gpt-6-sol", Facts::default()), ending], None)));
+    assert_eq!(read(body, true), Some((vec![listed("gpt-6-sol", ModelFacts::default()), ending], None)));
     let compatible = read(body, false).expect("a list").0;
     assert_eq!(compatible.len(), 4, "a compatible server's names mean what its owner wants");
 }
@@ -135,8 +142,8 @@ fn gemini_list_is_filtered_to_chat_models_with_limits() {
         {"name":"models/gemini-embedding-2","supportedGenerationMethods":["embedContent"]},
         {"name":"models/gemini-3.8-flash-tts","supportedGenerationMethods":["generateContent"]}],
         "nextPageToken":"abc"}"#;
-    let flash = Facts { max_output: Some(65_536), ..window(1_048_576) };
-    let gemma = Facts { max_output: Some(8_192), thinking: Some(Thinking::None), ..window(131_072) };
+    let flash = ModelFacts { max_output: Some(65_536), ..window(1_048_576) };
+    let gemma = ModelFacts { max_output: Some(8_192), thinking: Some(Thinking::None), ..window(131_072) };
     assert_eq!(
         read(body, true),
         Some((vec![listed("gemini-3.8-flash", flash), listed("gemma-4", gemma)], Some("abc".into())))
@@ -168,9 +175,10 @@ fn ollama_reports_abilities() {
         ollama_shown(body.to_string().as_bytes()).expect("it is an object")
     };
     let facts = shown(json!(["completion", "tools", "vision", "thinking"]), "stop \"x\"\nnum_ctx    8192\n");
-    assert_eq!(facts, Facts { images: Some(true), ..window(8_192) });
+    assert_eq!(facts, ModelFacts { images: Some(true), ..window(8_192) });
     let facts = shown(json!(["completion", "tools"]), "temperature 0.6");
-    let expected = Facts { images: Some(false), thinking: Some(Thinking::None), ..Facts::default() };
+    let expected =
+        ModelFacts { images: Some(false), thinking: Some(Thinking::None), ..ModelFacts::default() };
     assert_eq!(facts, expected);
-    assert_eq!(ollama_shown(b"{}"), Some(Facts::default()), "an older one tells nothing");
+    assert_eq!(ollama_shown(b"{}"), Some(ModelFacts::default()), "an older one tells nothing");
 }

@@ -81,7 +81,7 @@ fn every_row_is_plausible() {
     let names: BTreeSet<&str> = KNOWN.iter().map(|known| known.name).collect();
     assert_eq!(names.len(), KNOWN.len(), "a name is there twice");
     for known in &KNOWN {
-        let Known { price, .. } = known;
+        let KnownModel { price, .. } = known;
         assert!(name(known.name).split().is_some(), "{}", known.name);
         assert!(known.window >= 100_000 && u64::from(known.max_output) <= known.window, "{}", known.name);
         assert!(price.cache_read <= price.input && price.input <= price.output, "{}", known.name);
@@ -101,7 +101,7 @@ fn the_table_and_the_guess_by_name_agree() {
         ("gemini", WireFormat::Gemini),
     ];
     for (provider, wire) in wires {
-        for known in of_provider(provider) {
+        for known in provider_models(provider) {
             let model = known.name.split_once('/').expect("names have a provider").1;
             assert_eq!(Abilities::likely(wire, model), known.abilities(), "{}", known.name);
         }
@@ -115,8 +115,8 @@ fn first_model_of_each_provider_is_current() {
         ("openai", "openai/gpt-6-sol"),
         ("gemini", "gemini/gemini-3.8-flash"),
     ] {
-        let known = of_provider(provider).next().expect("there are some");
+        let known = provider_models(provider).next().expect("there are some");
         assert_eq!((known.name, known.retires), (first, None));
     }
-    assert_eq!(of_provider("local").count(), 0);
+    assert_eq!(provider_models("local").count(), 0);
 }

@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, shown};
-use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, without_blanks, without_thinking_at_end};
+use super::turns::{CallAnswer, NO_OUTCOME, NO_OUTPUT, WireTurn, without_blanks, without_thinking_at_end};
 use super::{
-    CacheMarks, EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, compaction, is_own,
-    list_of_tools, put,
+    BodyEnvelope, BodyHead, CacheMarks, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction,
+    is_own, list_of_tools, put,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -31,12 +31,12 @@ impl Format for Anthropic {
     fn turn(
         &self,
         endpoint: &Endpoint,
-        turn: &Turn<'_>,
+        turn: &WireTurn<'_>,
         prefix: &mut Prefix,
         out: &mut Vec<u8>,
     ) -> EncodedTurn {
         match turn {
-            Turn::User { compacted, answers, parts } => {
+            WireTurn::User { compacted, answers, parts } => {
                 let given: Vec<&Value> =
                     compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
                 // Only one compaction is accepted, as the very first block; the newest is the one in effect.
@@ -56,7 +56,7 @@ impl Format for Anthropic {
                 // The last block ends with its own brace, followed by the ends of the list and the message.
                 EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
             }
-            Turn::Agent { replies } => {
+            WireTurn::Agent { replies } => {
                 let mut begins_with_thinking = false;
                 for (at, parts) in replies.iter().enumerate() {
                     let so_far = prefix.digest();
@@ -75,7 +75,7 @@ impl Format for Anthropic {
         }
     }
 
-    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {
         let request = meta.request;
         let max_tokens = request.max_output.min(endpoint.max_output);
         let thinking = thinking(endpoint, meta);
@@ -89,7 +89,7 @@ impl Format for Anthropic {
         // Standalone requests are not marked: nothing would read the cache, and writing it costs more than
         // plain input.
         let goes_on = request.basis.is_some();
-        let marks_blocks = goes_on && (endpoint.own_api || Family::of(&endpoint.model) == Family::Claude);
+        let marks_blocks = goes_on && (endpoint.own_api || Family::detect(&endpoint.model) == Family::Claude);
         let system = meta
             .system()
             .map(|text| json!([{ "type": "text", "text": text, "cache_control": mark(marks_blocks) }]));
@@ -114,7 +114,7 @@ impl Format for Anthropic {
             text: r#","cache_control":{"type":"ephemeral"}"#,
             newest: !endpoint.own_api,
         });
-        Envelope { head: Head::new(fields).tools(meta).list("messages"), tail: "]}", marks }
+        BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("messages"), tail: "]}", marks }
     }
 }
 
@@ -145,7 +145,7 @@ fn mark(here: bool) -> Option<Value> {
     here.then(|| json!({ "type": "ephemeral" }))
 }
 
-fn result(answer: &Answer<'_>, endpoint: &Endpoint) -> Value {
+fn result(answer: &CallAnswer<'_>, endpoint: &Endpoint) -> Value {
     let (content, is_error) = match answer.outcome {
         None => (vec![text_block(NO_OUTCOME)], true),
         Some(outcome) => {
@@ -213,7 +213,7 @@ fn thinking(endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Option<Value> {
         }),
         // Budgeted thinking is rejected when a reply that did not begin with thinking continues after its
         // tools.
-        Thinking::Budget { .. } if meta.goes_on_without_thinking => None,
+        Thinking::Budget { .. } if meta.continues_without_thinking => None,
         Thinking::Budget { .. } => {
             let max_tokens = meta.request.max_output.min(endpoint.max_output);
             let budget = thinking.budget(meta.request.thought, max_tokens)?;

@@ -14,15 +14,15 @@ use epitome_thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct AnthropicDecoder {
     prefix: String,
-    block: Block,
+    block: ContentBlock,
     stop: Option<ReplyStop>,
     whole: bool,
 }
 
 #[derive(Debug)]
-enum Block {
+enum ContentBlock {
     /// Between blocks, or in a block that needs no state.
     Plain,
     Thinking {
@@ -40,17 +40,17 @@ enum Block {
     },
 }
 
-impl Decoder {
+impl AnthropicDecoder {
     /// `prefix` is the digest from the request's encoder.
-    pub(super) fn new(prefix: String) -> Decoder {
-        Decoder { prefix, block: Block::Plain, stop: None, whole: false }
+    pub(super) fn new(prefix: String) -> AnthropicDecoder {
+        AnthropicDecoder { prefix, block: ContentBlock::Plain, stop: None, whole: false }
     }
 }
 
-impl Decode for Decoder {
+impl Decode for AnthropicDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let mut whole = String::new();
-        let event: Event<'_> = read_event(data, &mut whole)?;
+        let event: AnthropicEvent<'_> = read_event(data, &mut whole)?;
         match event.kind.as_ref() {
             "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
             "content_block_start" => {
@@ -96,7 +96,7 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
+impl AnthropicDecoder {
     fn block_started(&mut self, index: u32, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         match block["type"].as_str() {
@@ -104,33 +104,33 @@ impl Decoder {
             Some("thinking") => {
                 let thought = text("thinking");
                 append(out, ProviderEvent::Thinking(thought.clone()));
-                self.block = Block::Thinking { text: thought, signature: text("signature") };
+                self.block = ContentBlock::Thinking { text: thought, signature: text("signature") };
             }
-            Some("compaction") => self.block = Block::Compaction(block),
-            Some("redacted_thinking") => self.block = Block::Redacted(block),
+            Some("compaction") => self.block = ContentBlock::Compaction(block),
+            Some("redacted_thinking") => self.block = ContentBlock::Redacted(block),
             Some("tool_use") => {
                 out.push(ProviderEvent::CallStarted { index, id: text("id"), name: text("name") });
                 let whole = block["input"].as_object().filter(|input| !input.is_empty());
                 let whole = whole.map(|_| block["input"].to_string());
-                self.block = Block::Call { index, whole };
+                self.block = ContentBlock::Call { index, whole };
             }
             Some(_) | None => {}
         }
     }
 
-    fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<ProviderEvent>) {
+    fn delta(&mut self, delta: AnthropicDelta<'_>, out: &mut Vec<ProviderEvent>) {
         self.compaction(&delta);
         if let Some(text) = delta.text {
             append(out, ProviderEvent::Text(text));
         }
         if let Some(json) = delta.partial_json
-            && let Block::Call { index, whole } = &mut self.block
+            && let ContentBlock::Call { index, whole } = &mut self.block
             && !json.is_empty()
         {
             *whole = None;
             append(out, ProviderEvent::CallArguments { index: *index, json });
         }
-        if let Block::Thinking { text, signature } = &mut self.block {
+        if let ContentBlock::Thinking { text, signature } = &mut self.block {
             if let Some(more) = delta.thinking {
                 text.push_str(&more);
                 append(out, ProviderEvent::Thinking(more));
@@ -142,8 +142,8 @@ impl Decoder {
     }
 
     /// Updates a compaction: text and metadata are sent in one piece and replace those of the start event.
-    fn compaction(&mut self, delta: &Delta<'_>) {
-        let Block::Compaction(block) = &mut self.block else { return };
+    fn compaction(&mut self, delta: &AnthropicDelta<'_>) {
+        let ContentBlock::Compaction(block) = &mut self.block else { return };
         let said = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
         for (name, said) in said {
             if let Some(said) = said.as_ref().filter(|said| said.is_string()) {
@@ -156,22 +156,22 @@ impl Decoder {
     }
 
     fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
-        let block = match std::mem::replace(&mut self.block, Block::Plain) {
-            Block::Plain => return,
-            Block::Call { whole: None, .. } => return,
-            Block::Call { index, whole: Some(json) } => {
+        let block = match std::mem::replace(&mut self.block, ContentBlock::Plain) {
+            ContentBlock::Plain => return,
+            ContentBlock::Call { whole: None, .. } => return,
+            ContentBlock::Call { index, whole: Some(json) } => {
                 append(out, ProviderEvent::CallArguments { index, json });
                 return;
             }
             // Compatible servers don't sign; unsigned thinking is only for display.
-            Block::Thinking { signature, .. } if signature.is_empty() => return,
-            Block::Thinking { text, signature } => {
+            ContentBlock::Thinking { signature, .. } if signature.is_empty() => return,
+            ContentBlock::Thinking { text, signature } => {
                 json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
-            Block::Redacted(block) => block,
+            ContentBlock::Redacted(block) => block,
             // Without a text, the service has failed to compact.
-            Block::Compaction(block) if !block["content"].is_string() => return,
-            Block::Compaction(block) => {
+            ContentBlock::Compaction(block) if !block["content"].is_string() => return,
+            ContentBlock::Compaction(block) => {
                 let data = compaction::kept(without_nulls(block));
                 out.push(ProviderEvent::ThinkingSealed { data });
                 return;
@@ -199,20 +199,20 @@ fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
 
 /// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Cow<'a, str>,
     index: Option<u32>,
     #[serde(borrow)]
-    delta: Option<Delta<'a>>,
+    delta: Option<AnthropicDelta<'a>>,
     content_block: Option<Value>,
-    message: Option<Started>,
+    message: Option<MessageStart>,
     usage: Option<Value>,
     error: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
-struct Delta<'a> {
+struct AnthropicDelta<'a> {
     text: Option<String>,
     partial_json: Option<String>,
     thinking: Option<String>,
@@ -227,7 +227,7 @@ struct Delta<'a> {
 }
 
 #[derive(Deserialize)]
-struct Started {
+struct MessageStart {
     usage: Option<Value>,
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::Request;
+use crate::ModelRequest;
 use crate::abilities::Abilities;
 use crate::endpoint::test_endpoint;
 use crate::wire::views_tests::{
@@ -193,7 +193,7 @@ fn thinking_is_configured_as_the_model_supports_it() {
         let mut endpoint = test_endpoint(SONNET);
         endpoint.model = model.into();
         endpoint.abilities = Abilities::likely(endpoint.wire, model);
-        let request = Request { thought: level, max_output, ..view.request() };
+        let request = ModelRequest { thought: level, max_output, ..view.request() };
         let body = body(&endpoint, &request);
         assert_eq!(body["thinking"], expected, "{model} {level:?}");
         assert_eq!(body["output_config"]["effort"], effort, "{model} {level:?}");
@@ -226,7 +226,7 @@ fn cache_marks_suit_the_server() {
     endpoint.model = "qwen3".into();
     let other = encode(&endpoint, &view.request()).bytes();
     assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
-    let alone = encode(&test_endpoint(SONNET), &Request { basis: None, ..view.request() }).bytes();
+    let alone = encode(&test_endpoint(SONNET), &ModelRequest { basis: None, ..view.request() }).bytes();
     assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
 }
 

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
-use super::turns::{NO_OUTCOME, Turn, without_blanks};
-use super::{EncodedTurn, Envelope, Format, Head, Prefix, RequestMeta, list_of_tools, put, write};
-use crate::Request;
+use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
+use super::{BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, list_of_tools, put, write};
+use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, ThoughtLevel, ToolSpec};
@@ -30,13 +30,13 @@ impl Format for Chat {
     fn turn(
         &self,
         endpoint: &Endpoint,
-        turn: &Turn<'_>,
+        turn: &WireTurn<'_>,
         prefix: &mut Prefix,
         out: &mut Vec<u8>,
     ) -> EncodedTurn {
         match turn {
-            Turn::Agent { replies } => put(&agent(replies), prefix, out),
-            Turn::User { compacted: _, answers, parts } => {
+            WireTurn::Agent { replies } => put(&agent(replies), prefix, out),
+            WireTurn::User { compacted: _, answers, parts } => {
                 let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
                     let id = &answer.call.id;
@@ -59,7 +59,7 @@ impl Format for Chat {
         EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {
         let request = meta.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
@@ -79,12 +79,12 @@ impl Format for Chat {
             "reasoning_effort": effort,
             "prompt_cache_key": own.then_some(request.cache_key).filter(|key| !key.is_empty()),
         });
-        let mut head = Head::new(fields).tools(meta).list("messages");
+        let mut head = BodyHead::new(fields).tools(meta).list("messages");
         if let Some(system) = meta.system() {
             write(&json!({ "role": "system", "content": system }), &mut head);
             head.push(b',');
         }
-        Envelope { head, tail: "]}", marks: None }
+        BodyEnvelope { head, tail: "]}", marks: None }
     }
 }
 
@@ -144,7 +144,7 @@ const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);
 
 /// The reasoning effort, as far as OpenAI accepts it together with tools in this format: for newer models it
 /// must be set to none explicitly, for the newest that is impossible.
-fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
+fn effort(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Option<&'static str> {
     let has_tools = !request.tools.is_empty();
     let plain = match request.thought {
         ThoughtLevel::Off => None,
@@ -159,7 +159,7 @@ fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
         return if has_tools { None } else { plain };
     }
     let wants_a_word =
-        ParsedName::of(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
+        ParsedName::parse(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
     if wants_a_word { if has_tools { Some("none") } else { plain.or(Some("none")) } } else { plain }
 }
 

@@ -13,8 +13,8 @@ use epitome_thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
-    calls: Vec<Call>,
+pub(super) struct ChatDecoder {
+    calls: Vec<StreamedCall>,
     /// A refusal in the model's own words.
     refusal: String,
     stop: Option<ReplyStop>,
@@ -25,7 +25,7 @@ pub(super) struct Decoder {
 
 /// A call of this reply; its position in the list is its index in our events.
 #[derive(Debug)]
-struct Call {
+struct StreamedCall {
     /// The server's own index, if it sends one.
     index: Option<u32>,
     id: String,
@@ -33,7 +33,7 @@ struct Call {
     pending: Option<String>,
 }
 
-impl Decode for Decoder {
+impl Decode for ChatDecoder {
     fn is_whole(&self) -> bool {
         self.whole
     }
@@ -49,7 +49,7 @@ impl Decode for Decoder {
             return Ok(());
         }
         let mut whole = String::new();
-        let chunk: Chunk = read_event(data, &mut whole)?;
+        let chunk: ChatChunk = read_event(data, &mut whole)?;
         if !matches!(chunk.error, None | Some(Value::Null)) {
             return Err(DecodeError::Provider(data.to_owned()));
         }
@@ -80,7 +80,7 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
+impl ChatDecoder {
     fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
         for at in 0..self.calls.len() {
             self.announce(at, String::new(), out);
@@ -93,7 +93,7 @@ impl Decoder {
         self.whole = true;
     }
 
-    fn delta(&mut self, delta: Delta, out: &mut Vec<ProviderEvent>) {
+    fn delta(&mut self, delta: ChatDelta, out: &mut Vec<ProviderEvent>) {
         if let Some(text) = delta.reasoning_content.or(delta.reasoning).filter(|text| !text.is_empty()) {
             self.begun = true;
             append(out, ProviderEvent::Thinking(text));
@@ -126,7 +126,11 @@ impl Decoder {
         let at = match self.find(delta.index, &id, &name) {
             Some(at) => at,
             None => {
-                self.calls.push(Call { index: delta.index, id: id.clone(), pending: Some(String::new()) });
+                self.calls.push(StreamedCall {
+                    index: delta.index,
+                    id: id.clone(),
+                    pending: Some(String::new()),
+                });
                 self.calls.len() - 1
             }
         };
@@ -178,21 +182,21 @@ fn stop(reason: &str) -> ReplyStop {
 }
 
 #[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
+struct ChatChunk {
+    choices: Option<Vec<ChatChoice>>,
     usage: Option<Value>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct ChatChoice {
     index: Option<u32>,
-    delta: Option<Delta>,
+    delta: Option<ChatDelta>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Delta {
+struct ChatDelta {
     content: Option<String>,
     refusal: Option<String>,
     /// llama.cpp, vLLM, DeepSeek.

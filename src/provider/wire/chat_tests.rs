@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::Request;
+use crate::ModelRequest;
 use crate::abilities::{Abilities, Thinking};
 use crate::endpoint::test_chat_endpoint;
 use crate::wire::views_tests::{
@@ -180,7 +180,7 @@ fn other_services_get_the_configured_thinking() {
     ] {
         let mut endpoint = compatible();
         endpoint.abilities.thinking = thinking;
-        let request = Request { thought: level, ..view.request() };
+        let request = ModelRequest { thought: level, ..view.request() };
         assert_eq!(body(&endpoint, &request)["reasoning_effort"], expected, "{thinking:?} {level:?}");
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn is_repeated(given: &Value, words: &Content) -> bool {
 /// user within a share of the window, and with each compaction the earlier ones would accumulate. OpenAI's
 /// guide permits that for compactions that the service performs automatically.
 pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usage)> {
-    let Answer { output, usage } = serde_json::from_slice(body).ok()?;
+    let CompactionResponse { output, usage } = serde_json::from_slice(body).ok()?;
     let mut given = output.into_iter().rev().find(|item| item["type"] == "compaction")?;
     given["encrypted_content"].as_str().filter(|content| !content.is_empty())?;
     if let Some(fields) = given.as_object_mut() {
@@ -74,7 +74,7 @@ pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usa
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct CompactionResponse {
     output: Vec<Value>,
     usage: Option<Value>,
 }

@@ -4,10 +4,10 @@
 
 use bytes::Bytes;
 
-use super::turns::{Turn, turns};
-use super::{EncodedTurn, Envelope, Format, Prefix, Purpose, RequestMeta, format_of};
+use super::turns::{WireTurn, turns};
+use super::{BodyEnvelope, EncodedTurn, Format, Prefix, Purpose, RequestMeta, format_of};
 use crate::endpoint::Endpoint;
-use crate::{Basis, Request};
+use crate::{Basis, ModelRequest};
 
 /// Number of turns kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
@@ -57,13 +57,13 @@ struct CachedEncoding {
     prefix: Prefix,
     /// Turns, oldest first; in each piece, every message is preceded by a comma.
     joined: Vec<Bytes>,
-    apart: Vec<Piece>,
+    apart: Vec<EncodedPiece>,
     /// Number of turns in `joined` and `apart`.
     turns: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Piece {
+struct EncodedPiece {
     bytes: Bytes,
     written: EncodedTurn,
     /// A turn of the user or with tool results.
@@ -73,7 +73,12 @@ struct Piece {
 impl Encoding {
     /// Encodes a request. Turns encoded for an earlier request with the same endpoint and basis are reused;
     /// otherwise, and without a basis, everything is encoded again.
-    pub fn encode(&mut self, endpoint: &Endpoint, request: &Request<'_>, purpose: Purpose<'_>) -> Encoded {
+    pub fn encode(
+        &mut self,
+        endpoint: &Endpoint,
+        request: &ModelRequest<'_>,
+        purpose: Purpose<'_>,
+    ) -> Encoded {
         let format = format_of(endpoint.wire);
         let turns = turns(&request.items);
         // The newest turn may still grow before the other side replies.
@@ -91,7 +96,7 @@ impl Encoding {
         let meta = RequestMeta {
             request,
             tools: &cached.tools,
-            goes_on_without_thinking: cached.goes_on_without_thinking(&turns),
+            continues_without_thinking: cached.continues_without_thinking(&turns),
             purpose,
         };
         let envelope = format.envelope(endpoint, &meta);
@@ -108,7 +113,7 @@ impl Encoding {
         &mut self,
         format: &dyn Format,
         endpoint: &Endpoint,
-        request: &Request<'_>,
+        request: &ModelRequest<'_>,
         older: usize,
     ) -> CachedEncoding {
         let basis = request.basis.unwrap_or_default();
@@ -135,7 +140,7 @@ impl Encoding {
 }
 
 impl CachedEncoding {
-    fn push(&mut self, piece: Piece) {
+    fn push(&mut self, piece: EncodedPiece) {
         self.turns += 1;
         self.apart.push(piece);
         if self.apart.len() > GATHERED_MAX {
@@ -145,13 +150,13 @@ impl CachedEncoding {
         }
     }
 
-    fn goes_on_without_thinking(&self, turns: &[Turn<'_>]) -> bool {
-        let answers = matches!(turns.last(), Some(Turn::User { answers, .. }) if !answers.is_empty());
+    fn continues_without_thinking(&self, turns: &[WireTurn<'_>]) -> bool {
+        let answers = matches!(turns.last(), Some(WireTurn::User { answers, .. }) if !answers.is_empty());
         let newest_reply = self.apart.iter().rfind(|piece| !piece.of_user);
         answers && newest_reply.is_some_and(|reply| !reply.written.begins_with_thinking)
     }
 
-    fn body(&self, newest: Piece, envelope: Envelope) -> Vec<Bytes> {
+    fn body(&self, newest: EncodedPiece, envelope: BodyEnvelope) -> Vec<Bytes> {
         let mut body: Vec<Bytes> = Vec::with_capacity(self.joined.len() + self.apart.len() + 5);
         body.push(Bytes::from(envelope.head));
         let messages = body.len();
@@ -170,7 +175,7 @@ impl CachedEncoding {
     }
 }
 
-fn put(piece: &Piece, mark: Option<&'static str>, body: &mut Vec<Bytes>) {
+fn put(piece: &EncodedPiece, mark: Option<&'static str>, body: &mut Vec<Bytes>) {
     match (mark, piece.written.mark) {
         (Some(mark), Some(at)) => {
             body.push(piece.bytes.slice(..at));
@@ -181,10 +186,15 @@ fn put(piece: &Piece, mark: Option<&'static str>, body: &mut Vec<Bytes>) {
     }
 }
 
-fn write_turn(format: &dyn Format, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix) -> Piece {
+fn write_turn(
+    format: &dyn Format,
+    endpoint: &Endpoint,
+    turn: &WireTurn<'_>,
+    prefix: &mut Prefix,
+) -> EncodedPiece {
     let mut bytes = vec![b','];
     let written = format.turn(endpoint, turn, prefix, &mut bytes);
-    Piece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, Turn::User { .. }) }
+    EncodedPiece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, WireTurn::User { .. }) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::*;
 use crate::abilities::Thinking;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::wire::views_tests::{
-    Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
+    OwnedItem, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
 use epitome_config::WireFormat;
 use epitome_scripted_model::valid;
@@ -78,7 +78,7 @@ fn grow(
 ) -> Result<(), TestCaseError> {
     for end in 1..=view.items.len() {
         let beginning = OwnedView { items: view.items[..end].to_vec(), tools: view.tools.clone() };
-        let request = Request { basis: basis(revision), ..beginning.request() };
+        let request = ModelRequest { basis: basis(revision), ..beginning.request() };
         let kept = encoding.encode(endpoint, &request, Purpose::Reply);
         let anew = encode(endpoint, &request);
         let (kept_text, anew_text) = (kept.bytes(), anew.bytes());
@@ -182,8 +182,8 @@ fn empty_view_gives_a_valid_request() {
 /// The parts of a view's only reply.
 fn agent_parts(view: &OwnedView) -> Vec<Content> {
     let reply = view.items.iter().find_map(|item| match item {
-        Item::Agent(message, _) => Some(message.content.clone()),
-        Item::User(_) | Item::Outcomes(_) => None,
+        OwnedItem::Agent(message, _) => Some(message.content.clone()),
+        OwnedItem::User(_) | OwnedItem::Outcomes(_) => None,
     });
     reply.expect("it has a reply")
 }
@@ -219,7 +219,7 @@ fn call_encodes_only_new_turns() {
         let mut most = 0;
         for round in 0..200 {
             view = with_round(view, round);
-            let request = Request { basis: basis(1), ..view.request() };
+            let request = ModelRequest { basis: basis(1), ..view.request() };
             let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
             most = most.max(encoded.fresh);
             if round == 199 {
@@ -239,7 +239,7 @@ fn other_model_or_basis_is_encoded_afresh() {
     let view = with_round(OwnedView::default().user(vec![text("go")]), 0);
     let mut encoding = Encoding::default();
     let mut one = test_endpoint("anthropic/claude-sonnet-5-5");
-    let request = |revision| Request { basis: basis(revision), ..view.request() };
+    let request = |revision| ModelRequest { basis: basis(revision), ..view.request() };
     let fresh = |encoding: &mut Encoding, endpoint: &Endpoint, revision| {
         encoding.encode(endpoint, &request(revision), Purpose::Reply).fresh
     };
@@ -292,7 +292,7 @@ fn round_with_many_calls_reads_the_rest_from_the_cache() {
         let mut view = OwnedView::default().with_tools().user(vec![text(&long)]);
         let mut before = CacheUse::default();
         for round in 0..50 {
-            let request = Request { basis: basis(1), ..view.request() };
+            let request = ModelRequest { basis: basis(1), ..view.request() };
             let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
             let body: Value = serde_json::from_slice(&encoded.bytes()).expect("JSON");
             let used = cache.take(&body);
@@ -322,7 +322,7 @@ fn each_request_starts_with_the_previous_bytes() {
         let mut view = OwnedView::default().with_tools().user(vec![text("go")]);
         let mut before = String::new();
         for round in 0..100 {
-            let request = Request { basis: basis(1), ..view.request() };
+            let request = ModelRequest { basis: basis(1), ..view.request() };
             let encoded = encoding.encode(&endpoint, &request, Purpose::Reply).bytes();
             let body = String::from_utf8(encoded).expect("text");
             let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
-use super::turns::{Answer, NO_OUTCOME, Turn};
+use super::turns::{CallAnswer, NO_OUTCOME, WireTurn};
 use super::{
-    EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
@@ -45,12 +45,12 @@ impl Format for Gemini {
     fn turn(
         &self,
         endpoint: &Endpoint,
-        turn: &Turn<'_>,
+        turn: &WireTurn<'_>,
         prefix: &mut Prefix,
         out: &mut Vec<u8>,
     ) -> EncodedTurn {
         match turn {
-            Turn::User { compacted: _, answers, parts } => {
+            WireTurn::User { compacted: _, answers, parts } => {
                 let from = out.len();
                 out.extend_from_slice(br#"{"role":"user","parts":"#);
                 let mut sent = responses(endpoint, answers);
@@ -67,7 +67,7 @@ impl Format for Gemini {
             }
             // Consecutive replies are merged into one message, because a call must follow a user message.
             // Each is added to the prefix separately, as it was when the next was generated.
-            Turn::Agent { replies } => {
+            WireTurn::Agent { replies } => {
                 const OPEN: &[u8] = br#"{"role":"model","parts":["#;
                 const CLOSE: &[u8] = b"]}";
                 out.extend_from_slice(OPEN);
@@ -89,7 +89,7 @@ impl Format for Gemini {
         EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {
         let request = meta.request;
         let system = meta.system().map(|text| json!({ "parts": [text_part(text)] }));
         let max_output_tokens = request.max_output.min(endpoint.max_output);
@@ -104,12 +104,12 @@ impl Format for Gemini {
                 (r#"{"generateContentRequest":"#, "]}}", Some(format!("models/{}", endpoint.model)), None)
             }
         };
-        let head = Head::new(json!({ "model": model, "systemInstruction": system }))
+        let head = BodyHead::new(json!({ "model": model, "systemInstruction": system }))
             .tools(meta)
             .fields(json!({ "generationConfig": generation_config }))
             .list("contents");
         let head = [before.as_bytes(), &head].concat();
-        Envelope { head, tail, marks: None }
+        BodyEnvelope { head, tail, marks: None }
     }
 }
 
@@ -152,12 +152,12 @@ fn text_part(text: &str) -> Value {
 /// Older models and Gemma require no signatures on calls, and accept images and documents of tools only next
 /// to the function response, not in it.
 pub fn is_before_gemini_3(model: &str) -> bool {
-    let model = ParsedName::of(model);
+    let model = ParsedName::parse(model);
     model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }
 
 /// The responses to all calls of a step, in order, followed by content that can't be part of them.
-fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
+fn responses(endpoint: &Endpoint, answers: &[CallAnswer<'_>]) -> Vec<Value> {
     let mut sent = Vec::with_capacity(answers.len());
     let mut others: Vec<Value> = Vec::new();
     for answer in answers {
@@ -183,7 +183,7 @@ fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
 }
 
 /// A tool's text, and its other content.
-fn response(endpoint: &Endpoint, answer: &Answer<'_>) -> (Value, Vec<Value>) {
+fn response(endpoint: &Endpoint, answer: &CallAnswer<'_>) -> (Value, Vec<Value>) {
     let Some(outcome) = answer.outcome else { return (json!({ "error": NO_OUTCOME }), Vec::new()) };
     let (text, rest) = text_and_rest(outcome, endpoint);
     let response = match outcome.status {

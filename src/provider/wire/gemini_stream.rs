@@ -13,7 +13,7 @@ use epitome_thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct GeminiDecoder {
     prefix: String,
     calls: u32,
     /// The newest part is thinking that has not been sealed.
@@ -28,14 +28,22 @@ pub(super) struct Decoder {
     whole: bool,
 }
 
-impl Decoder {
+impl GeminiDecoder {
     /// `prefix` is the digest from the request's encoder.
-    pub(super) fn new(prefix: String) -> Decoder {
-        Decoder { prefix, calls: 0, thinks: false, begun: false, counted: false, stop: None, whole: false }
+    pub(super) fn new(prefix: String) -> GeminiDecoder {
+        GeminiDecoder {
+            prefix,
+            calls: 0,
+            thinks: false,
+            begun: false,
+            counted: false,
+            stop: None,
+            whole: false,
+        }
     }
 }
 
-impl Decode for Decoder {
+impl Decode for GeminiDecoder {
     fn is_whole(&self) -> bool {
         self.whole
     }
@@ -43,7 +51,7 @@ impl Decode for Decoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let mut whole = String::new();
         // Without SSE framing, the service's stream is a JSON list, and so are its errors.
-        let chunks: Vec<Chunk> = match data.starts_with('[') {
+        let chunks: Vec<GeminiChunk> = match data.starts_with('[') {
             true => read_event(data, &mut whole)?,
             false => vec![read_event(data, &mut whole)?],
         };
@@ -65,8 +73,8 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
-    fn chunk(&mut self, chunk: Chunk, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+impl GeminiDecoder {
+    fn chunk(&mut self, chunk: GeminiChunk, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if let Some(error) = chunk.error {
             return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
         }
@@ -94,12 +102,12 @@ impl Decoder {
         Ok(())
     }
 
-    fn part(&mut self, part: Part, out: &mut Vec<ProviderEvent>) {
+    fn part(&mut self, part: GeminiPart, out: &mut Vec<ProviderEvent>) {
         let signature = part.thought_signature.as_deref();
         if let Some(call) = part.function_call {
             self.end_thinking(out);
             if let Some(signature) = signature {
-                self.seal(Signed::Call { signature }, out);
+                self.emit_signature(Signed::Call { signature }, out);
             }
             let index = self.calls;
             self.calls += 1;
@@ -120,7 +128,7 @@ impl Decoder {
             self.thinks |= bytes > 0;
             append(out, ProviderEvent::Thinking(text));
             if let Some(signature) = signature {
-                self.seal(Signed::Thought { signature, bytes }, out);
+                self.emit_signature(Signed::Thought { signature, bytes }, out);
             }
             return;
         }
@@ -129,7 +137,7 @@ impl Decoder {
         }
         append(out, ProviderEvent::Text(text));
         if let Some(signature) = signature {
-            self.seal(Signed::Text { signature, bytes }, out);
+            self.emit_signature(Signed::Text { signature, bytes }, out);
         }
     }
 
@@ -137,11 +145,11 @@ impl Decoder {
     /// would invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
         if self.thinks {
-            self.seal(Signed::Unsigned, out);
+            self.emit_signature(Signed::Unsigned, out);
         }
     }
 
-    fn seal(&mut self, of: Signed<'_>, out: &mut Vec<ProviderEvent>) {
+    fn emit_signature(&mut self, of: Signed<'_>, out: &mut Vec<ProviderEvent>) {
         let data = serde_json::to_value(SignedPart { prefix: &self.prefix, of })
             .expect("text and numbers can always be written");
         out.push(ProviderEvent::ThinkingSealed { data });
@@ -184,8 +192,8 @@ fn with_sentence(word: &str, sentence: Option<&str>) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Chunk {
-    candidates: Option<Vec<Candidate>>,
+struct GeminiChunk {
+    candidates: Option<Vec<GeminiCandidate>>,
     prompt_feedback: Option<PromptFeedback>,
     usage_metadata: Option<Value>,
     error: Option<Value>,
@@ -193,21 +201,21 @@ struct Chunk {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate {
+struct GeminiCandidate {
     index: Option<u32>,
-    content: Option<Said>,
+    content: Option<GeminiContent>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
-    parts: Option<Vec<Part>>,
+struct GeminiContent {
+    parts: Option<Vec<GeminiPart>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct GeminiPart {
     text: Option<String>,
     thought: Option<bool>,
     thought_signature: Option<String>,

@@ -6,7 +6,7 @@ use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
-use crate::Request;
+use crate::ModelRequest;
 use crate::collect::Collector;
 use crate::endpoint::test_endpoint;
 use crate::wire::views_tests::{OwnedView, body, call, encode, image, outcome, text};
@@ -201,7 +201,7 @@ fn thinking_is_configured_as_the_model_supports_it() {
         let view = OwnedView::default().user(vec![text("hi")]);
         let mut endpoint = endpoint(FLASH);
         endpoint.abilities.thinking = steered;
-        let request = Request { thought: wanted, max_output, ..view.request() };
+        let request = ModelRequest { thought: wanted, max_output, ..view.request() };
         let found = body(&endpoint, &request)["generationConfig"]["thinkingConfig"].clone();
         assert_eq!(found, expected, "{steered:?} {wanted:?}");
     }

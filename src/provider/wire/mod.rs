@@ -32,12 +32,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::endpoint::Endpoint;
-use super::{ProviderEvent, Request};
+use super::{ModelRequest, ProviderEvent};
 use epitome_config::WireFormat;
 use epitome_thread::{Native, ToolSpec};
 pub use gemini::is_before_gemini_3;
 use stream::{DecodeError, Unfinished};
-use turns::Turn;
+use turns::WireTurn;
 
 /// How a format writes a request.
 ///
@@ -52,13 +52,13 @@ trait Format {
     fn turn(
         &self,
         endpoint: &Endpoint,
-        turn: &Turn<'_>,
+        turn: &WireTurn<'_>,
         prefix: &mut Prefix,
         out: &mut Vec<u8>,
     ) -> EncodedTurn;
 
     /// What precedes the first message and follows the last one.
-    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope;
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope;
 }
 
 /// Properties of an encoded turn.
@@ -72,11 +72,11 @@ struct EncodedTurn {
 
 /// Parameters of a request apart from its messages.
 struct RequestMeta<'a> {
-    request: &'a Request<'a>,
+    request: &'a ModelRequest<'a>,
     /// The tools as encoded by `Format::tools`.
     tools: &'a [u8],
     /// The newest turn answers calls of a reply that did not begin with thinking.
-    goes_on_without_thinking: bool,
+    continues_without_thinking: bool,
     purpose: Purpose<'a>,
 }
 
@@ -100,7 +100,7 @@ pub enum Purpose<'a> {
 }
 
 /// The start and the end of a request's body.
-struct Envelope {
+struct BodyEnvelope {
     /// Up to and including the opening bracket of the message list.
     head: Vec<u8>,
     /// From the closing bracket of the message list.
@@ -143,10 +143,10 @@ trait Decode: fmt::Debug + Send {
 /// `prefix` is the digest from the request's encoder.
 fn decoder_of(wire: WireFormat, prefix: String) -> Box<dyn Decode> {
     match wire {
-        WireFormat::AnthropicMessages => Box::new(anthropic_stream::Decoder::new(prefix)),
-        WireFormat::OpenAiResponses => Box::new(responses_stream::Decoder::new(prefix)),
-        WireFormat::OpenAiChat => Box::new(chat_stream::Decoder::default()),
-        WireFormat::Gemini => Box::new(gemini_stream::Decoder::new(prefix)),
+        WireFormat::AnthropicMessages => Box::new(anthropic_stream::AnthropicDecoder::new(prefix)),
+        WireFormat::OpenAiResponses => Box::new(responses_stream::ResponsesDecoder::new(prefix)),
+        WireFormat::OpenAiChat => Box::new(chat_stream::ChatDecoder::default()),
+        WireFormat::Gemini => Box::new(gemini_stream::GeminiDecoder::new(prefix)),
     }
 }
 
@@ -192,15 +192,15 @@ fn list_of_tools(tools: &[ToolSpec], form: impl Fn(&ToolSpec) -> Value) -> Vec<u
 }
 
 /// The start of a body, up to the opening bracket of its list of messages.
-struct Head(Vec<u8>);
+struct BodyHead(Vec<u8>);
 
-impl Head {
-    fn new(fields: Value) -> Head {
-        Head(b"{".to_vec()).fields(fields)
+impl BodyHead {
+    fn new(fields: Value) -> BodyHead {
+        BodyHead(b"{".to_vec()).fields(fields)
     }
 
     /// Appends the fields of an object, except for those that are `null`.
-    fn fields(mut self, mut fields: Value) -> Head {
+    fn fields(mut self, mut fields: Value) -> BodyHead {
         drop_nulls(&mut fields);
         for (name, value) in fields.as_object().into_iter().flatten() {
             self.name(name);
@@ -210,7 +210,7 @@ impl Head {
     }
 
     /// Appends the encoded tools, if there are any.
-    fn tools(mut self, meta: &RequestMeta<'_>) -> Head {
+    fn tools(mut self, meta: &RequestMeta<'_>) -> BodyHead {
         if !meta.request.tools.is_empty() {
             self.name("tools");
             self.0.extend_from_slice(meta.tools);

@@ -5,11 +5,12 @@
 use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
-use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
+use super::turns::{CallAnswer, NO_OUTCOME, WireTurn, without_thinking_at_end};
 use super::{
-    EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, compaction, is_own, list_of_tools, put,
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, Purpose, RequestMeta, compaction, is_own,
+    list_of_tools, put,
 };
-use crate::Request;
+use crate::ModelRequest;
 use crate::abilities::Effort;
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeContent, ToolSpec};
@@ -40,12 +41,12 @@ impl Format for Responses {
     fn turn(
         &self,
         endpoint: &Endpoint,
-        turn: &Turn<'_>,
+        turn: &WireTurn<'_>,
         prefix: &mut Prefix,
         out: &mut Vec<u8>,
     ) -> EncodedTurn {
         match turn {
-            Turn::User { compacted, answers, parts } => {
+            WireTurn::User { compacted, answers, parts } => {
                 for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
                     put(given, prefix, out);
                 }
@@ -62,7 +63,7 @@ impl Format for Responses {
                     put(&json!({ "type": "message", "role": "user", "content": content }), prefix, out);
                 }
             }
-            Turn::Agent { replies } => {
+            WireTurn::Agent { replies } => {
                 for parts in replies {
                     // All reasoning of a reply was generated after the content of the request, not after the
                     // beginning of the reply itself.
@@ -88,8 +89,8 @@ impl Format for Responses {
                             }
                             Content::Thinking { native: Some(native), .. } => {
                                 match own(native, endpoint, &so_far) {
-                                    Some(Own::Reasoning(item)) => put(item, prefix, out),
-                                    Some(Own::Phase(word)) => phase = Some(word),
+                                    Some(OwnItem::Reasoning(item)) => put(item, prefix, out),
+                                    Some(OwnItem::Phase(word)) => phase = Some(word),
                                     None => {}
                                 }
                             }
@@ -106,7 +107,7 @@ impl Format for Responses {
         EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> BodyEnvelope {
         let request = meta.request;
         if let Purpose::Compact { instruction } = meta.purpose {
             return short(endpoint, request, meta.system(), instruction);
@@ -133,7 +134,7 @@ impl Format for Responses {
             "parallel_tool_calls": (!request.tools.is_empty()).then_some(true),
             "instructions": meta.system(),
         });
-        Envelope { head: Head::new(fields).tools(meta).list("input"), tail: "]}", marks: None }
+        BodyEnvelope { head: BodyHead::new(fields).tools(meta).list("input"), tail: "]}", marks: None }
     }
 }
 
@@ -141,17 +142,17 @@ impl Format for Responses {
 /// appended to the system text, where the prompt cache matches neither.
 fn short(
     endpoint: &Endpoint,
-    request: &Request<'_>,
+    request: &ModelRequest<'_>,
     system: Option<&str>,
     instruction: Option<&str>,
-) -> Envelope {
+) -> BodyEnvelope {
     let texts: Vec<&str> = system.into_iter().chain(instruction).collect();
     let fields = json!({
         "model": endpoint.model,
         "prompt_cache_key": Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
         "instructions": (!texts.is_empty()).then(|| texts.join("\n\n")),
     });
-    Envelope { head: Head::new(fields).list("input"), tail: "]}", marks: None }
+    BodyEnvelope { head: BodyHead::new(fields).list("input"), tail: "]}", marks: None }
 }
 
 fn part(part: Sendable<'_>) -> Value {
@@ -169,7 +170,7 @@ fn part(part: Sendable<'_>) -> Value {
 
 /// The outcome of a call. Images and documents are only included for OpenAI itself: other servers accept only
 /// text there, so these are added to `said`, the following user content.
-fn output(endpoint: &Endpoint, answer: &Answer<'_>, said: &mut Vec<Value>) -> Value {
+fn output(endpoint: &Endpoint, answer: &CallAnswer<'_>, said: &mut Vec<Value>) -> Value {
     let Some(outcome) = answer.outcome else { return NO_OUTCOME.into() };
     let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
     if endpoint.own_api && !outcome.content.iter().all(is_text) {
@@ -184,22 +185,22 @@ fn output(endpoint: &Endpoint, answer: &Answer<'_>, said: &mut Vec<Value>) -> Va
 }
 
 /// What has to be sent back to this endpoint's model from a reply.
-enum Own<'a> {
+enum OwnItem<'a> {
     /// A reasoning item, unchanged.
     Reasoning(&'a Value),
     /// The phase of the message that follows: commentary or the final answer.
     Phase(&'a str),
 }
 
-fn own<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Own<'a>> {
+fn own<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<OwnItem<'a>> {
     if !is_own(native, endpoint) {
         return None;
     }
     if let Some(phase) = native.data["phase"].as_str() {
-        return Some(Own::Phase(phase));
+        return Some(OwnItem::Phase(phase));
     }
     let item = native.data.get("item").filter(|item| item["type"] == "reasoning")?;
-    (native.data["prefix"] == prefix).then_some(Own::Reasoning(item))
+    (native.data["prefix"] == prefix).then_some(OwnItem::Reasoning(item))
 }
 
 #[cfg(test)]

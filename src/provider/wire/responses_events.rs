@@ -10,19 +10,19 @@ use epitome_thread::Usage;
 
 /// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
-pub(super) struct Event<'a> {
+pub(super) struct ResponsesEvent<'a> {
     #[serde(rename = "type", borrow, default)]
     pub(super) kind: Cow<'a, str>,
     pub(super) output_index: Option<u64>,
     pub(super) item_id: Option<String>,
     pub(super) summary_index: Option<u64>,
     pub(super) content_index: Option<u64>,
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<ResponsesDelta>,
     #[serde(default)]
     pub(super) arguments: Value,
     #[serde(default)]
     pub(super) item: Value,
-    pub(super) response: Option<Response>,
+    pub(super) response: Option<ResponseObject>,
     #[serde(default)]
     pub(super) error: Value,
 }
@@ -30,16 +30,16 @@ pub(super) struct Event<'a> {
 /// A string in every event that uses it here.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Delta {
+pub(super) enum ResponsesDelta {
     Text(String),
     Other(serde::de::IgnoredAny),
 }
 
-impl Event<'_> {
+impl ResponsesEvent<'_> {
     pub(super) fn text(&self) -> &str {
         match &self.delta {
-            Some(Delta::Text(text)) => text,
-            Some(Delta::Other(_)) | None => "",
+            Some(ResponsesDelta::Text(text)) => text,
+            Some(ResponsesDelta::Other(_)) | None => "",
         }
     }
 
@@ -49,7 +49,7 @@ impl Event<'_> {
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct Response {
+pub(super) struct ResponseObject {
     pub(super) status: Option<String>,
     pub(super) output: Option<Vec<Value>>,
     pub(super) usage: Option<Value>,
@@ -81,7 +81,7 @@ pub(super) struct ItemRef<'a> {
 }
 
 impl<'a> ItemRef<'a> {
-    pub(super) fn of(index: Option<u64>, item: &'a Value) -> ItemRef<'a> {
+    pub(super) fn new(index: Option<u64>, item: &'a Value) -> ItemRef<'a> {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
         ItemRef { index, id: text("id"), call_id: text("call_id") }
     }

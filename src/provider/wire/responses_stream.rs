@@ -7,16 +7,16 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::responses_events::{Event, ItemRef, Response, usage};
+use super::responses_events::{ItemRef, ResponseObject, ResponsesEvent, usage};
 use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
 use crate::{ProviderEvent, ReplyStop};
 
 /// Decodes one reply.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct ResponsesDecoder {
     prefix: String,
     /// In the order in which they began.
-    items: Vec<Item>,
+    items: Vec<OutputItem>,
     /// A refusal in the model's own words.
     refusal: String,
     /// Any event was seen.
@@ -26,8 +26,8 @@ pub(super) struct Decoder {
 
 /// An item of the reply, as far as it has arrived.
 #[derive(Debug)]
-struct Item {
-    kind: Kind,
+struct OutputItem {
+    kind: OutputItemKind,
     /// Its index in the reply's list, if the server sends one.
     place: Option<u64>,
     /// The item's id, and for calls the call's id; either may be empty.
@@ -43,7 +43,7 @@ struct Item {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OutputItemKind {
     Message,
     Reasoning,
     Call,
@@ -52,21 +52,21 @@ enum Kind {
 /// Separates the parts of a reasoning summary into paragraphs.
 const PARAGRAPH: &str = "\n\n";
 
-impl Decoder {
+impl ResponsesDecoder {
     /// `prefix` is the digest from the request's encoder.
-    pub(super) fn new(prefix: String) -> Decoder {
-        Decoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
+    pub(super) fn new(prefix: String) -> ResponsesDecoder {
+        ResponsesDecoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
     }
 }
 
-impl Decode for Decoder {
+impl Decode for ResponsesDecoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         // Some servers end like Chat Completions.
         if data == "[DONE]" {
             return Ok(());
         }
         let mut whole = String::new();
-        let event: Event<'_> = read_event(data, &mut whole)?;
+        let event: ResponsesEvent<'_> = read_event(data, &mut whole)?;
         self.begun = true;
         match event.kind.as_ref() {
             "response.output_text.delta" => self.text(&event, out),
@@ -78,18 +78,18 @@ impl Decode for Decoder {
                 self.thinking(&event, out);
             }
             "response.reasoning_summary_part.added" => {
-                if let Some(at) = self.find(Kind::Reasoning, &event.item_ref()) {
+                if let Some(at) = self.find(OutputItemKind::Reasoning, &event.item_ref()) {
                     self.items[at].gap = true;
                 }
             }
             "response.function_call_arguments.delta" => {
-                if let Some(at) = self.find(Kind::Call, &event.item_ref()) {
-                    self.give(at, event.text(), out);
+                if let Some(at) = self.find(OutputItemKind::Call, &event.item_ref()) {
+                    self.emit(at, event.text(), out);
                 }
             }
             "response.function_call_arguments.done" => {
-                if let Some(at) = self.find(Kind::Call, &event.item_ref()) {
-                    self.give_rest(at, &arguments_text(&event.arguments), out);
+                if let Some(at) = self.find(OutputItemKind::Call, &event.item_ref()) {
+                    self.emit_rest(at, &arguments_text(&event.arguments), out);
                 }
             }
             "response.output_item.added" => {
@@ -119,52 +119,58 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
-    fn text(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
+impl ResponsesDecoder {
+    fn text(&mut self, event: &ResponsesEvent<'_>, out: &mut Vec<ProviderEvent>) {
         let place = event.item_ref();
-        let at = match self.find(Kind::Message, &place) {
+        let at = match self.find(OutputItemKind::Message, &place) {
             Some(at) => at,
-            None => self.add(Kind::Message, &place),
+            None => self.add(OutputItemKind::Message, &place),
         };
-        self.give(at, event.text(), out);
+        self.emit(at, event.text(), out);
     }
 
-    fn thinking(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
+    fn thinking(&mut self, event: &ResponsesEvent<'_>, out: &mut Vec<ProviderEvent>) {
         let place = event.item_ref();
-        let at = match self.find(Kind::Reasoning, &place) {
+        let at = match self.find(OutputItemKind::Reasoning, &place) {
             Some(at) => at,
-            None => self.add(Kind::Reasoning, &place),
+            None => self.add(OutputItemKind::Reasoning, &place),
         };
         let part = event.summary_index.or(event.content_index);
         let item = &mut self.items[at];
         let is_new_part = std::mem::take(&mut item.gap) || item.part != part;
         item.part = part;
         if is_new_part && !item.given.is_empty() {
-            self.give(at, PARAGRAPH, out);
+            self.emit(at, PARAGRAPH, out);
         }
-        self.give(at, event.text(), out);
+        self.emit(at, event.text(), out);
     }
 
     /// Handles the start of an item. Any content that it already has is repeated in deltas or at its end.
     fn began(&mut self, index: Option<u64>, item: &Value, out: &mut Vec<ProviderEvent>) {
-        let Some(kind) = Kind::of(item) else { return };
+        let Some(kind) = OutputItemKind::from_item(item) else { return };
         // A call without a name is announced once it has one, at the latest at its end.
-        if kind != Kind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
-            self.open(kind, &ItemRef::of(index, item), item, out);
+        if kind != OutputItemKind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
+            self.open(kind, &ItemRef::new(index, item), item, out);
         }
     }
 
-    fn open(&mut self, kind: Kind, place: &ItemRef<'_>, item: &Value, out: &mut Vec<ProviderEvent>) -> usize {
+    fn open(
+        &mut self,
+        kind: OutputItemKind,
+        place: &ItemRef<'_>,
+        item: &Value,
+        out: &mut Vec<ProviderEvent>,
+    ) -> usize {
         let at = self.add(kind, place);
         match kind {
-            Kind::Reasoning => {}
+            OutputItemKind::Reasoning => {}
             // The phase must be sent back with the message that follows.
-            Kind::Message => {
+            OutputItemKind::Message => {
                 if let Some(phase) = item["phase"].as_str() {
                     out.push(ProviderEvent::ThinkingSealed { data: json!({ "phase": phase }) });
                 }
             }
-            Kind::Call => {
+            OutputItemKind::Call => {
                 let id = if place.call_id.is_empty() { place.id } else { place.call_id };
                 let (index, name) = (index_of(at), item["name"].as_str().unwrap_or_default());
                 out.push(ProviderEvent::CallStarted { index, id: id.into(), name: name.into() });
@@ -175,8 +181,8 @@ impl Decoder {
 
     /// Handles the end of an item: emits what is missing, or all of it if its start was never received.
     fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
-        let Some(kind) = Kind::of(&item) else { return };
-        let place = ItemRef::of(index, &item);
+        let Some(kind) = OutputItemKind::from_item(&item) else { return };
+        let place = ItemRef::new(index, &item);
         let at = match self.find(kind, &place) {
             Some(at) => at,
             None => self.open(kind, &place, &item, out),
@@ -185,18 +191,18 @@ impl Decoder {
             return;
         }
         match kind {
-            Kind::Message => {
+            OutputItemKind::Message => {
                 if self.refusal.is_empty() {
                     self.refusal = texts(&item["content"], &["refusal"], "");
                 }
-                self.give_rest(at, &texts(&item["content"], &["text", "refusal"], ""), out);
+                self.emit_rest(at, &texts(&item["content"], &["text", "refusal"], ""), out);
             }
-            Kind::Call => self.give_rest(at, &arguments_text(&item["arguments"]), out),
-            Kind::Reasoning => {
+            OutputItemKind::Call => self.emit_rest(at, &arguments_text(&item["arguments"]), out),
+            OutputItemKind::Reasoning => {
                 let summary = texts(&item["summary"], &["text"], PARAGRAPH);
                 let thought =
                     if summary.is_empty() { texts(&item["content"], &["text"], PARAGRAPH) } else { summary };
-                self.give_rest(at, &thought, out);
+                self.emit_rest(at, &thought, out);
                 // Encrypted reasoning is sent back before the items that followed it. It is useless if its
                 // end arrives after theirs, or if the server only knows it by its id.
                 let is_newest = at + 1 == self.items.len();
@@ -211,7 +217,7 @@ impl Decoder {
 
     fn finished(
         &mut self,
-        response: Response,
+        response: ResponseObject,
         failed: bool,
         out: &mut Vec<ProviderEvent>,
     ) -> Result<(), DecodeError> {
@@ -245,10 +251,11 @@ impl Decoder {
 
     /// Finds the item of this kind that an event refers to. The index takes precedence over the id, which
     /// some gateways change from event to event; without either, it is the newest of its kind.
-    fn find(&self, kind: Kind, place: &ItemRef<'_>) -> Option<usize> {
-        let newest =
-            |is: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|item| item.kind == kind && is(item));
-        let has = |id: &str, item: &Item| !id.is_empty() && (item.id == id || item.call_id == id);
+    fn find(&self, kind: OutputItemKind, place: &ItemRef<'_>) -> Option<usize> {
+        let newest = |is: &dyn Fn(&OutputItem) -> bool| {
+            self.items.iter().rposition(|item| item.kind == kind && is(item))
+        };
+        let has = |id: &str, item: &OutputItem| !id.is_empty() && (item.id == id || item.call_id == id);
         newest(&|item| has(place.call_id, item))
             .or_else(|| newest(&|item| place.index.is_some() && item.place == place.index))
             .or_else(|| newest(&|item| has(place.id, item)))
@@ -262,8 +269,8 @@ impl Decoder {
             })
     }
 
-    fn add(&mut self, kind: Kind, place: &ItemRef<'_>) -> usize {
-        self.items.push(Item {
+    fn add(&mut self, kind: OutputItemKind, place: &ItemRef<'_>) -> usize {
+        self.items.push(OutputItem {
             kind,
             place: place.index,
             id: place.id.to_owned(),
@@ -276,7 +283,7 @@ impl Decoder {
         self.items.len() - 1
     }
 
-    fn give(&mut self, at: usize, text: &str, out: &mut Vec<ProviderEvent>) {
+    fn emit(&mut self, at: usize, text: &str, out: &mut Vec<ProviderEvent>) {
         if text.is_empty() {
             return;
         }
@@ -286,30 +293,30 @@ impl Decoder {
         append(
             out,
             match item.kind {
-                Kind::Message => ProviderEvent::Text(text),
-                Kind::Reasoning => ProviderEvent::Thinking(text),
-                Kind::Call => ProviderEvent::CallArguments { index: index_of(at), json: text },
+                OutputItemKind::Message => ProviderEvent::Text(text),
+                OutputItemKind::Reasoning => ProviderEvent::Thinking(text),
+                OutputItemKind::Call => ProviderEvent::CallArguments { index: index_of(at), json: text },
             },
         );
     }
 
     /// Emits the rest of `whole` after what was already emitted. If it starts differently, nothing is
     /// emitted: earlier output can't be retracted.
-    fn give_rest(&mut self, at: usize, whole: &str, out: &mut Vec<ProviderEvent>) {
+    fn emit_rest(&mut self, at: usize, whole: &str, out: &mut Vec<ProviderEvent>) {
         let given = &self.items[at].given;
         if let Some(rest) = whole.strip_prefix(given.as_str()) {
-            self.give(at, rest, out);
+            self.emit(at, rest, out);
         }
     }
 }
 
-impl Kind {
+impl OutputItemKind {
     /// `None` for items that are never requested.
-    fn of(item: &Value) -> Option<Kind> {
+    fn from_item(item: &Value) -> Option<OutputItemKind> {
         match item["type"].as_str()? {
-            "message" => Some(Kind::Message),
-            "reasoning" => Some(Kind::Reasoning),
-            "function_call" => Some(Kind::Call),
+            "message" => Some(OutputItemKind::Message),
+            "reasoning" => Some(OutputItemKind::Reasoning),
+            "function_call" => Some(OutputItemKind::Call),
             _ => None,
         }
     }

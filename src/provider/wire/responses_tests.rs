@@ -7,12 +7,12 @@ use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
-use crate::Request;
+use crate::ModelRequest;
 use crate::abilities::{Abilities, Thinking};
 use crate::collect::Collector;
 use crate::endpoint::test_endpoint;
 use crate::wire::views_tests::{
-    Item as Viewed, OwnedView, body, call, encode, image, outcome, text, thinking as thought, views,
+    OwnedItem as Viewed, OwnedView, body, call, encode, image, outcome, text, thinking as thought, views,
 };
 use epitome_thread::{OutcomeStatus, ThoughtLevel};
 
@@ -111,7 +111,7 @@ fn reasoning_is_configured_as_the_model_supports_it() {
     ] {
         let mut endpoint = openai();
         endpoint.abilities.thinking = thinking;
-        let body = body(&endpoint, &Request { thought: level, ..view.request() });
+        let body = body(&endpoint, &ModelRequest { thought: level, ..view.request() });
         assert_eq!(body["reasoning"], expected, "{thinking:?} {level:?}");
         let reasons = expected.get("summary").is_some();
         assert_eq!(body.get("include").is_some(), reasons, "a model that doesn't reason refuses it");

@@ -11,7 +11,7 @@ pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A push parser. An event that the stream leaves unfinished is never delivered.
 #[derive(Debug, Default)]
-pub struct Events {
+pub struct SseParser {
     /// The current, unfinished line.
     line: Vec<u8>,
     /// The data of the current, unfinished event, its lines joined.
@@ -27,7 +27,7 @@ pub struct Events {
 #[derive(Debug, PartialEq, Eq)]
 pub struct EventTooLong;
 
-impl Events {
+impl SseParser {
     /// Parses a piece and calls `on_event` with the data of each event that ends in it, in order. Invalid
     /// UTF-8 is replaced by U+FFFD. Stops at the first error.
     pub fn push<E: From<EventTooLong>>(
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn read(pieces: &[&[u8]]) -> Vec<String> {
-        let mut events = Events::default();
+        let mut events = SseParser::default();
         let mut seen = Vec::new();
         for piece in pieces {
             let result: Result<(), EventTooLong> = events.push(piece, |data| {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn oversized_event_is_an_error() {
-        let mut events = Events::default();
+        let mut events = SseParser::default();
         let piece = vec![b'x'; 1024 * 1024];
         let mut pushed = 0;
         let error = loop {

@@ -4,12 +4,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
+use super::sse::{EVENT_BYTES_MAX, EventTooLong, SseParser};
 use super::{Decode, decoder_of};
 use crate::endpoint::Endpoint;
-use crate::failure::{self, Failure};
+use crate::failure::{self, ErrorResponse};
 use crate::{ErrorClass, ProviderError, ProviderEvent};
-use epitome_thread::halves::whole_characters;
+use epitome_thread::halves::replace_unpaired_surrogates;
 
 /// Maximum bytes of one reply's stream. The longest replies (128,000 tokens, one event of about 300 bytes
 /// each) are smaller; endless streams are cut off.
@@ -20,7 +20,7 @@ pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 pub struct Decoding {
     endpoint: Endpoint,
     request_id: Option<String>,
-    events: Events,
+    events: SseParser,
     decoder: Box<dyn Decode>,
     received: usize,
     /// Something visible to the user was emitted.
@@ -53,7 +53,7 @@ impl Decoding {
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(endpoint.wire, prefix);
-        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, shown: false }
+        Decoding { endpoint, request_id, events: SseParser::default(), decoder, received: 0, shown: false }
     }
 
     /// Decodes a piece of the stream, of any size, and appends its events, including those that precede an
@@ -131,7 +131,7 @@ impl Decoding {
             DecodeError::Unreadable(why) => self.broken(&why),
             DecodeError::Provider(body) => failure::classify(
                 &self.endpoint,
-                &Failure {
+                &ErrorResponse {
                     status: 200,
                     retry_after: None,
                     should_retry: None,
@@ -157,7 +157,7 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(
     data: &'a str,
     whole: &'a mut String,
 ) -> Result<T, DecodeError> {
-    serde_json::from_str(data).or_else(|error| match whole_characters(data) {
+    serde_json::from_str(data).or_else(|error| match replace_unpaired_surrogates(data) {
         Some(repaired) => {
             *whole = repaired;
             serde_json::from_str(whole).map_err(|error| DecodeError::unreadable(&error))

@@ -11,11 +11,11 @@ use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 
 /// Consecutive messages of one side.
 #[derive(Debug)]
-pub enum Turn<'a> {
+pub enum WireTurn<'a> {
     /// The answers to all calls of the preceding message, in order, followed by the user's parts. Never
     /// empty; parts are non-blank text, images, documents, resources and links. The first turn may also
     /// contain providers' compactions of everything before it; they don't replace any part.
-    User { compacted: Vec<&'a Native>, answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
+    User { compacted: Vec<&'a Native>, answers: Vec<CallAnswer<'a>>, parts: Vec<Cow<'a, Content>> },
     /// Replies, usually one; several if a model paused and continued. Each has non-blank text or calls. It
     /// may also contain blank texts and thinking that its provider accepts back, even at the end.
     Agent { replies: Vec<Vec<&'a Content>> },
@@ -23,7 +23,7 @@ pub enum Turn<'a> {
 
 /// The answer to one call.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct CallAnswer<'a> {
     pub call: &'a ToolCall,
     /// `None` if the log has no outcome.
     pub outcome: Option<&'a ToolOutcome>,
@@ -39,22 +39,22 @@ pub const NO_OUTPUT: &str = "(no output)";
 const NOTHING_SAID: &str = "(empty message)";
 
 /// The turns of a view: at least one, starting with the user's.
-pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
-    let mut turns: Vec<Turn<'a>> = Vec::with_capacity(items.len() + 1);
+pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<WireTurn<'a>> {
+    let mut turns: Vec<WireTurn<'a>> = Vec::with_capacity(items.len() + 1);
     for item in items {
         match item {
             ViewItem::User(message) => {
                 let mut said: Vec<Cow<'a, Content>> =
-                    message.content.iter().filter(|part| can_be_said(part)).map(Cow::Borrowed).collect();
+                    message.content.iter().filter(|part| is_sendable(part)).map(Cow::Borrowed).collect();
                 if said.is_empty() {
-                    said.push(nothing_said());
+                    said.push(empty_text());
                 }
                 match turns.last_mut() {
-                    Some(Turn::User { parts, .. }) => parts.append(&mut said),
-                    Some(Turn::Agent { .. }) => turns.push(user(said)),
+                    Some(WireTurn::User { parts, .. }) => parts.append(&mut said),
+                    Some(WireTurn::Agent { .. }) => turns.push(user(said)),
                     None => {
                         let compacted = message.content.iter().filter_map(native).collect();
-                        turns.push(Turn::User { compacted, answers: Vec::new(), parts: said });
+                        turns.push(WireTurn::User { compacted, answers: Vec::new(), parts: said });
                     }
                 }
             }
@@ -64,21 +64,21 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                     continue;
                 }
                 match turns.last_mut() {
-                    Some(Turn::Agent { replies }) => replies.push(parts),
-                    Some(Turn::User { .. }) => turns.push(Turn::Agent { replies: vec![parts] }),
+                    Some(WireTurn::Agent { replies }) => replies.push(parts),
+                    Some(WireTurn::User { .. }) => turns.push(WireTurn::Agent { replies: vec![parts] }),
                     None => {
-                        turns.push(user(vec![nothing_said()]));
-                        turns.push(Turn::Agent { replies: vec![parts] });
+                        turns.push(user(vec![empty_text()]));
+                        turns.push(WireTurn::Agent { replies: vec![parts] });
                     }
                 }
-                let answers: Vec<Answer<'a>> =
-                    message.calls().map(|call| Answer { call, outcome: None }).collect();
+                let answers: Vec<CallAnswer<'a>> =
+                    message.calls().map(|call| CallAnswer { call, outcome: None }).collect();
                 if !answers.is_empty() {
-                    turns.push(Turn::User { compacted: Vec::new(), answers, parts: Vec::new() });
+                    turns.push(WireTurn::User { compacted: Vec::new(), answers, parts: Vec::new() });
                 }
             }
             ViewItem::Outcomes(outcomes) => {
-                let Some(Turn::User { answers, .. }) = turns.last_mut() else { continue };
+                let Some(WireTurn::User { answers, .. }) = turns.last_mut() else { continue };
                 for outcome in outcomes {
                     let open = answers
                         .iter_mut()
@@ -92,7 +92,7 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
     }
     // An undo may leave an empty view; the request must be valid nevertheless.
     if turns.is_empty() {
-        turns.push(user(vec![nothing_said()]));
+        turns.push(user(vec![empty_text()]));
     }
     turns
 }
@@ -103,8 +103,8 @@ pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Con
     &parts[..end.map_or(0, |end| end + 1)]
 }
 
-fn user<'a>(parts: Vec<Cow<'a, Content>>) -> Turn<'a> {
-    Turn::User { compacted: Vec::new(), answers: Vec::new(), parts }
+fn user<'a>(parts: Vec<Cow<'a, Content>>) -> WireTurn<'a> {
+    WireTurn::User { compacted: Vec::new(), answers: Vec::new(), parts }
 }
 
 fn native(part: &Content) -> Option<&Native> {
@@ -119,7 +119,7 @@ fn native(part: &Content) -> Option<&Native> {
     }
 }
 
-fn can_be_said(part: &Content) -> bool {
+fn is_sendable(part: &Content) -> bool {
     match part {
         Content::Text { text } => !text.trim().is_empty(),
         Content::Image { .. }
@@ -170,6 +170,6 @@ fn is_blank(part: &Content) -> bool {
     matches!(part, Content::Text { text } if text.trim().is_empty())
 }
 
-fn nothing_said<'a>() -> Cow<'a, Content> {
+fn empty_text<'a>() -> Cow<'a, Content> {
     Cow::Owned(Content::Text { text: NOTHING_SAID.into() })
 }

@@ -7,35 +7,35 @@ use serde_json::{Value, json};
 
 use super::Purpose;
 use super::encoding::{Encoded, Encoding};
-use super::turns::{Turn, turns};
+use super::turns::{WireTurn, turns};
 use crate::endpoint::Endpoint;
-use crate::{Basis, Request};
+use crate::{Basis, ModelRequest};
 use epitome_config::WireFormat;
 use epitome_thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
-    Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
-    ToolCall, ToolOutcome, ToolSpec, ViewItem, edits,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Message, MessageId,
+    ModelName, Native, Origin, OutcomeContent, OutcomeStatus, PartId, Role, Seq, SessionId, ThoughtLevel,
+    Thread, ToolCall, ToolOutcome, ToolSpec, ViewEdit, ViewItem, edits,
 };
 
 /// Encodes a request without a cache, for a reply.
-pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+pub fn encode(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
 /// Its body.
-pub fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
+pub fn body(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Value {
     serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
 
 /// A view that owns its items.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedView {
-    pub items: Vec<Item>,
+    pub items: Vec<OwnedItem>,
     pub tools: Vec<ToolSpec>,
 }
 
 #[derive(Clone, Debug)]
-pub enum Item {
+pub enum OwnedItem {
     User(Message),
     Agent(Message, ModelName),
     Outcomes(Vec<ToolOutcome>),
@@ -43,17 +43,18 @@ pub enum Item {
 
 impl OwnedView {
     pub fn user(mut self, content: Vec<Content>) -> OwnedView {
-        self.items.push(Item::User(Message { id: MessageId(0), content }));
+        self.items.push(OwnedItem::User(Message { id: MessageId(0), content }));
         self
     }
 
     pub fn agent(mut self, content: Vec<Content>) -> OwnedView {
-        self.items.push(Item::Agent(Message { id: MessageId(0), content }, ModelName("any/model".into())));
+        self.items
+            .push(OwnedItem::Agent(Message { id: MessageId(0), content }, ModelName("any/model".into())));
         self
     }
 
     pub fn outcomes(mut self, outcomes: Vec<ToolOutcome>) -> OwnedView {
-        self.items.push(Item::Outcomes(outcomes));
+        self.items.push(OwnedItem::Outcomes(outcomes));
         self
     }
 
@@ -63,13 +64,13 @@ impl OwnedView {
         self
     }
 
-    pub fn request(&self) -> Request<'_> {
+    pub fn request(&self) -> ModelRequest<'_> {
         let items = self.items.iter().map(|item| match item {
-            Item::User(message) => ViewItem::User(message),
-            Item::Agent(message, model) => ViewItem::Agent(message, model),
-            Item::Outcomes(outcomes) => ViewItem::Outcomes(outcomes.iter().collect()),
+            OwnedItem::User(message) => ViewItem::User(message),
+            OwnedItem::Agent(message, model) => ViewItem::Agent(message, model),
+            OwnedItem::Outcomes(outcomes) => ViewItem::Outcomes(outcomes.iter().collect()),
         });
-        Request {
+        ModelRequest {
             system: "You are an agent.",
             tools: &self.tools,
             items: items.collect(),
@@ -102,7 +103,7 @@ pub fn outcome_document(name: Option<&str>) -> OutcomeContent {
 
 pub fn call(id: &str, input: Value) -> Content {
     let id = CallId(id.into());
-    Content::Call(ToolCall { id, name: "bash".into(), input, card: Card::default() })
+    Content::Call(ToolCall { id, name: "bash".into(), input, card: CallDisplay::default() })
 }
 
 pub fn outcome(id: &str, status: OutcomeStatus, text: &str) -> ToolOutcome {
@@ -121,7 +122,7 @@ impl OwnedView {
         let mut own = OwnedView { items: Vec::new(), tools: self.tools.clone() };
         for item in &self.items {
             let mut item = item.clone();
-            if let Item::Agent(message, _) = &mut item {
+            if let OwnedItem::Agent(message, _) = &mut item {
                 let so_far = if own.items.is_empty() { own.clone().user(Vec::new()) } else { own.clone() };
                 let before = encode(endpoint, &so_far.request());
                 for part in &mut message.content {
@@ -139,7 +140,7 @@ impl OwnedView {
 
     /// The same view, with another user message at the end if the model had the last word.
     pub fn answerable(self) -> OwnedView {
-        let is_answered = matches!(turns(&self.request().items).last(), Some(Turn::Agent { .. }) | None);
+        let is_answered = matches!(turns(&self.request().items).last(), Some(WireTurn::Agent { .. }) | None);
         if is_answered { self.user(vec![text("go on")]) } else { self }
     }
 
@@ -148,21 +149,23 @@ impl OwnedView {
     pub fn edited(&self, edits: &[(usize, u8)], history: &[Role], kept: usize) -> OwnedView {
         let mut thread = self.thread();
         for (place, op) in edits {
-            let parts: Vec<Part> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
+            let parts: Vec<PartId> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
             let at = parts[place % parts.len()];
             let content = vec![text("instead")];
             let edit = match op % 5 {
-                0 => Edit::Mask { at, note: "long".into() },
-                1 | 2 => Edit::Drop { at },
-                3 => Edit::Replace { at, content },
-                _ => Edit::Append { role: Role::Assistant, message: Message { id: MessageId(0), content } },
+                0 => ViewEdit::Mask { at, note: "long".into() },
+                1 | 2 => ViewEdit::Drop { at },
+                3 => ViewEdit::Replace { at, content },
+                _ => {
+                    ViewEdit::Append { role: Role::Assistant, message: Message { id: MessageId(0), content } }
+                }
             };
             let (revision, next) = (thread.view().revision(), thread.next_message());
             if let Ok(edits) = edits::check(&thread, revision, next, &[edit]) {
                 append(&mut thread, Change::Edited { by: "h".into(), edits });
             }
         }
-        let spoken = history.iter().map(|role| Spoken {
+        let spoken = history.iter().map(|role| HistoryMessage {
             role: *role,
             message: Message { id: MessageId(0), content: vec![text("so far")] },
         });
@@ -176,9 +179,9 @@ impl OwnedView {
             );
         }
         let items = thread.view().items().into_iter().map(|item| match item {
-            ViewItem::User(message) => Item::User(message.clone()),
-            ViewItem::Agent(message, model) => Item::Agent(message.clone(), model.clone()),
-            ViewItem::Outcomes(outcomes) => Item::Outcomes(outcomes.into_iter().cloned().collect()),
+            ViewItem::User(message) => OwnedItem::User(message.clone()),
+            ViewItem::Agent(message, model) => OwnedItem::Agent(message.clone(), model.clone()),
+            ViewItem::Outcomes(outcomes) => OwnedItem::Outcomes(outcomes.into_iter().cloned().collect()),
         });
         OwnedView { items: items.collect(), tools: self.tools.clone() }
     }
@@ -191,15 +194,15 @@ impl OwnedView {
         let mut thread = Thread::replay([opened]).expect("an opened thread");
         for item in &self.items {
             match item {
-                Item::User(message) => {
+                OwnedItem::User(message) => {
                     let message = message.clone();
                     append(&mut thread, Change::Said { message, origin: Origin::Person });
                 }
-                Item::Agent(message, model) => {
+                OwnedItem::Agent(message, model) => {
                     let (message, model) = (message.clone(), model.clone());
                     append(&mut thread, Change::Replied { message, model, usage: None, cut: None });
                 }
-                Item::Outcomes(outcomes) => {
+                OwnedItem::Outcomes(outcomes) => {
                     for outcome in outcomes.iter().cloned() {
                         append(&mut thread, Change::ToolFinished { outcome });
                     }
@@ -239,7 +242,7 @@ pub fn hooks_wishes() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usi
 
 /// A generated round; call ids are assigned later, so that they are unique.
 #[derive(Clone, Debug)]
-enum Round {
+enum GeneratedRound {
     User(Vec<Content>),
     Agent(Vec<Content>),
     /// The preceding parts, the calls with a flag for an image in the outcome, and the outcome that the log
@@ -261,9 +264,9 @@ pub fn views(faulty: bool) -> impl Strategy<Value = OwnedView> {
         let mut calls = 0;
         for round in rounds {
             view = match round {
-                Round::User(content) => view.user(content),
-                Round::Agent(content) => view.agent(content),
-                Round::Calls { mut parts, images, lost, orphan } => {
+                GeneratedRound::User(content) => view.user(content),
+                GeneratedRound::Agent(content) => view.agent(content),
+                GeneratedRound::Calls { mut parts, images, lost, orphan } => {
                     let mut outcomes = Vec::new();
                     for (at, with_image) in images.into_iter().enumerate() {
                         let id = format!("c{calls}");
@@ -313,14 +316,14 @@ fn replied() -> impl Strategy<Value = Content> {
     ]
 }
 
-fn round(faulty: bool) -> impl Strategy<Value = Round> {
+fn round(faulty: bool) -> impl Strategy<Value = GeneratedRound> {
     let parts = || prop::collection::vec(replied(), 0..4);
     let calls =
         (parts(), prop::collection::vec(any::<bool>(), 1..4), prop::option::of(0usize..4), any::<bool>());
     prop_oneof![
-        prop::collection::vec(said(), 0..3).prop_map(Round::User),
-        parts().prop_map(Round::Agent),
-        calls.prop_map(move |(parts, images, lost, orphan)| Round::Calls {
+        prop::collection::vec(said(), 0..3).prop_map(GeneratedRound::User),
+        parts().prop_map(GeneratedRound::Agent),
+        calls.prop_map(move |(parts, images, lost, orphan)| GeneratedRound::Calls {
             parts,
             images,
             lost: lost.filter(|_| faulty),

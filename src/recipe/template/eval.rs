@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::functions;
-use super::parser::{Base, Command, Node, Operand, Pipe, Target, Template};
-use super::{EVALUATION_DEPTH_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, Value};
+use super::parser::{Operand, OperandBase, Pipe, PipeCommand, PipeTarget, Template, TemplateNode};
+use super::{
+    EVALUATION_DEPTH_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, TemplateValue,
+};
 
 /// The variables visible to a template.
 #[derive(Clone, Debug, Default)]
-pub struct Scope {
+pub struct TemplateScope {
     /// The fields of the dot.
-    pub variables: BTreeMap<String, Value>,
+    pub variables: BTreeMap<String, TemplateValue>,
     /// Names that may be missing without a warning: arguments that are declared but not given.
     pub optional: BTreeSet<String>,
     /// Prints `<no value>` for missing values, as Go does (`templates.go_compat`).
@@ -32,11 +34,11 @@ pub enum Evaluated {
 /// in a template runs once.
 pub fn evaluate(
     template: &Template,
-    scope: &Scope,
+    scope: &TemplateScope,
     known: &BTreeMap<Vec<String>, String>,
 ) -> Result<Evaluated, TemplateError> {
-    let root = Value::Map(Arc::new(scope.variables.clone()));
-    let mut run = Run {
+    let root = TemplateValue::Map(Arc::new(scope.variables.clone()));
+    let mut run = Evaluation {
         template,
         scope,
         known,
@@ -49,9 +51,11 @@ pub fn evaluate(
         latest_call: 0,
     };
     match run.nodes(&template.body, &root) {
-        Ok(()) | Err(Stop::Need) => {}
-        Err(Stop::Error(error)) => return Err(error),
-        Err(Stop::Break | Stop::Continue) => unreachable!("the parser keeps these inside of a range"),
+        Ok(()) | Err(EvaluationStop::Need) => {}
+        Err(EvaluationStop::Error(error)) => return Err(error),
+        Err(EvaluationStop::Break | EvaluationStop::Continue) => {
+            unreachable!("the parser keeps these inside of a range")
+        }
     }
     if run.needs.is_empty() {
         return Ok(Evaluated::Done { text: run.out, warnings: run.warnings });
@@ -60,7 +64,7 @@ pub fn evaluate(
 }
 
 /// Why evaluation does not continue with the next node.
-enum Stop {
+enum EvaluationStop {
     Error(TemplateError),
     /// A command's output is not known, and what follows may depend on it.
     Need,
@@ -68,17 +72,17 @@ enum Stop {
     Continue,
 }
 
-impl From<TemplateError> for Stop {
-    fn from(error: TemplateError) -> Stop {
-        Stop::Error(error)
+impl From<TemplateError> for EvaluationStop {
+    fn from(error: TemplateError) -> EvaluationStop {
+        EvaluationStop::Error(error)
     }
 }
 
-struct Run<'a> {
+struct Evaluation<'a> {
     template: &'a Template,
-    scope: &'a Scope,
+    scope: &'a TemplateScope,
     known: &'a BTreeMap<Vec<String>, String>,
-    variables: Vec<(String, Value)>,
+    variables: Vec<(String, TemplateValue)>,
     out: String,
     warnings: Vec<String>,
     needs: Vec<Vec<String>>,
@@ -88,8 +92,8 @@ struct Run<'a> {
     latest_call: usize,
 }
 
-impl Run<'_> {
-    fn step(&mut self, at: usize, count: u64) -> Result<(), Stop> {
+impl Evaluation<'_> {
+    fn step(&mut self, at: usize, count: u64) -> Result<(), EvaluationStop> {
         self.steps += count;
         if self.steps > STEPS_MAX {
             let error = TemplateError::new(at, format!("this takes more than {STEPS_MAX} steps"));
@@ -99,7 +103,7 @@ impl Run<'_> {
     }
 
     /// Evaluates a body. The only place where a template can make evaluation recurse.
-    fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), Stop> {
+    fn nodes(&mut self, nodes: &[TemplateNode], dot: &TemplateValue) -> Result<(), EvaluationStop> {
         if self.depth == EVALUATION_DEPTH_MAX {
             let message =
                 format!("blocks and template calls are more than {EVALUATION_DEPTH_MAX} levels deep");
@@ -112,23 +116,23 @@ impl Run<'_> {
         result
     }
 
-    fn node(&mut self, node: &Node, dot: &Value) -> Result<(), Stop> {
+    fn node(&mut self, node: &TemplateNode, dot: &TemplateValue) -> Result<(), EvaluationStop> {
         match node {
-            Node::Literal(text) => {
+            TemplateNode::Literal(text) => {
                 self.step(0, 1)?;
                 self.write(0, text)
             }
-            Node::Print(pipe) => match self.pipe(pipe, dot) {
+            TemplateNode::Print(pipe) => match self.pipe(pipe, dot) {
                 Ok(value) => match pipe.target {
-                    Target::Nothing => self.print(pipe, &value),
-                    Target::Declare(_) | Target::Assign(_) => Ok(()),
+                    PipeTarget::Nothing => self.print(pipe, &value),
+                    PipeTarget::Declare(_) | PipeTarget::Assign(_) => Ok(()),
                 },
                 // Nothing else depends on text that is only printed, so later commands can be requested in
                 // the same pass.
-                Err(Stop::Need) if pipe.target == Target::Nothing => Ok(()),
+                Err(EvaluationStop::Need) if pipe.target == PipeTarget::Nothing => Ok(()),
                 Err(stop) => Err(stop),
             },
-            Node::If { arms, otherwise } => self.scoped(|run| {
+            TemplateNode::If { arms, otherwise } => self.scoped(|run| {
                 for (condition, body) in arms {
                     if run.pipe(condition, dot)?.truth() {
                         return run.scoped(|run| run.nodes(body, dot));
@@ -136,7 +140,7 @@ impl Run<'_> {
                 }
                 run.nodes(otherwise, dot)
             }),
-            Node::With { arms, otherwise } => self.scoped(|run| {
+            TemplateNode::With { arms, otherwise } => self.scoped(|run| {
                 for (condition, body) in arms {
                     let value = run.pipe(condition, dot)?;
                     if value.truth() {
@@ -145,29 +149,42 @@ impl Run<'_> {
                 }
                 run.nodes(otherwise, dot)
             }),
-            Node::Range { over, body, otherwise } => self.scoped(|run| run.range(over, body, otherwise, dot)),
-            Node::Call { at, name, with } => self.call_template(*at, name, with.as_ref(), dot),
-            Node::Break => Err(Stop::Break),
-            Node::Continue => Err(Stop::Continue),
+            TemplateNode::Range { over, body, otherwise } => {
+                self.scoped(|run| run.range(over, body, otherwise, dot))
+            }
+            TemplateNode::Call { at, name, with } => self.call_template(*at, name, with.as_ref(), dot),
+            TemplateNode::Break => Err(EvaluationStop::Break),
+            TemplateNode::Continue => Err(EvaluationStop::Continue),
         }
     }
 
     /// Runs a closure and drops the variables that it declared.
-    fn scoped<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+    fn scoped<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, EvaluationStop>,
+    ) -> Result<T, EvaluationStop> {
         let length = self.variables.len();
         let result = inner(self);
         self.variables.truncate(length);
         result
     }
 
-    fn range(&mut self, over: &Pipe, body: &[Node], otherwise: &[Node], dot: &Value) -> Result<(), Stop> {
+    fn range(
+        &mut self,
+        over: &Pipe,
+        body: &[TemplateNode],
+        otherwise: &[TemplateNode],
+        dot: &TemplateValue,
+    ) -> Result<(), EvaluationStop> {
         let value = self.commands(over, dot)?;
-        let items: Box<dyn Iterator<Item = (Value, Value)>> = match &value {
-            Value::Map(map) => {
-                Box::new(map.iter().map(|(key, value)| (Value::Text(key.clone()), value.clone())))
+        let items: Box<dyn Iterator<Item = (TemplateValue, TemplateValue)>> = match &value {
+            TemplateValue::Map(map) => {
+                Box::new(map.iter().map(|(key, value)| (TemplateValue::Text(key.clone()), value.clone())))
             }
-            Value::Int(count) => Box::new((0..*count).map(|index| (Value::Int(index), Value::Int(index)))),
-            Value::Missing => Box::new(std::iter::empty()),
+            TemplateValue::Int(count) => {
+                Box::new((0..*count).map(|index| (TemplateValue::Int(index), TemplateValue::Int(index))))
+            }
+            TemplateValue::Missing => Box::new(std::iter::empty()),
             other => {
                 let error = TemplateError::new(over.at, format!("range cannot go over {}", other.kind()));
                 return Err(error
@@ -184,8 +201,8 @@ impl Run<'_> {
                 run.nodes(body, &item)
             });
             match round {
-                Ok(()) | Err(Stop::Continue) => {}
-                Err(Stop::Break) => break,
+                Ok(()) | Err(EvaluationStop::Continue) => {}
+                Err(EvaluationStop::Break) => break,
                 Err(stop) => return Err(stop),
             }
         }
@@ -193,30 +210,36 @@ impl Run<'_> {
     }
 
     /// One variable receives the item, two receive key and item.
-    fn bind_range(&mut self, target: &Target, key: Value, item: &Value) {
-        let (Target::Declare(names) | Target::Assign(names)) = target else { return };
+    fn bind_range(&mut self, target: &PipeTarget, key: TemplateValue, item: &TemplateValue) {
+        let (PipeTarget::Declare(names) | PipeTarget::Assign(names)) = target else { return };
         let values = match names.as_slice() {
             [_] => vec![item.clone()],
             _ => vec![key, item.clone()],
         };
         for (name, value) in names.iter().zip(values) {
             match target {
-                Target::Declare(_) => self.variables.push((name.clone(), value)),
-                Target::Assign(_) | Target::Nothing => self.assign(name, value),
+                PipeTarget::Declare(_) => self.variables.push((name.clone(), value)),
+                PipeTarget::Assign(_) | PipeTarget::Nothing => self.assign(name, value),
             }
         }
     }
 
-    fn assign(&mut self, name: &str, value: Value) {
+    fn assign(&mut self, name: &str, value: TemplateValue) {
         if let Some(variable) = self.variables.iter_mut().rev().find(|(known, _)| known == name) {
             variable.1 = value;
         }
     }
 
-    fn call_template(&mut self, at: usize, name: &str, with: Option<&Pipe>, dot: &Value) -> Result<(), Stop> {
+    fn call_template(
+        &mut self,
+        at: usize,
+        name: &str,
+        with: Option<&Pipe>,
+        dot: &TemplateValue,
+    ) -> Result<(), EvaluationStop> {
         let argument = match with {
             Some(pipe) => self.pipe(pipe, dot)?,
-            None => Value::Missing,
+            None => TemplateValue::Missing,
         };
         let body = self.template.defined.get(name).expect("the parser refuses calls of undefined templates");
         self.step(at, 1)?;
@@ -228,22 +251,22 @@ impl Run<'_> {
     }
 
     /// Evaluates a pipe and binds its variables.
-    fn pipe(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, Stop> {
+    fn pipe(&mut self, pipe: &Pipe, dot: &TemplateValue) -> Result<TemplateValue, EvaluationStop> {
         let value = self.commands(pipe, dot)?;
         match &pipe.target {
-            Target::Nothing => {}
-            Target::Declare(names) | Target::Assign(names) if names.len() != 1 => {
+            PipeTarget::Nothing => {}
+            PipeTarget::Declare(names) | PipeTarget::Assign(names) if names.len() != 1 => {
                 return Err(TemplateError::new(pipe.at, "only range gives two values").into());
             }
-            Target::Declare(names) => {
+            PipeTarget::Declare(names) => {
                 self.variables.extend(names.iter().map(|name| (name.clone(), value.clone())))
             }
-            Target::Assign(names) => names.iter().for_each(|name| self.assign(name, value.clone())),
+            PipeTarget::Assign(names) => names.iter().for_each(|name| self.assign(name, value.clone())),
         }
         Ok(value)
     }
 
-    fn commands(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, Stop> {
+    fn commands(&mut self, pipe: &Pipe, dot: &TemplateValue) -> Result<TemplateValue, EvaluationStop> {
         let mut piped = None;
         for command in &pipe.commands {
             piped = Some(self.command(command, dot, piped)?);
@@ -251,9 +274,14 @@ impl Run<'_> {
         Ok(piped.expect("the parser makes no pipe without a command"))
     }
 
-    fn command(&mut self, command: &Command, dot: &Value, piped: Option<Value>) -> Result<Value, Stop> {
+    fn command(
+        &mut self,
+        command: &PipeCommand,
+        dot: &TemplateValue,
+        piped: Option<TemplateValue>,
+    ) -> Result<TemplateValue, EvaluationStop> {
         self.step(command.at, 1)?;
-        let Base::Function(name) = &command.head.base else { return self.operand(&command.head, dot) };
+        let OperandBase::Function(name) = &command.head.base else { return self.operand(&command.head, dot) };
         let mut values = Vec::with_capacity(command.arguments.len() + 1);
         for argument in &command.arguments {
             let value = self.operand(argument, dot)?;
@@ -282,14 +310,14 @@ impl Run<'_> {
         }
     }
 
-    fn bash(&mut self, at: usize, words: &[Value]) -> Result<Value, Stop> {
-        let words: Vec<String> = words.iter().map(Value::to_string).collect();
+    fn bash(&mut self, at: usize, words: &[TemplateValue]) -> Result<TemplateValue, EvaluationStop> {
+        let words: Vec<String> = words.iter().map(TemplateValue::to_string).collect();
         if words.first().is_none_or(String::is_empty) {
             let error = TemplateError::new(at, "bash wants the name of a program");
             return Err(error.with_hint("for example {{bash \"git\" \"status\"}}").into());
         }
         if let Some(output) = self.known.get(&words) {
-            return Ok(Value::Text(output.clone()));
+            return Ok(TemplateValue::Text(output.clone()));
         }
         if !self.needs.contains(&words) {
             if self.known.len() + self.needs.len() == SHELL_CALLS_MAX {
@@ -298,22 +326,22 @@ impl Run<'_> {
             }
             self.needs.push(words);
         }
-        Err(Stop::Need)
+        Err(EvaluationStop::Need)
     }
 
-    fn operand(&mut self, operand: &Operand, dot: &Value) -> Result<Value, Stop> {
+    fn operand(&mut self, operand: &Operand, dot: &TemplateValue) -> Result<TemplateValue, EvaluationStop> {
         let mut value = match &operand.base {
-            Base::Dot => dot.clone(),
-            Base::Variable(name) => self
+            OperandBase::Dot => dot.clone(),
+            OperandBase::Variable(name) => self
                 .variables
                 .iter()
                 .rev()
                 .find(|(known, _)| known == name)
                 .map(|(_, value)| value.clone())
                 .expect("the parser refuses variables that are not declared"),
-            Base::Literal(value) => value.clone(),
-            Base::Group(pipe) => self.pipe(pipe, dot)?,
-            Base::Function(name) => {
+            OperandBase::Literal(value) => value.clone(),
+            OperandBase::Group(pipe) => self.pipe(pipe, dot)?,
+            OperandBase::Function(name) => {
                 let at = operand.at;
                 let error = TemplateError::new(at, format!("the function {name} stands where a value must"));
                 return Err(error.with_hint(format!("put the call in parentheses: ({name} …)")).into());
@@ -321,22 +349,22 @@ impl Run<'_> {
         };
         for field in &operand.fields {
             value = match &value {
-                Value::Map(map) => map.get(field).cloned().unwrap_or(Value::Missing),
-                Value::Missing => Value::Missing,
+                TemplateValue::Map(map) => map.get(field).cloned().unwrap_or(TemplateValue::Missing),
+                TemplateValue::Missing => TemplateValue::Missing,
                 other => {
                     let message = format!("{} has no field .{field}", other.kind());
                     return Err(TemplateError::new(operand.at, message).into());
                 }
             };
         }
-        if let Value::Text(text) = &value {
+        if let TemplateValue::Text(text) = &value {
             self.step(operand.at, text.len() as u64 / 1024)?;
         }
         Ok(value)
     }
 
-    fn print(&mut self, pipe: &Pipe, value: &Value) -> Result<(), Stop> {
-        if *value == Value::Missing {
+    fn print(&mut self, pipe: &Pipe, value: &TemplateValue) -> Result<(), EvaluationStop> {
+        if *value == TemplateValue::Missing {
             self.warn_of_missing(pipe);
             return if self.scope.go_compat { self.write(pipe.at, "<no value>") } else { Ok(()) };
         }
@@ -344,7 +372,7 @@ impl Run<'_> {
     }
 
     fn warn_of_missing(&mut self, pipe: &Pipe) {
-        let [Command { head, .. }] = pipe.commands.as_slice() else { return };
+        let [PipeCommand { head, .. }] = pipe.commands.as_slice() else { return };
         let Some(name) = head.fields.first().filter(|name| !self.scope.optional.contains(*name)) else {
             return;
         };
@@ -354,7 +382,7 @@ impl Run<'_> {
         }
     }
 
-    fn write(&mut self, at: usize, text: &str) -> Result<(), Stop> {
+    fn write(&mut self, at: usize, text: &str) -> Result<(), EvaluationStop> {
         if self.out.len() + text.len() > OUTPUT_BYTES_MAX {
             let message = format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes");
             return Err(TemplateError::new(at, message).into());

@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-use super::{OUTPUT_BYTES_MAX, Value};
+use super::{OUTPUT_BYTES_MAX, TemplateValue};
 
 /// Maximum width and precision of a `printf` verb; a larger one would only add padding.
 const PRINTF_WIDTH_MAX: usize = 1000;
 
 /// Calls a function. The error is a message; the evaluator adds the position.
-pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
+pub fn call(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     match name {
         "default" => default(arguments),
-        "not" => one(name, arguments).map(|value| Value::Bool(!value.truth())),
+        "not" => one(name, arguments).map(|value| TemplateValue::Bool(!value.truth())),
         "eq" => {
             let [first, others @ ..] = arguments.as_slice() else { return Err(too_few(name, 2)) };
             if others.is_empty() {
@@ -19,16 +19,18 @@ pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
             }
             for other in others {
                 if equal(first, other)? {
-                    return Ok(Value::Bool(true));
+                    return Ok(TemplateValue::Bool(true));
                 }
             }
-            Ok(Value::Bool(false))
+            Ok(TemplateValue::Bool(false))
         }
-        "ne" => two(name, arguments).and_then(|(a, b)| equal(&a, &b)).map(|equal| Value::Bool(!equal)),
+        "ne" => {
+            two(name, arguments).and_then(|(a, b)| equal(&a, &b)).map(|equal| TemplateValue::Bool(!equal))
+        }
         "lt" | "le" | "gt" | "ge" => {
             let (a, b) = two(name, arguments)?;
             let order = compare(&a, &b)?;
-            Ok(Value::Bool(match name {
+            Ok(TemplateValue::Bool(match name {
                 "lt" => order == Ordering::Less,
                 "le" => order != Ordering::Greater,
                 "gt" => order == Ordering::Greater,
@@ -36,19 +38,19 @@ pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
             }))
         }
         "len" => match one(name, arguments)? {
-            Value::Text(text) => Ok(count(text.len())),
-            Value::Map(map) => Ok(count(map.len())),
-            Value::Missing => Ok(Value::Int(0)),
+            TemplateValue::Text(text) => Ok(count(text.len())),
+            TemplateValue::Map(map) => Ok(count(map.len())),
+            TemplateValue::Missing => Ok(TemplateValue::Int(0)),
             other => Err(format!("len cannot count {}", other.kind())),
         },
         "index" => index(arguments),
         "print" => bounded(print(&arguments)),
         "println" => {
-            let words: Vec<String> = arguments.iter().map(Value::to_string).collect();
+            let words: Vec<String> = arguments.iter().map(TemplateValue::to_string).collect();
             bounded(words.join(" ") + "\n")
         }
         "printf" => {
-            let [Value::Text(format), rest @ ..] = arguments.as_slice() else {
+            let [TemplateValue::Text(format), rest @ ..] = arguments.as_slice() else {
                 return Err("printf wants its format as text first".to_owned());
             };
             bounded(printf(format, rest))
@@ -57,64 +59,73 @@ pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
     }
 }
 
-fn count(length: usize) -> Value {
-    Value::Int(i64::try_from(length).unwrap_or(i64::MAX))
+fn count(length: usize) -> TemplateValue {
+    TemplateValue::Int(i64::try_from(length).unwrap_or(i64::MAX))
 }
 
-fn bounded(text: String) -> Result<Value, String> {
+fn bounded(text: String) -> Result<TemplateValue, String> {
     if text.len() > OUTPUT_BYTES_MAX {
         return Err(format!("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this"));
     }
-    Ok(Value::Text(text))
+    Ok(TemplateValue::Text(text))
 }
 
 fn too_few(name: &str, wanted: usize) -> String {
     format!("{name} wants at least {wanted} arguments")
 }
 
-fn one(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
+fn one(name: &str, arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let given = arguments.len();
-    <[Value; 1]>::try_from(arguments)
+    <[TemplateValue; 1]>::try_from(arguments)
         .map(|[value]| value)
         .map_err(|_| format!("{name} wants one argument, not {given}"))
 }
 
-fn two(name: &str, arguments: Vec<Value>) -> Result<(Value, Value), String> {
+fn two(name: &str, arguments: Vec<TemplateValue>) -> Result<(TemplateValue, TemplateValue), String> {
     let given = arguments.len();
-    <[Value; 2]>::try_from(arguments)
+    <[TemplateValue; 2]>::try_from(arguments)
         .map(|[first, second]| (first, second))
         .map_err(|_| format!("{name} wants two arguments, not {given}"))
 }
 
 /// Returns the second argument if the first is missing or empty.
-fn default(arguments: Vec<Value>) -> Result<Value, String> {
+fn default(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let (value, fallback) = two("default", arguments)?;
-    let empty = matches!(&value, Value::Missing) || matches!(&value, Value::Text(text) if text.is_empty());
+    let empty = matches!(&value, TemplateValue::Missing)
+        || matches!(&value, TemplateValue::Text(text) if text.is_empty());
     Ok(if empty { fallback } else { value })
 }
 
-fn equal(a: &Value, b: &Value) -> Result<bool, String> {
+fn equal(a: &TemplateValue, b: &TemplateValue) -> Result<bool, String> {
     match (a, b) {
-        (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
-        (Value::Missing, Value::Bool(_) | Value::Int(_) | Value::Float(_))
-        | (Value::Bool(_) | Value::Int(_) | Value::Float(_), Value::Missing) => Ok(false),
+        (TemplateValue::Bool(a), TemplateValue::Bool(b)) => Ok(a == b),
+        (
+            TemplateValue::Missing,
+            TemplateValue::Bool(_) | TemplateValue::Int(_) | TemplateValue::Float(_),
+        )
+        | (
+            TemplateValue::Bool(_) | TemplateValue::Int(_) | TemplateValue::Float(_),
+            TemplateValue::Missing,
+        ) => Ok(false),
         _ => compare(a, b).map(Ordering::is_eq),
     }
 }
 
-fn compare(a: &Value, b: &Value) -> Result<Ordering, String> {
+fn compare(a: &TemplateValue, b: &TemplateValue) -> Result<Ordering, String> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => Ok(a.cmp(b)),
-        (Value::Text(a), Value::Text(b)) => Ok(a.cmp(b)),
-        (Value::Missing, Value::Missing) => Ok(Ordering::Equal),
-        (Value::Missing, Value::Text(b)) => Ok("".cmp(b.as_str())),
-        (Value::Text(a), Value::Missing) => Ok(a.as_str().cmp("")),
-        (Value::Int(_) | Value::Float(_), Value::Int(_) | Value::Float(_)) => {
-            number(a).partial_cmp(&number(b)).ok_or_else(|| "these numbers have no order".to_owned())
-        }
+        (TemplateValue::Int(a), TemplateValue::Int(b)) => Ok(a.cmp(b)),
+        (TemplateValue::Text(a), TemplateValue::Text(b)) => Ok(a.cmp(b)),
+        (TemplateValue::Missing, TemplateValue::Missing) => Ok(Ordering::Equal),
+        (TemplateValue::Missing, TemplateValue::Text(b)) => Ok("".cmp(b.as_str())),
+        (TemplateValue::Text(a), TemplateValue::Missing) => Ok(a.as_str().cmp("")),
+        (
+            TemplateValue::Int(_) | TemplateValue::Float(_),
+            TemplateValue::Int(_) | TemplateValue::Float(_),
+        ) => number(a).partial_cmp(&number(b)).ok_or_else(|| "these numbers have no order".to_owned()),
         _ => {
             let hint = match (a, b) {
-                (Value::Text(_), Value::Int(number)) | (Value::Int(number), Value::Text(_)) => {
+                (TemplateValue::Text(_), TemplateValue::Int(number))
+                | (TemplateValue::Int(number), TemplateValue::Text(_)) => {
                     format!("; arguments are text, write \"{number}\" in quotes")
                 }
                 _ => String::new(),
@@ -125,26 +136,30 @@ fn compare(a: &Value, b: &Value) -> Result<Ordering, String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "only compares with a float, which has no more precision")]
-fn number(value: &Value) -> f64 {
+fn number(value: &TemplateValue) -> f64 {
     match value {
-        Value::Int(value) => *value as f64,
-        Value::Float(value) => *value,
-        Value::Missing | Value::Bool(_) | Value::Text(_) | Value::Map(_) => f64::NAN,
+        TemplateValue::Int(value) => *value as f64,
+        TemplateValue::Float(value) => *value,
+        TemplateValue::Missing | TemplateValue::Bool(_) | TemplateValue::Text(_) | TemplateValue::Map(_) => {
+            f64::NAN
+        }
     }
 }
 
-fn index(arguments: Vec<Value>) -> Result<Value, String> {
+fn index(arguments: Vec<TemplateValue>) -> Result<TemplateValue, String> {
     let mut arguments = arguments.into_iter();
     let mut value = arguments.next().ok_or_else(|| too_few("index", 1))?;
     for key in arguments {
         value = match (&value, &key) {
-            (Value::Map(map), Value::Text(name)) => map.get(name).cloned().unwrap_or(Value::Missing),
-            (Value::Text(text), Value::Int(at)) => usize::try_from(*at)
+            (TemplateValue::Map(map), TemplateValue::Text(name)) => {
+                map.get(name).cloned().unwrap_or(TemplateValue::Missing)
+            }
+            (TemplateValue::Text(text), TemplateValue::Int(at)) => usize::try_from(*at)
                 .ok()
                 .and_then(|at| text.as_bytes().get(at))
-                .map(|byte| Value::Int(i64::from(*byte)))
+                .map(|byte| TemplateValue::Int(i64::from(*byte)))
                 .ok_or_else(|| format!("the text has no byte {at}"))?,
-            (Value::Missing, _) => Value::Missing,
+            (TemplateValue::Missing, _) => TemplateValue::Missing,
             (value, key) => return Err(format!("{} cannot be indexed by {}", value.kind(), key.kind())),
         };
     }
@@ -152,11 +167,11 @@ fn index(arguments: Vec<Value>) -> Result<Value, String> {
 }
 
 /// Go's `Sprint`: a space between operands when neither of them is a string.
-fn print(arguments: &[Value]) -> String {
+fn print(arguments: &[TemplateValue]) -> String {
     let mut text = String::new();
     let mut previous_is_text = true;
     for argument in arguments {
-        let is_text = matches!(argument, Value::Text(_));
+        let is_text = matches!(argument, TemplateValue::Text(_));
         if !previous_is_text && !is_text {
             text.push(' ');
         }
@@ -168,7 +183,7 @@ fn print(arguments: &[Value]) -> String {
 
 /// Go's `Sprintf` for the verbs s, v, q, d, x, t, f and %, with width, precision, `-` and `0`. As in Go, a
 /// mistake shows in the output (`%!d(string=x)`) and is not an error.
-fn printf(format: &str, arguments: &[Value]) -> String {
+fn printf(format: &str, arguments: &[TemplateValue]) -> String {
     let mut text = String::new();
     let mut arguments = arguments.iter();
     let mut rest = format;
@@ -224,18 +239,18 @@ fn take_number(rest: &mut &str) -> Option<usize> {
     Some(digits.parse().unwrap_or(PRINTF_WIDTH_MAX).min(PRINTF_WIDTH_MAX))
 }
 
-fn verb_text(verb: char, value: &Value, precision: Option<usize>) -> String {
+fn verb_text(verb: char, value: &TemplateValue, precision: Option<usize>) -> String {
     match (verb, value) {
         ('s' | 'v', value) => match precision {
             Some(length) if verb == 's' => value.to_string().chars().take(length).collect(),
             _ => value.to_string(),
         },
         ('q', value) => format!("{:?}", value.to_string()),
-        ('d', Value::Int(value)) => value.to_string(),
-        ('x', Value::Int(value)) => format!("{value:x}"),
-        ('x', Value::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
-        ('t', Value::Bool(value)) => value.to_string(),
-        ('f', Value::Float(_)) => format!("{:.*}", precision.unwrap_or(6), number(value)),
+        ('d', TemplateValue::Int(value)) => value.to_string(),
+        ('x', TemplateValue::Int(value)) => format!("{value:x}"),
+        ('x', TemplateValue::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        ('t', TemplateValue::Bool(value)) => value.to_string(),
+        ('f', TemplateValue::Float(_)) => format!("{:.*}", precision.unwrap_or(6), number(value)),
         (verb, value) => format!("%!{verb}({value})"),
     }
 }

@@ -4,14 +4,14 @@ use super::TemplateError;
 
 /// A token, its offset, and whether white space precedes it: `.a.b` and `.a .b` differ.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Token {
-    pub kind: Kind,
+pub struct TemplateToken {
+    pub kind: TokenKind,
     pub at: usize,
     pub spaced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum TokenKind {
     /// Text outside of actions, with trim markers already applied.
     Literal(String),
     Open,
@@ -37,7 +37,7 @@ const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
 /// Tokenizes a template.
-pub fn lex(source: &str) -> Result<Vec<Token>, TemplateError> {
+pub fn lex(source: &str) -> Result<Vec<TemplateToken>, TemplateError> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::new() };
     let mut trim_start = false;
     while lexer.at < source.len() {
@@ -49,7 +49,7 @@ pub fn lex(source: &str) -> Result<Vec<Token>, TemplateError> {
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
-    tokens: Vec<Token>,
+    tokens: Vec<TemplateToken>,
 }
 
 impl<'a> Lexer<'a> {
@@ -81,7 +81,11 @@ impl<'a> Lexer<'a> {
             text = text.trim_end_matches(is_space);
         }
         if !text.is_empty() {
-            self.tokens.push(Token { kind: Kind::Literal(text.to_owned()), at: start, spaced: false });
+            self.tokens.push(TemplateToken {
+                kind: TokenKind::Literal(text.to_owned()),
+                at: start,
+                spaced: false,
+            });
         }
         if action { self.action(open_at) } else { Ok(false) }
     }
@@ -91,7 +95,7 @@ impl<'a> Lexer<'a> {
         if comment.starts_with("/*") {
             return self.comment(open_at);
         }
-        self.push(Kind::Open, open_at, false);
+        self.push(TokenKind::Open, open_at, false);
         loop {
             let before = self.at;
             let rest = self.rest();
@@ -103,12 +107,12 @@ impl<'a> Lexer<'a> {
                     .with_hint("close it with `}}`; a line of its own can follow"));
             }
             if rest.starts_with(CLOSE) {
-                self.push(Kind::Close, self.at, spaced);
+                self.push(TokenKind::Close, self.at, spaced);
                 self.at += CLOSE.len();
                 return Ok(false);
             }
             if spaced && rest.starts_with("-}}") {
-                self.push(Kind::Close, self.at, spaced);
+                self.push(TokenKind::Close, self.at, spaced);
                 self.at += "-}}".len();
                 return Ok(true);
             }
@@ -138,31 +142,31 @@ impl<'a> Lexer<'a> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(()) };
         let (kind, length) = match first {
-            '(' => (Kind::LeftParen, 1),
-            ')' => (Kind::RightParen, 1),
-            '|' => (Kind::Pipe, 1),
-            ',' => (Kind::Comma, 1),
-            '=' => (Kind::Assign, 1),
-            ':' if rest.starts_with(":=") => (Kind::Declare, 2),
+            '(' => (TokenKind::LeftParen, 1),
+            ')' => (TokenKind::RightParen, 1),
+            '|' => (TokenKind::Pipe, 1),
+            ',' => (TokenKind::Comma, 1),
+            '=' => (TokenKind::Assign, 1),
+            ':' if rest.starts_with(":=") => (TokenKind::Declare, 2),
             '"' => quoted(rest, at)?,
             '`' => raw(rest, at)?,
             '\'' => character(rest, at)?,
             '$' => {
                 let name = name_of(&rest[1..]);
-                (Kind::Variable(name.to_owned()), 1 + name.len())
+                (TokenKind::Variable(name.to_owned()), 1 + name.len())
             }
             '.' if rest[1..].starts_with(is_name_start) => {
                 let name = name_of(&rest[1..]);
-                (Kind::Field(name.to_owned()), 1 + name.len())
+                (TokenKind::Field(name.to_owned()), 1 + name.len())
             }
             '0'..='9' | '+' | '-' | '.' => match number(rest) {
                 Some(number) => number,
-                None if first == '.' => (Kind::Dot, 1),
+                None if first == '.' => (TokenKind::Dot, 1),
                 None => return Err(unexpected(first, at)),
             },
             first if is_name_start(first) => {
                 let name = name_of(rest);
-                (Kind::Word(name.to_owned()), name.len())
+                (TokenKind::Word(name.to_owned()), name.len())
             }
             other => return Err(unexpected(other, at)),
         };
@@ -171,8 +175,8 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn push(&mut self, kind: Kind, at: usize, spaced: bool) {
-        self.tokens.push(Token { kind, at, spaced });
+    fn push(&mut self, kind: TokenKind, at: usize, spaced: bool) {
+        self.tokens.push(TemplateToken { kind, at, spaced });
     }
 }
 
@@ -195,7 +199,7 @@ fn name_of(text: &str) -> &str {
     &text[..end]
 }
 
-fn number(text: &str) -> Option<(Kind, usize)> {
+fn number(text: &str) -> Option<(TokenKind, usize)> {
     let end = text
         .char_indices()
         .find(|(index, c)| {
@@ -212,37 +216,37 @@ fn number(text: &str) -> Option<(Kind, usize)> {
     let unsigned = plain.trim_start_matches(['+', '-']);
     if let Some(digits) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
         let value = i64::from_str_radix(digits, 16).ok()?;
-        return Some((Kind::Int(if plain.starts_with('-') { -value } else { value }), end));
+        return Some((TokenKind::Int(if plain.starts_with('-') { -value } else { value }), end));
     }
     if let Ok(value) = plain.parse::<i64>() {
-        return Some((Kind::Int(value), end));
+        return Some((TokenKind::Int(value), end));
     }
     let value = plain.parse::<f64>().ok().filter(|value| value.is_finite())?;
-    Some((Kind::Float(value), end))
+    Some((TokenKind::Float(value), end))
 }
 
-fn raw(rest: &str, at: usize) -> Result<(Kind, usize), TemplateError> {
+fn raw(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError> {
     match rest[1..].find('`') {
-        Some(length) => Ok((Kind::Text(rest[1..=length].to_owned()), length + 2)),
+        Some(length) => Ok((TokenKind::Text(rest[1..=length].to_owned()), length + 2)),
         None => {
             Err(TemplateError::new(at, "this string is not closed").with_hint("end it with a back quote"))
         }
     }
 }
 
-fn character(rest: &str, at: usize) -> Result<(Kind, usize), TemplateError> {
+fn character(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError> {
     let (text, length) = escaped(rest, at, '\'')?;
     let mut characters = text.chars();
     match (characters.next(), characters.next()) {
-        (Some(only), None) => Ok((Kind::Int(i64::from(u32::from(only))), length)),
+        (Some(only), None) => Ok((TokenKind::Int(i64::from(u32::from(only))), length)),
         _ => Err(TemplateError::new(at, "single quotes hold one character here")
             .with_hint("write strings with double quotes")),
     }
 }
 
-fn quoted(rest: &str, at: usize) -> Result<(Kind, usize), TemplateError> {
+fn quoted(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError> {
     let (text, length) = escaped(rest, at, '"')?;
-    Ok((Kind::Text(text), length))
+    Ok((TokenKind::Text(text), length))
 }
 
 /// Reads a quoted string with Go's escapes; returns the text and the length including both quotes.

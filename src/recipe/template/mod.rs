@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use eval::{Evaluated, Scope, evaluate};
+pub use eval::{Evaluated, TemplateScope, evaluate};
 pub use parser::compile;
 
 /// Maximum nesting of blocks and parentheses in the text. Deeper text is a mistake, or an attempt to overflow
@@ -31,50 +31,50 @@ pub const SHELL_CALLS_MAX: usize = 64;
 
 /// A value in a template. Arguments are strings, so no expression can produce a list.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum TemplateValue {
     /// A variable that was not given. It is false, compares as an empty string, and prints as nothing.
     Missing,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
-    Map(Arc<BTreeMap<String, Value>>),
+    Map(Arc<BTreeMap<String, TemplateValue>>),
 }
 
-impl Value {
+impl TemplateValue {
     /// Truth as in Go: any value except the zero value of its type.
     pub fn truth(&self) -> bool {
         match self {
-            Value::Missing => false,
-            Value::Bool(value) => *value,
-            Value::Int(value) => *value != 0,
-            Value::Float(value) => *value != 0.0,
-            Value::Text(text) => !text.is_empty(),
-            Value::Map(map) => !map.is_empty(),
+            TemplateValue::Missing => false,
+            TemplateValue::Bool(value) => *value,
+            TemplateValue::Int(value) => *value != 0,
+            TemplateValue::Float(value) => *value != 0.0,
+            TemplateValue::Text(text) => !text.is_empty(),
+            TemplateValue::Map(map) => !map.is_empty(),
         }
     }
 
     /// The type's name in error messages.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Missing => "a missing value",
-            Value::Bool(_) => "a truth value",
-            Value::Int(_) | Value::Float(_) => "a number",
-            Value::Text(_) => "text",
-            Value::Map(_) => "a map",
+            TemplateValue::Missing => "a missing value",
+            TemplateValue::Bool(_) => "a truth value",
+            TemplateValue::Int(_) | TemplateValue::Float(_) => "a number",
+            TemplateValue::Text(_) => "text",
+            TemplateValue::Map(_) => "a map",
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for TemplateValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Missing => Ok(()),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Int(value) => write!(f, "{value}"),
-            Value::Float(value) => write!(f, "{value}"),
-            Value::Text(text) => f.write_str(text),
-            Value::Map(map) => {
+            TemplateValue::Missing => Ok(()),
+            TemplateValue::Bool(value) => write!(f, "{value}"),
+            TemplateValue::Int(value) => write!(f, "{value}"),
+            TemplateValue::Float(value) => write!(f, "{value}"),
+            TemplateValue::Text(text) => f.write_str(text),
+            TemplateValue::Map(map) => {
                 f.write_str("map[")?;
                 for (index, (key, value)) in map.iter().enumerate() {
                     let space = if index == 0 { "" } else { " " };

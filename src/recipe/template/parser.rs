@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::lexer::{Kind, Token, lex};
-use super::{NESTING_MAX, TemplateError, Value};
+use super::lexer::{TemplateToken, TokenKind, lex};
+use super::{NESTING_MAX, TemplateError, TemplateValue};
 
 /// The functions that a recipe can call.
 pub const FUNCTIONS: [&str; 16] = [
@@ -19,8 +19,8 @@ const KEYWORDS: [&str; 10] =
 /// A parsed template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template {
-    pub(super) body: Vec<Node>,
-    pub(super) defined: BTreeMap<String, Vec<Node>>,
+    pub(super) body: Vec<TemplateNode>,
+    pub(super) defined: BTreeMap<String, Vec<TemplateNode>>,
     fields: Vec<String>,
 }
 
@@ -32,12 +32,12 @@ impl Template {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum TemplateNode {
     Literal(String),
     Print(Pipe),
-    If { arms: Vec<(Pipe, Vec<Node>)>, otherwise: Vec<Node> },
-    With { arms: Vec<(Pipe, Vec<Node>)>, otherwise: Vec<Node> },
-    Range { over: Pipe, body: Vec<Node>, otherwise: Vec<Node> },
+    If { arms: Vec<(Pipe, Vec<TemplateNode>)>, otherwise: Vec<TemplateNode> },
+    With { arms: Vec<(Pipe, Vec<TemplateNode>)>, otherwise: Vec<TemplateNode> },
+    Range { over: Pipe, body: Vec<TemplateNode>, otherwise: Vec<TemplateNode> },
     Call { at: usize, name: String, with: Option<Pipe> },
     Break,
     Continue,
@@ -47,19 +47,19 @@ pub(super) enum Node {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pipe {
     pub at: usize,
-    pub target: Target,
-    pub commands: Vec<Command>,
+    pub target: PipeTarget,
+    pub commands: Vec<PipeCommand>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Target {
+pub(super) enum PipeTarget {
     Nothing,
     Declare(Vec<String>),
     Assign(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Command {
+pub(super) struct PipeCommand {
     pub at: usize,
     pub head: Operand,
     pub arguments: Vec<Operand>,
@@ -68,16 +68,16 @@ pub(super) struct Command {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Operand {
     pub at: usize,
-    pub base: Base,
+    pub base: OperandBase,
     /// `.a.b` after the base.
     pub fields: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Base {
+pub(super) enum OperandBase {
     Dot,
     Variable(String),
-    Literal(Value),
+    Literal(TemplateValue),
     Function(String),
     Group(Box<Pipe>),
 }
@@ -107,27 +107,27 @@ pub fn compile(source: &str) -> Result<Template, TemplateError> {
 }
 
 struct Parser {
-    tokens: Vec<Token>,
+    tokens: Vec<TemplateToken>,
     next: usize,
     end: usize,
     /// Names in scope, innermost last; the empty one is `$`.
     variables: Vec<String>,
     depth: usize,
     loops: usize,
-    defined: BTreeMap<String, Vec<Node>>,
+    defined: BTreeMap<String, Vec<TemplateNode>>,
     calls: Vec<(usize, String)>,
     fields: Vec<String>,
 }
 
 /// The word that ended a block, and its position; the action is consumed up to and including that word.
-type Ending = Option<(String, usize)>;
+type BlockEnd = Option<(String, usize)>;
 
 impl Parser {
-    fn peek(&self) -> Option<&Token> {
+    fn peek(&self) -> Option<&TemplateToken> {
         self.tokens.get(self.next)
     }
 
-    fn peek_kind(&self) -> Option<&Kind> {
+    fn peek_kind(&self) -> Option<&TokenKind> {
         self.peek().map(|token| &token.kind)
     }
 
@@ -135,7 +135,7 @@ impl Parser {
         self.peek().map_or(self.end, |token| token.at)
     }
 
-    fn take(&mut self) -> Option<Token> {
+    fn take(&mut self) -> Option<TemplateToken> {
         let token = self.tokens.get(self.next).cloned();
         self.next += 1;
         token
@@ -144,7 +144,7 @@ impl Parser {
     fn close(&mut self, what: &str) -> Result<(), TemplateError> {
         let at = self.at();
         match self.take().map(|token| token.kind) {
-            Some(Kind::Close) => Ok(()),
+            Some(TokenKind::Close) => Ok(()),
             _ => Err(TemplateError::new(at, format!("{what} ends here; `}}}}` is missing"))),
         }
     }
@@ -163,17 +163,17 @@ impl Parser {
     }
 
     /// Parses nodes up to one of the words, or to the end of the text if `ends` is empty.
-    fn block(&mut self, ends: &[&str]) -> Result<(Vec<Node>, Ending), TemplateError> {
+    fn block(&mut self, ends: &[&str]) -> Result<(Vec<TemplateNode>, BlockEnd), TemplateError> {
         let mut nodes = Vec::new();
         while let Some(token) = self.take() {
             let at = token.at;
-            let Kind::Open = token.kind else {
-                if let Kind::Literal(text) = token.kind {
-                    nodes.push(Node::Literal(text));
+            let TokenKind::Open = token.kind else {
+                if let TokenKind::Literal(text) = token.kind {
+                    nodes.push(TemplateNode::Literal(text));
                 }
                 continue;
             };
-            let Some(Kind::Word(word)) = self.peek_kind().cloned() else {
+            let Some(TokenKind::Word(word)) = self.peek_kind().cloned() else {
                 nodes.push(self.print()?);
                 continue;
             };
@@ -194,10 +194,11 @@ impl Parser {
                 "define" | "block" => nodes.extend(self.deeper(|parser| parser.define(&word, at))?),
                 "template" => {
                     let name = self.name("template")?;
-                    let with = if self.peek_kind() == Some(&Kind::Close) { None } else { Some(self.pipe()?) };
+                    let with =
+                        if self.peek_kind() == Some(&TokenKind::Close) { None } else { Some(self.pipe()?) };
                     self.close("a template call")?;
                     self.calls.push((at, name.clone()));
-                    nodes.push(Node::Call { at, name, with });
+                    nodes.push(TemplateNode::Call { at, name, with });
                 }
                 // `break` and `continue`.
                 _ => {
@@ -205,7 +206,7 @@ impl Parser {
                     if self.loops == 0 {
                         return Err(TemplateError::new(at, format!("{word:?} stands outside of a range")));
                     }
-                    nodes.push(if word == "break" { Node::Break } else { Node::Continue });
+                    nodes.push(if word == "break" { TemplateNode::Break } else { TemplateNode::Continue });
                 }
             }
         }
@@ -217,21 +218,26 @@ impl Parser {
 
     /// The body of a block that `word` begins. If the text ends inside it, the error has the position of the
     /// block's start, which is what the author needs to find.
-    fn body(&mut self, ends: &[&str], word: &str, at: usize) -> Result<(Vec<Node>, Ending), TemplateError> {
+    fn body(
+        &mut self,
+        ends: &[&str],
+        word: &str,
+        at: usize,
+    ) -> Result<(Vec<TemplateNode>, BlockEnd), TemplateError> {
         self.block(ends).map_err(|error| match error.at == self.end && error.message == UNCLOSED {
             true => TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}")),
             false => error,
         })
     }
 
-    fn print(&mut self) -> Result<Node, TemplateError> {
+    fn print(&mut self) -> Result<TemplateNode, TemplateError> {
         let pipe = self.pipe()?;
         self.close("an action")?;
-        Ok(Node::Print(pipe))
+        Ok(TemplateNode::Print(pipe))
     }
 
     /// `if` and `with`, after the keyword, with their `else if` and `else with`.
-    fn branches(&mut self, word: &str, at: usize) -> Result<Node, TemplateError> {
+    fn branches(&mut self, word: &str, at: usize) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let mut arms = Vec::new();
         let mut otherwise = Vec::new();
@@ -243,7 +249,7 @@ impl Parser {
             self.variables.truncate(inner);
             arms.push((condition, body));
             let ended_by_else = end.is_some_and(|(end, _)| end == "else");
-            if ended_by_else && self.peek_kind() == Some(&Kind::Word(word.to_owned())) {
+            if ended_by_else && self.peek_kind() == Some(&TokenKind::Word(word.to_owned())) {
                 self.next += 1;
                 continue;
             }
@@ -254,13 +260,13 @@ impl Parser {
             self.close("\"end\"")?;
             self.variables.truncate(scope);
             return Ok(match word {
-                "with" => Node::With { arms, otherwise },
-                _ => Node::If { arms, otherwise },
+                "with" => TemplateNode::With { arms, otherwise },
+                _ => TemplateNode::If { arms, otherwise },
             });
         }
     }
 
-    fn range(&mut self, at: usize) -> Result<Node, TemplateError> {
+    fn range(&mut self, at: usize) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let over = self.pipe()?;
         self.close("\"range\"")?;
@@ -277,11 +283,11 @@ impl Parser {
         }
         self.close("\"end\"")?;
         self.variables.truncate(scope);
-        Ok(Node::Range { over, body, otherwise })
+        Ok(TemplateNode::Range { over, body, otherwise })
     }
 
     /// `define`, and `block`, which is a definition and its call.
-    fn define(&mut self, word: &str, at: usize) -> Result<Option<Node>, TemplateError> {
+    fn define(&mut self, word: &str, at: usize) -> Result<Option<TemplateNode>, TemplateError> {
         let name = self.name(word)?;
         let with = if word == "block" { Some(self.pipe()?) } else { None };
         self.close(&format!("{word:?}"))?;
@@ -292,13 +298,13 @@ impl Parser {
         self.variables = outer;
         self.loops = outer_loops;
         self.defined.insert(name.clone(), body);
-        Ok(with.map(|pipe| Node::Call { at, name, with: Some(pipe) }))
+        Ok(with.map(|pipe| TemplateNode::Call { at, name, with: Some(pipe) }))
     }
 
     fn name(&mut self, word: &str) -> Result<String, TemplateError> {
         let at = self.at();
         match self.take().map(|token| token.kind) {
-            Some(Kind::Text(name)) => Ok(name),
+            Some(TokenKind::Text(name)) => Ok(name),
             _ => Err(TemplateError::new(at, format!("{word:?} wants a name in double quotes"))),
         }
     }
@@ -311,104 +317,109 @@ impl Parser {
         let at = self.at();
         let target = self.target()?;
         let mut commands = vec![self.command()?];
-        while self.peek_kind() == Some(&Kind::Pipe) {
+        while self.peek_kind() == Some(&TokenKind::Pipe) {
             self.next += 1;
             let command = self.command()?;
-            if !matches!(command.head.base, Base::Function(_)) {
+            if !matches!(command.head.base, OperandBase::Function(_)) {
                 return Err(TemplateError::new(command.at, "only a function can stand behind `|`"));
             }
             commands.push(command);
         }
         // Declared after the commands: `{{$x := $x}}` reads the outer variable.
-        if let Target::Declare(names) = &target {
+        if let PipeTarget::Declare(names) = &target {
             self.variables.extend(names.iter().cloned());
         }
         Ok(Pipe { at, target, commands })
     }
 
-    fn target(&mut self) -> Result<Target, TemplateError> {
+    fn target(&mut self) -> Result<PipeTarget, TemplateError> {
         let start = self.next;
         let mut names = Vec::new();
-        while let Some(Kind::Variable(name)) = self.peek_kind().cloned() {
+        while let Some(TokenKind::Variable(name)) = self.peek_kind().cloned() {
             let at = self.at();
             self.next += 1;
             names.push(name);
             match self.peek_kind() {
-                Some(Kind::Comma) if names.len() == 1 => self.next += 1,
-                Some(Kind::Declare) => {
+                Some(TokenKind::Comma) if names.len() == 1 => self.next += 1,
+                Some(TokenKind::Declare) => {
                     self.next += 1;
-                    return Ok(Target::Declare(names));
+                    return Ok(PipeTarget::Declare(names));
                 }
-                Some(Kind::Assign) => {
+                Some(TokenKind::Assign) => {
                     self.next += 1;
                     if let Some(unknown) = names.iter().find(|name| !self.variables.contains(name)) {
                         return Err(undeclared(unknown, at));
                     }
-                    return Ok(Target::Assign(names));
+                    return Ok(PipeTarget::Assign(names));
                 }
                 _ => break,
             }
         }
         self.next = start;
-        Ok(Target::Nothing)
+        Ok(PipeTarget::Nothing)
     }
 
-    fn command(&mut self) -> Result<Command, TemplateError> {
+    fn command(&mut self) -> Result<PipeCommand, TemplateError> {
         let at = self.at();
         let head = self.operand()?;
         let mut arguments = Vec::new();
-        while !matches!(self.peek_kind(), None | Some(Kind::Close | Kind::Pipe | Kind::RightParen)) {
+        while !matches!(
+            self.peek_kind(),
+            None | Some(TokenKind::Close | TokenKind::Pipe | TokenKind::RightParen)
+        ) {
             arguments.push(self.operand()?);
         }
-        if !arguments.is_empty() && !matches!(head.base, Base::Function(_)) {
+        if !arguments.is_empty() && !matches!(head.base, OperandBase::Function(_)) {
             return Err(TemplateError::new(at, "this is not a function and takes no arguments")
                 .with_hint("one action prints one value"));
         }
-        if let (Base::Function(name), Some(Operand { base: Base::Literal(Value::Text(key)), .. })) =
-            (&head.base, arguments.get(1))
+        if let (
+            OperandBase::Function(name),
+            Some(Operand { base: OperandBase::Literal(TemplateValue::Text(key)), .. }),
+        ) = (&head.base, arguments.get(1))
             && name == "index"
         {
             self.fields.push(key.clone());
         }
-        Ok(Command { at, head, arguments })
+        Ok(PipeCommand { at, head, arguments })
     }
 
     fn operand(&mut self) -> Result<Operand, TemplateError> {
         let at = self.at();
         let mut fields = Vec::new();
         let base = match self.take().map(|token| token.kind) {
-            Some(Kind::Dot) => Base::Dot,
-            Some(Kind::Field(name)) => {
+            Some(TokenKind::Dot) => OperandBase::Dot,
+            Some(TokenKind::Field(name)) => {
                 fields.push(name);
-                Base::Dot
+                OperandBase::Dot
             }
-            Some(Kind::Variable(name)) => {
+            Some(TokenKind::Variable(name)) => {
                 if !self.variables.contains(&name) {
                     return Err(undeclared(&name, at));
                 }
-                Base::Variable(name)
+                OperandBase::Variable(name)
             }
-            Some(Kind::Text(text)) => Base::Literal(Value::Text(text)),
-            Some(Kind::Int(value)) => Base::Literal(Value::Int(value)),
-            Some(Kind::Float(value)) => Base::Literal(Value::Float(value)),
-            Some(Kind::Word(word)) => match word.as_str() {
-                "true" => Base::Literal(Value::Bool(true)),
-                "false" => Base::Literal(Value::Bool(false)),
-                "nil" => Base::Literal(Value::Missing),
-                name if FUNCTIONS.contains(&name) => Base::Function(word),
+            Some(TokenKind::Text(text)) => OperandBase::Literal(TemplateValue::Text(text)),
+            Some(TokenKind::Int(value)) => OperandBase::Literal(TemplateValue::Int(value)),
+            Some(TokenKind::Float(value)) => OperandBase::Literal(TemplateValue::Float(value)),
+            Some(TokenKind::Word(word)) => match word.as_str() {
+                "true" => OperandBase::Literal(TemplateValue::Bool(true)),
+                "false" => OperandBase::Literal(TemplateValue::Bool(false)),
+                "nil" => OperandBase::Literal(TemplateValue::Missing),
+                name if FUNCTIONS.contains(&name) => OperandBase::Function(word),
                 _ => return Err(unknown_function(&word, at)),
             },
-            Some(Kind::LeftParen) => {
+            Some(TokenKind::LeftParen) => {
                 let pipe = self.pipe()?;
                 let close_at = self.at();
-                if self.take().map(|token| token.kind) != Some(Kind::RightParen) {
+                if self.take().map(|token| token.kind) != Some(TokenKind::RightParen) {
                     return Err(TemplateError::new(close_at, "`)` is missing"));
                 }
-                Base::Group(Box::new(pipe))
+                OperandBase::Group(Box::new(pipe))
             }
             _ => return Err(TemplateError::new(at, "a value is missing here")),
         };
-        while let Some(Token { kind: Kind::Field(name), spaced: false, .. }) = self.peek() {
+        while let Some(TemplateToken { kind: TokenKind::Field(name), spaced: false, .. }) = self.peek() {
             fields.push(name.clone());
             self.next += 1;
         }

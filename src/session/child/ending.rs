@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Child, ChildOutcome, Failure};
-use crate::{Answer, ClientId, SessionCommand, SessionError, SubagentEnd, Ticket};
+use super::{ChildFailure, ChildOutcome, PreparedChild};
+use crate::{ClientId, SessionAnswer, SessionCommand, SessionError, SubagentEnd, Ticket};
 use epitome_thread::{Change, Content, StopReason, Usage};
 
 /// How long an agent that was stopped may take for each of its last steps: to let go of what it does, and to say
@@ -18,38 +18,38 @@ pub(super) const LAST_WORDS: Ticket = Ticket(1);
 
 /// What stops an agent before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum AgentLimit {
     Rounds,
     Tokens,
     Time,
 }
 
-impl Bound {
+impl AgentLimit {
     /// As in "it reached its limit of …".
     pub fn what(self) -> &'static str {
         match self {
-            Bound::Rounds => "model calls (agents.max_rounds)",
-            Bound::Tokens => "tokens (agents.max_tokens)",
-            Bound::Time => "time (agents.timeout_s)",
+            AgentLimit::Rounds => "model calls (agents.max_rounds)",
+            AgentLimit::Tokens => "tokens (agents.max_tokens)",
+            AgentLimit::Time => "time (agents.timeout_s)",
         }
     }
 
     /// The same as one word, for programs.
     pub fn id(self) -> &'static str {
         match self {
-            Bound::Rounds => "rounds",
-            Bound::Tokens => "tokens",
-            Bound::Time => "time",
+            AgentLimit::Rounds => "rounds",
+            AgentLimit::Tokens => "tokens",
+            AgentLimit::Time => "time",
         }
     }
 }
 
-type Answered = Result<Answer, SessionError>;
+type ChildAnswer = Result<SessionAnswer, SessionError>;
 
-impl Child {
+impl PreparedChild {
     /// Lives until the prompt is answered, or until a bound stops it and it has said its last words.
-    pub(super) async fn live(self) -> Result<ChildOutcome, Failure> {
-        let Child {
+    pub(super) async fn live(self) -> Result<ChildOutcome, ChildFailure> {
+        let PreparedChild {
             mut session,
             outlet,
             answered,
@@ -66,11 +66,11 @@ impl Child {
         let mut life = std::pin::pin!(session.run());
         let mut answered = std::pin::pin!(answered);
         // A callback has no bounds of its own: who runs it ends it.
-        let mut answer: Option<Answered> = tokio::select! {
+        let mut answer: Option<ChildAnswer> = tokio::select! {
             answer = &mut answered => answer.ok(),
             _ = &mut life => None,
-            () = tokio::time::sleep(time), if is_agent => { bound = Some(Bound::Time); None }
-            () = outlet.has_spent_all(), if is_agent => { bound = Some(Bound::Tokens); None }
+            () = tokio::time::sleep(time), if is_agent => { bound = Some(AgentLimit::Time); None }
+            () = outlet.has_spent_all(), if is_agent => { bound = Some(AgentLimit::Tokens); None }
         };
         if bound.is_some() && commands.send(SessionCommand::Cancel).await.is_ok() {
             answer = tokio::select! {
@@ -79,12 +79,14 @@ impl Child {
                 () = tokio::time::sleep(LAST_WORDS_TIME) => None,
             };
             // Its last reply and the bound may have come at the same moment.
-            if matches!(&answer, Some(Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. }))) {
+            if matches!(&answer, Some(Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. }))) {
                 bound = None;
             }
         }
-        if is_agent && matches!(&answer, Some(Ok(Answer::TurnEnded { reason: StopReason::MaxRounds, .. }))) {
-            bound = Some(Bound::Rounds);
+        if is_agent
+            && matches!(&answer, Some(Ok(SessionAnswer::TurnEnded { reason: StopReason::MaxRounds, .. })))
+        {
+            bound = Some(AgentLimit::Rounds);
         }
         let mut words = None;
         if let (Some(bound), Some(Ok(_))) = (bound, &answer) {
@@ -109,7 +111,7 @@ impl Child {
         drop(commands);
         let kept = outlet.take();
         let (reason, mut usage, failure) = match answer {
-            Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
+            Some(Ok(SessionAnswer::TurnEnded { reason, usage, .. })) => match reason {
                 StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => (reason, usage, None),
                 StopReason::Cancelled if bound.is_some() => (StopReason::MaxRounds, usage, None),
                 StopReason::Refusal => (reason, usage, Some("its prompt was declined".to_owned())),
@@ -121,12 +123,15 @@ impl Child {
             },
             Some(Err(SessionError::TooLong(why))) => {
                 gone.end = SubagentEnd::Failed(why.clone());
-                return Err(Failure::TooLong { why, window: kept.window });
+                return Err(ChildFailure::TooLong { why, window: kept.window });
             }
             Some(Err(error)) => (StopReason::Failed, Usage::default(), Some(error.to_string())),
-            Some(Ok(Answer::Attached { .. } | Answer::Options(_) | Answer::Steered(_) | Answer::Closed)) => {
-                (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned()))
-            }
+            Some(Ok(
+                SessionAnswer::Attached { .. }
+                | SessionAnswer::Options(_)
+                | SessionAnswer::Steered(_)
+                | SessionAnswer::Closed,
+            )) => (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned())),
             // An agent that does not let go of what it does in time is stopped all the same.
             None if bound.is_some() => (StopReason::MaxRounds, Usage::default(), None),
             None => {
@@ -143,9 +148,9 @@ impl Child {
         if let Some(why) = &failure
             && !is_agent
         {
-            return Err(Failure::Other(why.clone()));
+            return Err(ChildFailure::Other(why.clone()));
         }
-        if let Some(Ok(Answer::TurnEnded { usage: last, .. })) = &words {
+        if let Some(Ok(SessionAnswer::TurnEnded { usage: last, .. })) = &words {
             usage.add(last);
         }
         let entries = outlet.entries();

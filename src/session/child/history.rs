@@ -1,6 +1,6 @@
 //! What a child's log begins with: its choices, its frame, and the parent's conversation. Pure.
 
-use crate::child::{ChildOrder, History};
+use crate::child::{ChildHistory, ChildOrder};
 use epitome_compaction as compaction;
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, ModelName, Origin, StopReason, ToolOutcome, Usage, View,
@@ -18,11 +18,11 @@ pub(super) enum Shape {
 
 impl Shape {
     /// What the order asks for; a text has at most so many bytes.
-    pub(super) fn first(history: &History, bytes_max: usize) -> Shape {
+    pub(super) fn first(history: &ChildHistory, bytes_max: usize) -> Shape {
         match history {
-            History::Native(_) => Shape::Native,
-            History::Flat(view) => Shape::Flat(compaction::flat(view, bytes_max)),
-            History::None => Shape::Without,
+            ChildHistory::Native(_) => Shape::Native,
+            ChildHistory::Flat(view) => Shape::Flat(compaction::flat(view, bytes_max)),
+            ChildHistory::None => Shape::Without,
         }
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_
     ];
     changes.extend(order.frame.as_deref().and_then(|frame| framed(frame, order.allowed_tools.as_deref())));
     let given = match (shape, &order.history) {
-        (Shape::Native, History::Native(view) | History::Flat(view)) => native(view, has_tools),
+        (Shape::Native, ChildHistory::Native(view) | ChildHistory::Flat(view)) => native(view, has_tools),
         (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &order.lineage.recipe)],
         (Shape::Native | Shape::Flat(_) | Shape::Without, _) => Vec::new(),
     };

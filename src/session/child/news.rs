@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 
-use crate::event_queue::{EventQueue, Item, Limits, Put};
-use crate::{AskId, Out, PermissionAsk, SessionCommand, SubagentAbout, SubagentEnd};
+use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
+use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
 use epitome_thread::{ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Streamed text and output wait in few bytes, since the entries that follow contain them. All else is kept: what
 /// bounds it are a child's rounds and calls.
-const LIMITS: Limits = Limits {
+const LIMITS: QueueLimits = QueueLimits {
     bytes: 1024 * 1024,
     text_bytes: 16 * 1024,
     output_bytes: 64 * 1024,
     notices: 64,
     replaces_states: true,
-    ..Limits::NONE
+    ..QueueLimits::NONE
 };
 
 /// What a child has to say to its parent. Calls have ids that no call of the parent has.
@@ -26,7 +26,7 @@ pub enum ChildNews {
     Asked {
         child: SessionId,
         ask: AskId,
-        permission: Arc<PermissionAsk>,
+        permission: Arc<PermissionRequest>,
         answers: mpsc::WeakSender<SessionCommand>,
     },
     /// The question is answered or void.
@@ -44,10 +44,10 @@ pub enum ChildNews {
         /// Whether a mode that the user chooses meanwhile is its own.
         follows_mode: bool,
         /// What clients are told of an agent; `None` for a callback, which is shown to nobody.
-        about: Option<Arc<SubagentAbout>>,
+        about: Option<Arc<SubagentInfo>>,
     },
     /// A piece of an agent's stream, or of the stream of one that works for it.
-    Streamed { session: SessionId, out: Out },
+    Streamed { session: SessionId, out: SessionEvent },
     /// The child is gone, with every question that is still open.
     Ended { child: SessionId, end: SubagentEnd },
 }
@@ -59,16 +59,16 @@ pub fn news() -> (NewsSender, NewsReceiver) {
     (NewsSender { queue: queue.clone(), wake }, NewsReceiver { queue, woken })
 }
 
-type Queue = Arc<Mutex<EventQueue<ChildNews>>>;
+type NewsQueue = Arc<Mutex<EventQueue<ChildNews>>>;
 
 #[derive(Clone)]
 pub struct NewsSender {
-    queue: Queue,
+    queue: NewsQueue,
     wake: mpsc::Sender<()>,
 }
 
 pub struct NewsReceiver {
-    queue: Queue,
+    queue: NewsQueue,
     woken: mpsc::Receiver<()>,
 }
 
@@ -80,8 +80,8 @@ impl NewsSender {
         }
         match news {
             ChildNews::Streamed { session, out } => match lock(&self.queue).put(&session, out) {
-                Put::Queued | Put::Dropped | Put::Gap => {}
-                Put::Full(_) => unreachable!("the number of items has no limit"),
+                PutResult::Queued | PutResult::Dropped | PutResult::Gap => {}
+                PutResult::Full(_) => unreachable!("the number of items has no limit"),
             },
             news => lock(&self.queue).put_own(news),
         }
@@ -107,26 +107,26 @@ impl NewsReceiver {
     /// The next news, if there is one by now.
     pub fn try_recv(&mut self) -> Option<ChildNews> {
         lock(&self.queue).pop().map(|item| match item {
-            Item::Event { session, out } => ChildNews::Streamed { session, out },
-            Item::Own(news) => news,
+            QueuedItem::Event { session, out } => ChildNews::Streamed { session, out },
+            QueuedItem::Own(news) => news,
         })
     }
 }
 
-fn lock(queue: &Queue) -> MutexGuard<'_, EventQueue<ChildNews>> {
+fn lock(queue: &NewsQueue) -> MutexGuard<'_, EventQueue<ChildNews>> {
     // Nothing that could panic runs under this lock.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells the parent that the child is gone, however it goes.
-pub(super) struct Gone {
+pub(super) struct ChildGoneGuard {
     pub child: SessionId,
     /// Why, as far as it is known.
     pub end: SubagentEnd,
     pub news: NewsSender,
 }
 
-impl Drop for Gone {
+impl Drop for ChildGoneGuard {
     fn drop(&mut self) {
         // A parent that is gone itself needs no word.
         self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() });

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::news::{ChildNews, NewsSender};
-use super::{Agent, ChildOrder};
+use super::{ChildAgent, ChildOrder};
 use crate::{
-    Answer, AskId, AskedByAgent, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError, Ticket,
+    AskId, AskedByAgent, EventSink, PermissionRequest, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent, Ticket, UserDecision,
 };
 use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
 
@@ -23,9 +24,9 @@ const LINE_BYTES_MAX: usize = 160;
 
 /// Entries of a child, shared with who may have to stop it.
 #[derive(Default)]
-pub struct Diary(Mutex<Vec<Arc<Entry>>>);
+pub struct ChildLog(Mutex<Vec<Arc<Entry>>>);
 
-impl Diary {
+impl ChildLog {
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         self.lock().clone()
     }
@@ -42,20 +43,20 @@ pub(super) struct ChildOutlet {
     name: String,
     news: NewsSender,
     commands: mpsc::WeakSender<SessionCommand>,
-    agent: Option<Agent>,
-    entries: Arc<Diary>,
-    kept: Mutex<Kept>,
+    agent: Option<ChildAgent>,
+    entries: Arc<ChildLog>,
+    kept: Mutex<ChildProgress>,
     spent_all: Notify,
 }
 
 /// What came of a child so far.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ChildProgress {
     pub notices: Vec<String>,
     /// The model's window, as the child knows it.
     pub window: Option<u64>,
     /// Who waits for the answer to the prompt of this ticket.
-    answer: Option<(Ticket, oneshot::Sender<Result<Answer, SessionError>>)>,
+    answer: Option<(Ticket, oneshot::Sender<Result<SessionAnswer, SessionError>>)>,
     /// Tokens of its model calls that no cache had.
     tokens: u64,
     /// Lines that were told of what it does.
@@ -70,17 +71,22 @@ impl ChildOutlet {
         order: &ChildOrder,
         news: NewsSender,
         commands: mpsc::WeakSender<SessionCommand>,
-        answer: oneshot::Sender<Result<Answer, SessionError>>,
+        answer: oneshot::Sender<Result<SessionAnswer, SessionError>>,
     ) -> ChildOutlet {
-        let kept = Mutex::new(Kept { answer: Some((Ticket(0), answer)), ..Kept::default() });
+        let kept =
+            Mutex::new(ChildProgress { answer: Some((Ticket(0), answer)), ..ChildProgress::default() });
         let (name, agent) = (order.lineage.recipe.clone(), order.agent.clone());
-        let entries = agent.as_ref().map_or_else(Arc::default, |agent| agent.diary.clone());
+        let entries = agent.as_ref().map_or_else(Arc::default, |agent| agent.child_log.clone());
         ChildOutlet { child, name, news, commands, agent, entries, kept, spent_all: Notify::new() }
     }
 
     /// Has the answer to another prompt waited for.
-    pub(super) fn await_answer(&self, ticket: Ticket, sender: oneshot::Sender<Result<Answer, SessionError>>) {
-        self.kept().answer = Some((ticket, sender));
+    pub(super) fn await_answer(
+        &self,
+        ticket: Ticket,
+        sender: oneshot::Sender<Result<SessionAnswer, SessionError>>,
+    ) {
+        self.progress().answer = Some((ticket, sender));
     }
 
     /// Waits until an agent has taken the tokens that it may.
@@ -92,23 +98,23 @@ impl ChildOutlet {
         self.entries.entries()
     }
 
-    pub(super) fn take(&self) -> Kept {
-        std::mem::take(&mut *self.kept())
+    pub(super) fn take(&self) -> ChildProgress {
+        std::mem::take(&mut *self.progress())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn progress(&self) -> MutexGuard<'_, ChildProgress> {
         // Nothing that could panic runs under this lock.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The call's id in the parent's session.
-    fn abroad(&self, call: &CallId) -> CallId {
+    fn parent_call_id(&self, call: &CallId) -> CallId {
         CallId(format!("{}.{call}", self.child))
     }
 
-    fn ask(&self, ask: AskId, permission: &PermissionAsk) {
+    fn ask(&self, ask: AskId, permission: &PermissionRequest) {
         let mut abroad = permission.clone();
-        abroad.call = self.abroad(&permission.call);
+        abroad.call = self.parent_call_id(&permission.call);
         abroad.card.title = format!("{}: {}", self.name, permission.card.title);
         // Of agents below one another the innermost is the one that asks.
         if self.agent.is_some() && abroad.agent.is_none() {
@@ -128,7 +134,7 @@ impl ChildOutlet {
             && let Some(commands) = self.commands.upgrade()
         {
             // Nobody is there to be asked. There is room: a child gets nothing but decisions.
-            let decision = Decision::Absent;
+            let decision = UserDecision::Absent;
             drop(commands.try_send(SessionCommand::Decide { ask, decision }));
         }
     }
@@ -150,7 +156,7 @@ impl ChildOutlet {
             && message.calls().next().is_some()
             && let Some(line) = message.text().lines().map(str::trim).find(|line| !line.is_empty())
         {
-            self.tell(line);
+            self.report_activity(line);
         }
         self.entries.lock().push(entry);
     }
@@ -159,7 +165,7 @@ impl ChildOutlet {
         let (model, by) = (model.clone(), by.to_owned());
         self.news.send(ChildNews::Spent { model, usage: *usage, by });
         let Some(agent) = &self.agent else { return };
-        let mut kept = self.kept();
+        let mut kept = self.progress();
         kept.tokens += usage.input.saturating_sub(usage.cache_read) + usage.output;
         if kept.tokens >= agent.tokens_max {
             self.spent_all.notify_one();
@@ -167,10 +173,10 @@ impl ChildOutlet {
     }
 
     /// Tells the user what an agent does now, in one line.
-    fn tell(&self, line: &str) {
+    fn report_activity(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {
-            let mut kept = self.kept();
+            let mut kept = self.progress();
             kept.lines += 1;
             kept.lines
         };
@@ -181,7 +187,7 @@ impl ChildOutlet {
         }
     }
 
-    fn tell_call(&self, call: &CallId) {
+    fn report_call(&self, call: &CallId) {
         let title = self.entries.lock().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => {
                 message.calls().find(|known| known.id == *call).map(|known| known.card.title.clone())
@@ -189,25 +195,25 @@ impl ChildOutlet {
             _ => None,
         });
         if let Some(title) = title {
-            self.tell(&format!("→ {title}"));
+            self.report_activity(&format!("→ {title}"));
         }
     }
 
     /// Tells the outcome of a call whose card was shown; nobody knows the others.
     fn finished(&self, outcome: &ToolOutcome) {
-        let mut kept = self.kept();
+        let mut kept = self.progress();
         let before = kept.asked.len();
         kept.asked.retain(|call| *call != outcome.call);
         if kept.asked.len() < before {
-            let outcome = ToolOutcome { call: self.abroad(&outcome.call), ..outcome.clone() };
+            let outcome = ToolOutcome { call: self.parent_call_id(&outcome.call), ..outcome.clone() };
             let (child, outcome) = (self.child.clone(), Arc::new(outcome));
             self.news.send(ChildNews::Finished { child, outcome });
         }
     }
 }
 
-impl Outlet for ChildOutlet {
-    fn put(&self, session: &SessionId, out: Out) {
+impl EventSink for ChildOutlet {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
         if self.agent.is_some() && is_shown(&out) {
             self.news.send(ChildNews::Streamed { session: session.clone(), out: out.clone() });
         }
@@ -215,39 +221,39 @@ impl Outlet for ChildOutlet {
             return;
         }
         match out {
-            Out::Entry { entry, .. } => self.entry(entry),
-            Out::Usage(usage) => self.kept().window = Some(usage.size),
-            Out::Notice { text, .. } => {
-                let mut kept = self.kept();
+            SessionEvent::Entry { entry, .. } => self.entry(entry),
+            SessionEvent::Usage(usage) => self.progress().window = Some(usage.size),
+            SessionEvent::Notice { text, .. } => {
+                let mut kept = self.progress();
                 if kept.notices.len() < NOTICES_MAX {
                     kept.notices.push(text);
                 }
             }
-            Out::Ask { ask, permission } => {
-                self.kept().asked.push(permission.call.clone());
+            SessionEvent::Ask { ask, permission } => {
+                self.progress().asked.push(permission.call.clone());
                 self.ask(ask, &permission);
             }
-            Out::Withdrawn { ask } => {
+            SessionEvent::Withdrawn { ask } => {
                 self.news.send(ChildNews::Settled { child: self.child.clone(), ask });
             }
             // A child of the child; its ids are told apart once more.
-            Out::CallFinished { outcome } => self.finished(&outcome),
-            Out::Answer { ticket, answer } => {
-                if let Some((_, sender)) = self.kept().answer.take_if(|(awaited, _)| *awaited == ticket) {
+            SessionEvent::CallFinished { outcome } => self.finished(&outcome),
+            SessionEvent::Answer { ticket, answer } => {
+                if let Some((_, sender)) = self.progress().answer.take_if(|(awaited, _)| *awaited == ticket) {
                     drop(sender.send(answer));
                 }
             }
-            Out::CallStarted { call } => self.tell_call(&call),
-            Out::Text { .. }
-            | Out::CallsSeen { .. }
-            | Out::CallProgress { .. }
-            | Out::Compaction { .. }
-            | Out::Subagent(_)
-            | Out::Commands(_)
-            | Out::Options(_)
-            | Out::Question { .. }
-            | Out::QuestionDone { .. }
-            | Out::Wish { .. } => {}
+            SessionEvent::CallStarted { call } => self.report_call(&call),
+            SessionEvent::Text { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Subagent(_)
+            | SessionEvent::Commands(_)
+            | SessionEvent::Options(_)
+            | SessionEvent::Question { .. }
+            | SessionEvent::QuestionDone { .. }
+            | SessionEvent::Wish { .. } => {}
         }
     }
 
@@ -258,19 +264,19 @@ impl Outlet for ChildOutlet {
 
 /// Whether this is for a client that shows the agent as a session. Cards go the way of all cards, and nothing can be
 /// chosen in it.
-fn is_shown(out: &Out) -> bool {
+fn is_shown(out: &SessionEvent) -> bool {
     matches!(
         out,
-        Out::Entry { .. }
-            | Out::Text { .. }
-            | Out::CallsSeen { .. }
-            | Out::CallStarted { .. }
-            | Out::CallProgress { .. }
-            | Out::CallFinished { .. }
-            | Out::Compaction { .. }
-            | Out::Usage(_)
-            | Out::Notice { .. }
-            | Out::Subagent(_)
+        SessionEvent::Entry { .. }
+            | SessionEvent::Text { .. }
+            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::CallStarted { .. }
+            | SessionEvent::CallProgress { .. }
+            | SessionEvent::CallFinished { .. }
+            | SessionEvent::Compaction { .. }
+            | SessionEvent::Usage(_)
+            | SessionEvent::Notice { .. }
+            | SessionEvent::Subagent(_)
     )
 }
 

@@ -2,27 +2,27 @@
 
 use std::collections::HashSet;
 
-use super::Clients;
+use super::ClientList;
 use crate::problem_notice;
 use epitome_problem::Problem;
-use epitome_thread::{HookRun, Verdict};
+use epitome_thread::{HookRun, HookRunResult};
 
 /// What the user was told, and what nobody was there to see.
 #[derive(Default)]
 pub(super) struct Notices {
-    untold_problems: Vec<Problem>,
+    pending_problems: Vec<Problem>,
     problems: HashSet<Problem>,
-    hooks: HashSet<(String, Verdict)>,
+    hooks: HashSet<(String, HookRunResult)>,
     sandbox: bool,
 }
 
-impl Clients {
+impl ClientList {
     /// Shows each problem once, and waits for a client if none is attached.
-    pub fn tell_problems(&mut self, problems: &[Problem]) {
+    pub fn notify_problems(&mut self, problems: &[Problem]) {
         for problem in problems {
             tracing::warn!(%problem, "a file of the user's has a problem");
             if self.is_empty() {
-                self.notices.untold_problems.push(problem.clone());
+                self.notices.pending_problems.push(problem.clone());
             } else if self.notices.problems.insert(problem.clone()) {
                 self.announce(&problem_notice(problem));
             }
@@ -30,9 +30,9 @@ impl Clients {
     }
 
     /// Shows the problems that were found while no client was attached.
-    pub fn tell_untold(&mut self) {
-        let problems = std::mem::take(&mut self.notices.untold_problems);
-        self.tell_problems(&problems);
+    pub fn notify_pending_problems(&mut self) {
+        let problems = std::mem::take(&mut self.notices.pending_problems);
+        self.notify_problems(&problems);
     }
 
     /// Whether a run of a hook is the first that went so.

@@ -5,7 +5,7 @@ use epitome_thread::{Seq, Thread};
 
 /// What a user wants of `/compact`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum CompactSubcommand {
     /// The conversation is compacted; `focus` is what must not be lost.
     Compact { focus: Option<String> },
     /// What stands above this entry is compacted; it and all behind it stays.
@@ -14,10 +14,12 @@ pub(crate) enum Asked {
     Dry { above: Option<Seq>, focus: Option<String> },
 }
 
-impl Asked {
+impl CompactSubcommand {
     /// The same, if the entry that it names parts the view in two.
-    pub(crate) fn checked(self, thread: &Thread) -> Result<Asked, String> {
-        let (Asked::Above { entry, .. } | Asked::Dry { above: Some(entry), .. }) = &self else {
+    pub(crate) fn checked(self, thread: &Thread) -> Result<CompactSubcommand, String> {
+        let (CompactSubcommand::Above { entry, .. } | CompactSubcommand::Dry { above: Some(entry), .. }) =
+            &self
+        else {
             return Ok(self);
         };
         let shown = thread.view().entries();
@@ -33,15 +35,15 @@ impl Asked {
 }
 
 /// Reads what was typed behind `/compact`, or says what is wrong with it.
-pub(crate) fn parse(typed: &str) -> Result<Asked, String> {
+pub(crate) fn parse(typed: &str) -> Result<CompactSubcommand, String> {
     match first_word(typed) {
         ("dry", rest) => {
             let (above, focus) = above(rest)?;
-            Ok(Asked::Dry { above, focus })
+            Ok(CompactSubcommand::Dry { above, focus })
         }
         _ => match above(typed)? {
-            (Some(entry), focus) => Ok(Asked::Above { entry, focus }),
-            (None, focus) => Ok(Asked::Compact { focus }),
+            (Some(entry), focus) => Ok(CompactSubcommand::Above { entry, focus }),
+            (None, focus) => Ok(CompactSubcommand::Compact { focus }),
         },
     }
 }
@@ -75,16 +77,22 @@ mod tests {
     fn what_is_asked_of_a_compaction_is_read_from_its_first_words() {
         let focus = |text: &str| Some(text.to_owned());
         for (typed, wanted) in [
-            ("", Asked::Compact { focus: None }),
-            ("keep the parser", Asked::Compact { focus: focus("keep the parser") }),
-            ("dryly said", Asked::Compact { focus: focus("dryly said") }),
-            ("dry", Asked::Dry { above: None, focus: None }),
-            ("dry  keep the parser ", Asked::Dry { above: None, focus: focus("keep the parser") }),
-            ("above e40", Asked::Above { entry: Seq(40), focus: None }),
-            ("above E40 keep it", Asked::Above { entry: Seq(40), focus: focus("keep it") }),
-            ("dry above e40 keep it", Asked::Dry { above: Some(Seq(40)), focus: focus("keep it") }),
+            ("", CompactSubcommand::Compact { focus: None }),
+            ("keep the parser", CompactSubcommand::Compact { focus: focus("keep the parser") }),
+            ("dryly said", CompactSubcommand::Compact { focus: focus("dryly said") }),
+            ("dry", CompactSubcommand::Dry { above: None, focus: None }),
+            (
+                "dry  keep the parser ",
+                CompactSubcommand::Dry { above: None, focus: focus("keep the parser") },
+            ),
+            ("above e40", CompactSubcommand::Above { entry: Seq(40), focus: None }),
+            ("above E40 keep it", CompactSubcommand::Above { entry: Seq(40), focus: focus("keep it") }),
+            (
+                "dry above e40 keep it",
+                CompactSubcommand::Dry { above: Some(Seq(40)), focus: focus("keep it") },
+            ),
             // A focus of several lines stays as it was typed.
-            ("keep\n  this", Asked::Compact { focus: focus("keep\n  this") }),
+            ("keep\n  this", CompactSubcommand::Compact { focus: focus("keep\n  this") }),
         ] {
             assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
         }

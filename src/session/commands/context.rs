@@ -20,18 +20,18 @@ const TOOLS_SHOWN_MAX: usize = 5;
 const BAR_COLUMNS: u64 = 40;
 
 /// What the thread itself does not know.
-pub(super) struct Facts {
+pub(super) struct ContextFigures {
     /// Tokens in context, as clients are shown.
     pub used: u64,
     /// `None` where no model is chosen.
-    pub model: Option<Window>,
-    pub next: Next,
+    pub model: Option<ModelWindow>,
+    pub next: NextCompaction,
     /// What all model calls of the thread took.
     pub spent: Spent,
 }
 
 /// A model and its window, in tokens.
-pub(super) struct Window {
+pub(super) struct ModelWindow {
     pub model: ModelName,
     pub size: u64,
     /// What is kept free for the reply.
@@ -39,7 +39,7 @@ pub(super) struct Window {
 }
 
 /// When a compaction happens by itself.
-pub(super) enum Next {
+pub(super) enum NextCompaction {
     Never,
     /// The last ones gained nothing.
     Paused,
@@ -51,23 +51,23 @@ pub(super) enum Next {
 
 /// The parts of a request, in tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Parts {
+struct RequestParts {
     kinds: Kinds,
     /// The outcomes among them by the tool's name, those that take most first.
     outcomes: Vec<(String, u64)>,
 }
 
-pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
+pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &ContextFigures) -> String {
     let used = short(facts.used);
     let mut out = match &facts.model {
-        Some(Window { model, size, .. }) => {
+        Some(ModelWindow { model, size, .. }) => {
             let percent = facts.used * 100 / (*size).max(1);
             format!("Context {used} of {} tokens of {model} ({percent} %).", round(*size))
         }
         None => format!("Context {used} tokens; no model is chosen, so its window is not known."),
     };
     out.push_str(" By part, as an estimate:\n\n");
-    out.push_str(&plot(&Parts::of(ruler, thread).scaled(facts.used).rows(thread), facts));
+    out.push_str(&plot(&RequestParts::measure(ruler, thread).scaled(facts.used).rows(thread), facts));
     if thread.frame().is_none() {
         out.push_str("\nSystem text and tools come with the first reply.\n");
     }
@@ -76,10 +76,12 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
     let _ = writeln!(out, "- compactions: {}", compactions(thread));
     let _ = writeln!(out, "- pinned: {}", pinned(thread));
     let next = match facts.next {
-        Next::Never => "never by itself".to_owned(),
-        Next::Paused => "paused, because the last ones gained nothing; /compact makes one".to_owned(),
-        Next::At(tokens) => format!("at about {} tokens", short(tokens)),
-        Next::Prepared(tokens) => {
+        NextCompaction::Never => "never by itself".to_owned(),
+        NextCompaction::Paused => {
+            "paused, because the last ones gained nothing; /compact makes one".to_owned()
+        }
+        NextCompaction::At(tokens) => format!("at about {} tokens", short(tokens)),
+        NextCompaction::Prepared(tokens) => {
             format!("at about {} tokens, by a summary that is written already", short(tokens))
         }
     };
@@ -95,11 +97,11 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
 
 /// One row a part, aligned, with a bar of its share of the window; indented, so that Markdown leaves it as
 /// it is and a terminal shows the same.
-fn plot(parts: &[(String, u64)], facts: &Facts) -> String {
+fn plot(parts: &[(String, u64)], facts: &ContextFigures) -> String {
     let mut rows: Vec<(&str, u64, &str)> =
         parts.iter().map(|(label, tokens)| (label.as_str(), *tokens, "█")).collect();
     let mut whole: u64 = parts.iter().map(|(_, tokens)| tokens).sum();
-    if let Some(Window { size, reserve, .. }) = &facts.model {
+    if let Some(ModelWindow { size, reserve, .. }) = &facts.model {
         whole = *size;
         rows.push(("kept for the reply", *reserve, "▒"));
         rows.push(("free", size.saturating_sub(facts.used + reserve), "░"));
@@ -145,25 +147,25 @@ fn last_call(thread: &Thread) -> Option<&Usage> {
     })
 }
 
-impl Parts {
-    fn of(ruler: &Ruler, thread: &Thread) -> Parts {
-        let kinds = Kinds::of(ruler, thread);
+impl RequestParts {
+    fn measure(ruler: &Ruler, thread: &Thread) -> RequestParts {
+        let kinds = Kinds::measure(ruler, thread);
         let tools = tools_of(thread);
         let mut by_tool: HashMap<&str, u64> = HashMap::new();
         for entry in thread.view().entries() {
             if let Change::ToolFinished { outcome } = &entry.change {
                 let name = tools.get(&outcome.call).copied().unwrap_or("unknown");
-                *by_tool.entry(name).or_default() += Kinds::of_entry(ruler, entry).outcomes;
+                *by_tool.entry(name).or_default() += Kinds::measure_entry(ruler, entry).outcomes;
             }
         }
         let mut outcomes: Vec<(String, u64)> =
             by_tool.into_iter().map(|(name, tokens)| (name.to_owned(), tokens)).collect();
         outcomes.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
-        Parts { kinds, outcomes }
+        RequestParts { kinds, outcomes }
     }
 
     /// The same as shares of so many tokens: what the whole takes is known better than what a part does.
-    fn scaled(mut self, whole: u64) -> Parts {
+    fn scaled(mut self, whole: u64) -> RequestParts {
         let sum = self.kinds.sum();
         let share = |tokens: &mut u64| {
             let scaled = u128::from(*tokens) * u128::from(whole) / u128::from(sum.max(1));

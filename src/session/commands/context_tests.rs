@@ -3,7 +3,9 @@
 use super::super::why::tests::{long_story, thread};
 use super::*;
 use epitome_compaction::USER_HEAD;
-use epitome_thread::{Card, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec};
+use epitome_thread::{
+    CallDisplay, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec,
+};
 
 fn message(content: Vec<Content>) -> Message {
     Message { id: MessageId(0), content }
@@ -15,11 +17,11 @@ fn text_of(text: &str) -> Content {
 
 fn call(id: &str, name: &str) -> Content {
     let input = serde_json::json!({});
-    Content::Call(ToolCall { id: CallId(id.into()), name: name.into(), input, card: Card::default() })
+    Content::Call(ToolCall { id: CallId(id.into()), name: name.into(), input, card: CallDisplay::default() })
 }
 
-fn window(size: u64, reserve: u64) -> Option<Window> {
-    Some(Window { model: ModelName("anthropic/claude".into()), size, reserve })
+fn window(size: u64, reserve: u64) -> Option<ModelWindow> {
+    Some(ModelWindow { model: ModelName("anthropic/claude".into()), size, reserve })
 }
 
 /// A conversation with something of each kind.
@@ -53,8 +55,8 @@ fn full() -> Thread {
 #[test]
 fn each_part_is_counted_once() {
     for thread in [long_story(), full()] {
-        let ruler = Ruler::of(None);
-        let parts = Parts::of(&ruler, &thread);
+        let ruler = Ruler::for_model(None);
+        let parts = RequestParts::measure(&ruler, &thread);
         let sum: u64 = parts.rows(&thread).iter().map(|(_, tokens)| tokens).sum();
         assert_eq!(sum, ruler.view(thread.view()) + ruler.frame_of(&thread), "{parts:?}");
     }
@@ -83,7 +85,7 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
         masks: Vec::new(),
         account: Default::default(),
     };
-    let parts = Parts::of(&Ruler::of(None), &thread(vec![compacted]));
+    let parts = RequestParts::measure(&Ruler::for_model(None), &thread(vec![compacted]));
     let kinds = parts.kinds;
     for tokens in [kinds.summaries, kinds.facts, kinds.instructions, kinds.person] {
         assert!(tokens >= 50, "{parts:?}");
@@ -94,8 +96,12 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
 fn the_plot_is_aligned_and_as_long_as_the_shares() {
     let rows =
         [("what you said".to_owned(), 25_000), ("outcomes of grep".to_owned(), 1_500), ("é".to_owned(), 90)];
-    let facts =
-        Facts { used: 26_590, model: window(100_000, 10_000), next: Next::Never, spent: Spent::default() };
+    let facts = ContextFigures {
+        used: 26_590,
+        model: window(100_000, 10_000),
+        next: NextCompaction::Never,
+        spent: Spent::default(),
+    };
     assert_eq!(
         plot(&rows, &facts),
         "\x20   what you said       25.0k   25 %  ██████████\n\
@@ -109,7 +115,7 @@ fn the_plot_is_aligned_and_as_long_as_the_shares() {
 #[test]
 fn the_largest_tools_have_a_row_each() {
     let thread = full();
-    let rows = Parts::of(&Ruler::of(None), &thread).rows(&thread);
+    let rows = RequestParts::measure(&Ruler::for_model(None), &thread).rows(&thread);
     let labels: Vec<&str> = rows.iter().map(|(label, _)| label.as_str()).collect();
     assert_eq!(
         labels,
@@ -134,9 +140,9 @@ fn the_largest_tools_have_a_row_each() {
 
 #[test]
 fn a_new_session_has_an_empty_window() {
-    let facts = Facts { used: 0, model: None, next: Next::Never, spent: Spent::default() };
+    let facts = ContextFigures { used: 0, model: None, next: NextCompaction::Never, spent: Spent::default() };
     assert_eq!(
-        text(&Ruler::of(None), &thread(Vec::new()), &facts),
+        text(&Ruler::for_model(None), &thread(Vec::new()), &facts),
         "Context 0 tokens; no model is chosen, so its window is not known. By part, as an estimate:\n\n\
              \n\
              System text and tools come with the first reply.\n\
@@ -150,8 +156,9 @@ fn a_new_session_has_an_empty_window() {
 
 #[test]
 fn the_window_and_the_next_compaction_are_told() {
-    let facts = |next| Facts { used: 50_000, model: window(200_000, 16_000), next, spent: Spent::default() };
-    let told = text(&Ruler::of(None), &long_story(), &facts(Next::At(160_000)));
+    let facts =
+        |next| ContextFigures { used: 50_000, model: window(200_000, 16_000), next, spent: Spent::default() };
+    let told = text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::At(160_000)));
     for part in [
         "Context 50.0k of 200k tokens of anthropic/claude (25 %)",
         "compactions: 1, and 1 taken back",
@@ -160,5 +167,5 @@ fn the_window_and_the_next_compaction_are_told() {
     ] {
         assert!(told.contains(part), "{part} in:\n{told}");
     }
-    assert!(text(&Ruler::of(None), &long_story(), &facts(Next::Paused)).contains("paused"));
+    assert!(text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::Paused)).contains("paused"));
 }

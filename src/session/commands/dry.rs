@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::why;
-use epitome_compaction::{Decision, Fate, Line, Preview};
+use epitome_compaction::{CompactionDecision, EntryTreatment, Preview, PreviewLine};
 use epitome_thread::text::{call_title, context, tokens as short};
 use epitome_thread::{Change, ModelName, Origin, Seq, Thread, Usage};
 
@@ -19,13 +19,14 @@ const LINE_CHARS_MAX: usize = 80;
 const LINES_JSON_MAX: usize = 1_000;
 
 /// In the order in which they are told.
-const FATES: [Fate; 4] = [Fate::Kept, Fate::Masked, Fate::Quoted, Fate::Summarised];
+const FATES: [EntryTreatment; 4] =
+    [EntryTreatment::Kept, EntryTreatment::Masked, EntryTreatment::Quoted, EntryTreatment::Summarised];
 
 /// US dollars of a call, where prices are known.
-pub(super) type Prices<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
+pub(super) type PriceLookup<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
 
 /// What is told beside the preview.
-pub(super) struct Facts<'a> {
+pub(super) struct DryRunFigures<'a> {
     pub thread: &'a Thread,
     pub preview: &'a Preview,
     /// Tokens in context as it is, and then: without a model's summary, and with the longest one.
@@ -36,18 +37,18 @@ pub(super) struct Facts<'a> {
     /// The system text and the tools.
     pub frame: u64,
     pub model: Option<&'a ModelName>,
-    pub writer: Writer<'a>,
+    pub writer: SummaryWriter<'a>,
     /// The model that writes where it costs less than the session's own, or the other way round: both prices are shown.
     pub small: Option<ModelName>,
     /// The longest summary, in tokens.
     pub summary_max: u64,
-    pub prices: Prices<'a>,
+    pub prices: PriceLookup<'a>,
     /// What is to be said for just this.
     pub command: String,
 }
 
 /// Who would write the summary.
-pub(super) enum Writer<'a> {
+pub(super) enum SummaryWriter<'a> {
     /// The model of the conversation: the request is the last one and an instruction, so that the cache holds.
     Same,
     /// Another one, which reads all of it anew.
@@ -58,22 +59,22 @@ pub(super) enum Writer<'a> {
 
 /// Dollars with all that can come from the cache, and with nothing from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Price {
+struct DryRunPrice {
     cached: f64,
     fresh: f64,
 }
 
 // ── For people ─────────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn text(facts: &Facts) -> String {
-    let Facts { preview, .. } = facts;
-    if let Decision::Nothing(why) = &preview.decision {
+pub(super) fn text(facts: &DryRunFigures) -> String {
+    let DryRunFigures { preview, .. } = facts;
+    if let CompactionDecision::Nothing(why) = &preview.decision {
         return format!("Nothing to compact: {why}.");
     }
     let mut out =
         "A compaction now would do this. Nothing is done yet, and no model was asked.\n\n".to_owned();
     for fate in FATES {
-        let lines = of_fate(preview, fate);
+        let lines = lines_with(preview, fate);
         if !lines.is_empty() {
             let _ = writeln!(out, "- {}: {}", words(fate), total(&lines));
         }
@@ -83,7 +84,7 @@ pub(super) fn text(facts: &Facts) -> String {
     }
     out.push('\n');
     sizes(facts, &mut out);
-    if matches!(preview.decision, Decision::Summarise(_)) {
+    if matches!(preview.decision, CompactionDecision::Summarise(_)) {
         let _ = writeln!(out, "- carried word for word: {}", carried(&preview.carried));
     }
     prices(facts, &mut out);
@@ -95,24 +96,24 @@ pub(super) fn text(facts: &Facts) -> String {
     out
 }
 
-fn words(fate: Fate) -> &'static str {
+fn words(fate: EntryTreatment) -> &'static str {
     match fate {
-        Fate::Kept => "kept as it is",
-        Fate::Masked => "shown shorter",
-        Fate::Quoted => "quoted word for word",
-        Fate::Summarised => "covered by the summary",
+        EntryTreatment::Kept => "kept as it is",
+        EntryTreatment::Masked => "shown shorter",
+        EntryTreatment::Quoted => "quoted word for word",
+        EntryTreatment::Summarised => "covered by the summary",
     }
 }
 
-fn of_fate(preview: &Preview, fate: Fate) -> Vec<&Line> {
+fn lines_with(preview: &Preview, fate: EntryTreatment) -> Vec<&PreviewLine> {
     preview.lines.iter().filter(|line| line.fate == fate).collect()
 }
 
-fn sums(lines: &[&Line]) -> (u64, u64) {
+fn sums(lines: &[&PreviewLine]) -> (u64, u64) {
     (lines.iter().map(|line| line.tokens).sum(), lines.iter().map(|line| line.tokens_after).sum())
 }
 
-fn total(lines: &[&Line]) -> String {
+fn total(lines: &[&PreviewLine]) -> String {
     format!("{}, {}", why::counted(lines.len(), "entry"), change(sums(lines)))
 }
 
@@ -125,8 +126,8 @@ fn change((before, after): (u64, u64)) -> String {
 }
 
 /// The largest entries of a fate, where they are worth a line.
-fn largest(facts: &Facts, fate: Fate, out: &mut String) {
-    let mut lines = of_fate(facts.preview, fate);
+fn largest(facts: &DryRunFigures, fate: EntryTreatment, out: &mut String) {
+    let mut lines = lines_with(facts.preview, fate);
     if lines.is_empty() {
         return;
     }
@@ -137,7 +138,7 @@ fn largest(facts: &Facts, fate: Fate, out: &mut String) {
         let _ = writeln!(out, "- {}: {what} ({})", line.entry, change((line.tokens, line.tokens_after)));
     }
     if lines.len() > LARGEST_SHOWN_MAX {
-        let rest: Vec<&Line> = lines.split_off(LARGEST_SHOWN_MAX);
+        let rest: Vec<&PreviewLine> = lines.split_off(LARGEST_SHOWN_MAX);
         let _ = writeln!(out, "- and {}", total(&rest));
     }
 }
@@ -174,9 +175,9 @@ fn described(thread: &Thread, seq: Seq) -> String {
     why::line_of(&text, LINE_CHARS_MAX)
 }
 
-fn sizes(facts: &Facts, out: &mut String) {
-    let Facts { now, then: (least, most), window, .. } = *facts;
-    let _ = match least == most || matches!(facts.writer, Writer::Nobody) {
+fn sizes(facts: &DryRunFigures, out: &mut String) {
+    let DryRunFigures { now, then: (least, most), window, .. } = *facts;
+    let _ = match least == most || matches!(facts.writer, SummaryWriter::Nobody) {
         true => writeln!(out, "- {}", context(now, least, window)),
         false => writeln!(
             out,
@@ -207,17 +208,19 @@ fn carried(text: &str) -> String {
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-fn prices(facts: &Facts, out: &mut String) {
-    if !matches!(facts.writer, Writer::Nobody) && matches!(facts.preview.decision, Decision::Summarise(_)) {
+fn prices(facts: &DryRunFigures, out: &mut String) {
+    if !matches!(facts.writer, SummaryWriter::Nobody)
+        && matches!(facts.preview.decision, CompactionDecision::Summarise(_))
+    {
         let by = match facts.writer {
-            Writer::Other(name) => format!(" by {name}"),
-            Writer::Same | Writer::Nobody => String::new(),
+            SummaryWriter::Other(name) => format!(" by {name}"),
+            SummaryWriter::Same | SummaryWriter::Nobody => String::new(),
         };
         let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts, &facts.writer)));
         if let Some(small) = &facts.small {
             let (name, other) = match (&facts.writer, facts.model) {
-                (Writer::Other(_), Some(main)) => (main, Writer::Same),
-                _ => (small, Writer::Other(small)),
+                (SummaryWriter::Other(_), Some(main)) => (main, SummaryWriter::Same),
+                _ => (small, SummaryWriter::Other(small)),
             };
             let _ = writeln!(out, "- by {name} it would cost {}", dollars(summary_price(facts, &other)));
         }
@@ -227,10 +230,12 @@ fn prices(facts: &Facts, out: &mut String) {
     let _ = writeln!(out, "- the next request then: {}", dollars(then));
 }
 
-fn dollars(price: Option<Price>) -> String {
+fn dollars(price: Option<DryRunPrice>) -> String {
     match price {
-        Some(Price { cached, fresh }) if (cached - fresh).abs() < f64::EPSILON => format!("${fresh:.4}"),
-        Some(Price { cached, fresh }) => format!("${cached:.4} with the cache, ${fresh:.4} without"),
+        Some(DryRunPrice { cached, fresh }) if (cached - fresh).abs() < f64::EPSILON => {
+            format!("${fresh:.4}")
+        }
+        Some(DryRunPrice { cached, fresh }) => format!("${cached:.4} with the cache, ${fresh:.4} without"),
         None => "price unknown".to_owned(),
     }
 }
@@ -238,52 +243,52 @@ fn dollars(price: Option<Price>) -> String {
 // ── What it costs ──────────────────────────────────────────────────────────────────────────────────
 
 /// The call that writes the summary, at its longest.
-fn summary_price(facts: &Facts, writer: &Writer) -> Option<Price> {
+fn summary_price(facts: &DryRunFigures, writer: &SummaryWriter) -> Option<DryRunPrice> {
     let main = facts.model?;
     let fresh = Usage { input: facts.now, output: facts.summary_max, ..Usage::default() };
     match writer {
-        Writer::Nobody => None,
-        Writer::Other(name) => {
+        SummaryWriter::Nobody => None,
+        SummaryWriter::Other(name) => {
             let fresh = (facts.prices)(name, &fresh)?;
-            Some(Price { cached: fresh, fresh })
+            Some(DryRunPrice { cached: fresh, fresh })
         }
-        Writer::Same => price(facts, main, fresh, facts.now),
+        SummaryWriter::Same => price(facts, main, fresh, facts.now),
     }
 }
 
 /// What the next request's input costs, as the history is and as it would be. Behind a changed history
 /// only the system text and the tools can come from the cache.
-fn next_prices(facts: &Facts) -> (Option<Price>, Option<Price>) {
+fn next_prices(facts: &DryRunFigures) -> (Option<DryRunPrice>, Option<DryRunPrice>) {
     let Some(model) = facts.model else { return (None, None) };
     let input = |tokens| Usage { input: tokens, ..Usage::default() };
     let now = price(facts, model, input(facts.now), facts.now);
     (now, price(facts, model, input(facts.then.1), facts.frame))
 }
 
-fn price(facts: &Facts, model: &ModelName, fresh: Usage, cached: u64) -> Option<Price> {
+fn price(facts: &DryRunFigures, model: &ModelName, fresh: Usage, cached: u64) -> Option<DryRunPrice> {
     let with_cache = Usage { cache_read: cached.min(fresh.input), ..fresh };
-    Some(Price { cached: (facts.prices)(model, &with_cache)?, fresh: (facts.prices)(model, &fresh)? })
+    Some(DryRunPrice { cached: (facts.prices)(model, &with_cache)?, fresh: (facts.prices)(model, &fresh)? })
 }
 
 // ── For machines ───────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn json(facts: &Facts) -> Value {
-    let Facts { preview, .. } = facts;
+pub(super) fn json(facts: &DryRunFigures) -> Value {
+    let DryRunFigures { preview, .. } = facts;
     let decision = match &preview.decision {
-        Decision::Nothing(why) => return json!({ "status": "nothing_to_do", "reason": why }),
-        Decision::Prune(_) => "prune",
-        Decision::Summarise(_) => "summarise",
+        CompactionDecision::Nothing(why) => return json!({ "status": "nothing_to_do", "reason": why }),
+        CompactionDecision::Prune(_) => "prune",
+        CompactionDecision::Summarise(_) => "summarise",
     };
     let mut told = json!({
         "status": "dry_run", "decision": decision, "digest": preview.digest, "command": facts.command,
         "pre_tokens": facts.now, "post_tokens": facts.then.0, "post_tokens_max": facts.then.1,
     });
     for fate in FATES {
-        let lines = of_fate(preview, fate);
+        let lines = lines_with(preview, fate);
         let (tokens, tokens_after) = sums(&lines);
         told[id(fate)] = json!({ "entries": lines.len(), "tokens": tokens, "tokens_after": tokens_after });
     }
-    let line = |line: &Line| {
+    let line = |line: &PreviewLine| {
         json!({
             "entry": line.entry.to_string(), "fate": id(line.fate), "tokens": line.tokens,
             "tokens_after": line.tokens_after,
@@ -292,18 +297,19 @@ pub(super) fn json(facts: &Facts) -> Value {
     told["entries"] = preview.lines.iter().take(LINES_JSON_MAX).map(line).collect();
     told["entries_left_out"] = json!(preview.lines.len().saturating_sub(LINES_JSON_MAX));
     let (now, then) = next_prices(facts);
-    let price =
-        |price: Option<Price>| price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }));
+    let price = |price: Option<DryRunPrice>| {
+        price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }))
+    };
     told["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
     told
 }
 
-fn id(fate: Fate) -> &'static str {
+fn id(fate: EntryTreatment) -> &'static str {
     match fate {
-        Fate::Kept => "kept",
-        Fate::Masked => "masked",
-        Fate::Quoted => "quoted",
-        Fate::Summarised => "summarised",
+        EntryTreatment::Kept => "kept",
+        EntryTreatment::Masked => "masked",
+        EntryTreatment::Quoted => "quoted",
+        EntryTreatment::Summarised => "summarised",
     }
 }
 

@@ -2,22 +2,22 @@
 
 use super::super::why::tests::long_story;
 use super::*;
-use epitome_compaction::Plan;
+use epitome_compaction::CompactionPlan;
 use epitome_provider::models;
 use epitome_thread::Trigger;
 
-fn line(entry: u64, fate: Fate, tokens: u64, tokens_after: u64) -> Line {
-    Line { entry: Seq(entry), fate, tokens, tokens_after }
+fn line(entry: u64, fate: EntryTreatment, tokens: u64, tokens_after: u64) -> PreviewLine {
+    PreviewLine { entry: Seq(entry), fate, tokens, tokens_after }
 }
 
-fn preview(decision: Decision) -> Preview {
+fn preview(decision: CompactionDecision) -> Preview {
     Preview {
         digest: "0123456789ab".to_owned(),
         decision,
         lines: vec![
-            line(7, Fate::Summarised, 20_000, 0),
-            line(9, Fate::Quoted, 300, 0),
-            line(15, Fate::Kept, 500, 500),
+            line(7, EntryTreatment::Summarised, 20_000, 0),
+            line(9, EntryTreatment::Quoted, 300, 0),
+            line(15, EntryTreatment::Kept, 500, 500),
         ],
         tokens_before: 20_800,
         tokens_after: (1_500, 5_500),
@@ -27,8 +27,8 @@ fn preview(decision: Decision) -> Preview {
     }
 }
 
-fn summarise() -> Decision {
-    Decision::Summarise(Plan {
+fn summarise() -> CompactionDecision {
+    CompactionDecision::Summarise(CompactionPlan {
         trigger: Trigger::Manual,
         focus: None,
         revision: Seq(12),
@@ -43,14 +43,14 @@ fn priced(_: &ModelName, usage: &Usage) -> Option<f64> {
     Some((fresh as f64 * 10.0 + usage.cache_read as f64 + usage.output as f64 * 20.0) / 1e6)
 }
 
-fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, Value) {
+fn told(decision: CompactionDecision, writer: SummaryWriter<'_>, prices: PriceLookup<'_>) -> (String, Value) {
     let (thread, preview) = (long_story(), preview(decision));
     let model = ModelName("anthropic/claude".into());
     let small = match &writer {
-        Writer::Other(name) => Some((*name).clone()),
-        Writer::Same | Writer::Nobody => None,
+        SummaryWriter::Other(name) => Some((*name).clone()),
+        SummaryWriter::Same | SummaryWriter::Nobody => None,
     };
-    let facts = Facts {
+    let facts = DryRunFigures {
         thread: &thread,
         preview: &preview,
         now: 23_000,
@@ -69,7 +69,7 @@ fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, 
 
 #[test]
 fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
-    let (text, json) = told(summarise(), Writer::Same, &priced);
+    let (text, json) = told(summarise(), SummaryWriter::Same, &priced);
     assert_eq!(
         text,
         "A compaction now would do this. Nothing is done yet, and no model was asked.\n\
@@ -111,14 +111,14 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
 #[test]
 fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
     let small = ModelName("local/small".into());
-    let (text, _) = told(summarise(), Writer::Other(&small), &priced);
+    let (text, _) = told(summarise(), SummaryWriter::Other(&small), &priced);
     assert!(text.contains("- the summary by local/small: $0.3100\n"), "{text}");
     // The price that it was weighed against.
     assert!(
         text.contains("- by anthropic/claude it would cost $0.1030 with the cache, $0.3100 without\n"),
         "{text}"
     );
-    let (text, json) = told(summarise(), Writer::Nobody, &priced);
+    let (text, json) = told(summarise(), SummaryWriter::Nobody, &priced);
     assert!(!text.contains("- the summary: ") && json["dollars"]["summary"].is_null(), "{text}");
 }
 
@@ -126,21 +126,21 @@ fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
 fn a_price_that_is_not_known_is_not_made_up() {
     let settings = epitome_config::Settings::default();
     let unknown = |_: &ModelName, usage: &Usage| models::cost(&settings, &ModelName("local/x".into()), usage);
-    let (text, json) = told(summarise(), Writer::Same, &unknown);
+    let (text, json) = told(summarise(), SummaryWriter::Same, &unknown);
     assert_eq!(text.matches("price unknown").count(), 3, "{text}");
     assert_eq!(json["dollars"], json!({ "summary": null, "next": null, "next_then": null }));
 }
 
 #[test]
 fn what_gains_nothing_says_so() {
-    let (text, json) = told(Decision::Nothing("it is short".into()), Writer::Same, &priced);
+    let (text, json) = told(CompactionDecision::Nothing("it is short".into()), SummaryWriter::Same, &priced);
     assert_eq!(text, "Nothing to compact: it is short.");
     assert_eq!(json, json!({ "status": "nothing_to_do", "reason": "it is short" }));
 }
 
 #[test]
 fn what_is_cut_without_a_summary_asks_no_model() {
-    let (text, json) = told(Decision::Prune(Vec::new()), Writer::Same, &priced);
+    let (text, json) = told(CompactionDecision::Prune(Vec::new()), SummaryWriter::Same, &priced);
     assert!(!text.contains("- the summary: ") && !text.contains("carried"), "{text}");
     assert_eq!(json["decision"], "prune");
 }

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::why::more;
-use epitome_recipe::catalog::Catalog;
+use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::CommandInfo;
-use epitome_recipe::parse::Source;
+use epitome_recipe::parse::RecipeSource;
 
 /// Recipes that are listed; of more it says how many.
 const RECIPES_SHOWN_MAX: usize = 100;
 
 /// `home` is the user's own folder for what they give to Epitome.
-pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> String {
+pub(super) fn text(built_in: &[CommandInfo], catalog: &RecipeCatalog, home: &Path) -> String {
     let mut out = "Commands:\n\n".to_owned();
     for command in built_in {
         let hint = command.hint.as_ref().map(|hint| format!(" {hint}")).unwrap_or_default();
@@ -23,9 +23,9 @@ pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> 
     out.push_str("\nRecipes:\n\n");
     for command in recipes.iter().take(RECIPES_SHOWN_MAX) {
         let whose = match catalog.find(&command.name).map(|recipe| &recipe.source) {
-            Some(Source::User(_)) => " (yours)",
-            Some(Source::Repository(_)) => " (this repository's)",
-            Some(Source::BuiltIn) | None => "",
+            Some(RecipeSource::User(_)) => " (yours)",
+            Some(RecipeSource::Repository(_)) => " (this repository's)",
+            Some(RecipeSource::BuiltIn) | None => "",
         };
         let _ = writeln!(out, "- /{}: {}{whose}", command.name, command.description);
     }
@@ -52,9 +52,9 @@ mod tests {
             description: "Show, set or clear the goal".to_owned(),
             hint: Some("[the goal | clear]".to_owned()),
         };
-        let told = text(&[command], &Catalog::built_in(), Path::new("/home/ada/.epitome"));
+        let told = text(&[command], &RecipeCatalog::built_in(), Path::new("/home/ada/.epitome"));
         assert!(told.starts_with("Commands:\n\n- /goal [the goal | clear]: Show, set or clear the goal\n"));
-        for recipe in &Catalog::built_in().recipes {
+        for recipe in &RecipeCatalog::built_in().recipes {
             assert!(told.contains(&format!("\n- /{}: ", recipe.id)), "{}", recipe.id);
         }
         assert!(told.contains("yours in /home/ada/.epitome/recipes"), "{told}");

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::why::line;
-use epitome_hooks::discover::{Found, Skipped, Untrusted};
-use epitome_hooks::hook::{Hook, Kind, Place};
-use epitome_thread::{Change, Thread, Verdict};
+use epitome_hooks::discover::{FoundHooks, Skipped, UntrustedHook};
+use epitome_hooks::hook::{Hook, HookKind, HookOrigin};
+use epitome_thread::{Change, HookRunResult, Thread};
 
 /// Hooks, and of those that don't run as many, that are listed; of more it says how many.
 const SHOWN_MAX: usize = 50;
 
 /// What a hook's runs came to, as the trail has it.
 #[derive(Default)]
-struct Runs {
+struct HookRunCounts {
     done: u32,
     refused: u32,
     failed: u32,
     skipped: u32,
 }
 
-pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
+pub(super) fn text(found: &FoundHooks, enabled: bool, thread: &Thread) -> String {
     if !enabled {
         return "Hooks are switched off, by hooks.enabled in the settings or by --no-hooks.".to_owned();
     }
@@ -45,7 +45,7 @@ pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
     });
     list(&mut out, "With problems", &found.problems, |problem| line(&problem.to_string()));
     // Handlers of recipes, and hooks that were there when they ran.
-    let others: Vec<(String, Runs)> = runs.into_iter().collect();
+    let others: Vec<(String, HookRunCounts)> = runs.into_iter().collect();
     list(&mut out, "Ran before, or for a recipe", &others, |(name, ran)| {
         format!("{name}: {}", counted(ran).unwrap_or_default())
     });
@@ -56,7 +56,7 @@ pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
     out
 }
 
-fn described(hook: &Hook, ran: &Runs) -> String {
+fn described(hook: &Hook, ran: &HookRunCounts) -> String {
     let events = hook.events.iter().map(|(event, registered)| match registered == event.name() {
         true => event.name().to_owned(),
         false => format!("{} (as {registered})", event.name()),
@@ -75,25 +75,25 @@ fn described(hook: &Hook, ran: &Runs) -> String {
     out
 }
 
-fn place(place: Place) -> &'static str {
+fn place(place: HookOrigin) -> &'static str {
     match place {
-        Place::Enforced => "enforced",
-        Place::User => "yours",
-        Place::Repository => "of the repository, allowed",
+        HookOrigin::Enforced => "enforced",
+        HookOrigin::User => "yours",
+        HookOrigin::Repository => "of the repository, allowed",
     }
 }
 
 fn kind(hook: &Hook) -> &'static str {
     match hook.kind {
-        Kind::Script { .. } => "a script",
-        Kind::Resident { .. } => "resident",
-        Kind::Declared { .. } => "declared",
-        Kind::Webhook { .. } => "a webhook",
-        Kind::Claude { .. } => "a Claude Code hook",
+        HookKind::Script { .. } => "a script",
+        HookKind::Resident { .. } => "resident",
+        HookKind::Declared { .. } => "declared",
+        HookKind::Webhook { .. } => "a webhook",
+        HookKind::Claude { .. } => "a Claude Code hook",
     }
 }
 
-fn waiting(item: &Untrusted) -> String {
+fn waiting(item: &UntrustedHook) -> String {
     format!("{} ({}): {}", item.name, item.path.display(), line(&item.what))
 }
 
@@ -115,8 +115,8 @@ fn more(out: &mut String, count: usize) {
 }
 
 /// What each hook did, by name, and how many runs did nothing.
-fn trail(thread: &Thread) -> (BTreeMap<String, Runs>, u64) {
-    let mut runs: BTreeMap<String, Runs> = BTreeMap::new();
+fn trail(thread: &Thread) -> (BTreeMap<String, HookRunCounts>, u64) {
+    let mut runs: BTreeMap<String, HookRunCounts> = BTreeMap::new();
     let mut quiet = 0;
     for entry in thread.entries() {
         match &entry.change {
@@ -124,10 +124,10 @@ fn trail(thread: &Thread) -> (BTreeMap<String, Runs>, u64) {
                 for run in ran {
                     let counts = runs.entry(run.hook.clone()).or_default();
                     match run.verdict {
-                        Verdict::Nothing | Verdict::Done => counts.done += 1,
-                        Verdict::Refused => counts.refused += 1,
-                        Verdict::Failed => counts.failed += 1,
-                        Verdict::Skipped => counts.skipped += 1,
+                        HookRunResult::Nothing | HookRunResult::Done => counts.done += 1,
+                        HookRunResult::Refused => counts.refused += 1,
+                        HookRunResult::Failed => counts.failed += 1,
+                        HookRunResult::Skipped => counts.skipped += 1,
                     }
                 }
             }
@@ -138,7 +138,7 @@ fn trail(thread: &Thread) -> (BTreeMap<String, Runs>, u64) {
     (runs, quiet)
 }
 
-fn counted(runs: &Runs) -> Option<String> {
+fn counted(runs: &HookRunCounts) -> Option<String> {
     let counts =
         [(runs.done, "done"), (runs.refused, "refused"), (runs.failed, "failed"), (runs.skipped, "not run")];
     let counts: Vec<String> = counts
@@ -159,11 +159,11 @@ mod tests {
     use epitome_hooks::event::HookEvent;
     use epitome_hooks::hook::Manifest;
 
-    fn hook(name: &str, place: Place, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
+    fn hook(name: &str, place: HookOrigin, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
         Arc::new(Hook {
             name: name.to_owned(),
             place,
-            kind: Kind::Script { path: PathBuf::from("/x") },
+            kind: HookKind::Script { path: PathBuf::from("/x") },
             events: events.iter().map(|(event, name)| (*event, (*name).to_owned())).collect(),
             manifest: Manifest { priority, ..Manifest::default() },
             digest: "d".repeat(64),
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn hooks_are_told_in_their_order_with_what_they_did() {
-        let found = Found {
+        let found = FoundHooks {
             hooks: vec![
-                hook("guard", Place::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),
-                hook("quiet", Place::User, &[(HookEvent::TurnEnd, "turn_end")], 0),
+                hook("guard", HookOrigin::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),
+                hook("quiet", HookOrigin::User, &[(HookEvent::TurnEnd, "turn_end")], 0),
             ],
-            untrusted: vec![Untrusted {
+            untrusted: vec![UntrustedHook {
                 name: "new".to_owned(),
                 path: PathBuf::from("/w/.epitome/hooks/new"),
                 digest: String::new(),
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn where_nothing_runs_it_says_so() {
-        let none = text(&Found::default(), true, &thread(Vec::new()));
+        let none = text(&FoundHooks::default(), true, &thread(Vec::new()));
         assert!(none.starts_with("No hook runs in this session.\n"), "{none}");
-        assert!(text(&Found::default(), false, &thread(Vec::new())).contains("switched off"));
+        assert!(text(&FoundHooks::default(), false, &thread(Vec::new())).contains("switched off"));
     }
 }

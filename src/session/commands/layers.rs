@@ -6,88 +6,88 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::NoRoom;
-use super::{Beside, Ran, said, why};
+use super::{CommandContext, CommandOutcome, text_reply, why};
 use epitome_thread::text::trigger as trigger_word;
-use epitome_thread::{Change, Entry, Layer, Part, Seq, Thread};
+use epitome_thread::{Change, Entry, Layer, PartId, Seq, Thread};
 
 /// Layers that are listed; of more it says how many. The machine's form has as many.
 const LAYERS_SHOWN_MAX: usize = 100;
 
 /// Which of the two is asked for.
 #[derive(Clone, Copy)]
-enum Way {
+enum LayerDirection {
     Undo,
     Redo,
 }
 
-impl Way {
+impl LayerDirection {
     /// The command's name, and the key of its answer.
     fn name(self) -> &'static str {
         match self {
-            Way::Undo => "undo",
-            Way::Redo => "redo",
+            LayerDirection::Undo => "undo",
+            LayerDirection::Redo => "redo",
         }
     }
 
     fn done(self) -> &'static str {
         match self {
-            Way::Undo => "undone",
-            Way::Redo => "redone",
+            LayerDirection::Undo => "undone",
+            LayerDirection::Redo => "redone",
         }
     }
 
     fn change(self, entry: Seq) -> Change {
         match self {
-            Way::Undo => Change::Undone { entry },
-            Way::Redo => Change::Redone { entry },
+            LayerDirection::Undo => Change::Undone { entry },
+            LayerDirection::Redo => Change::Redone { entry },
         }
     }
 
     fn can(self, thread: &Thread, layer: Seq) -> Result<(), String> {
         match self {
-            Way::Undo => thread.can_undo(layer),
-            Way::Redo => thread.can_redo(layer),
+            LayerDirection::Undo => thread.can_undo(layer),
+            LayerDirection::Redo => thread.can_redo(layer),
         }
     }
 
     /// The layer that is meant where none is named.
     fn newest(self, thread: &Thread) -> Option<Seq> {
         match self {
-            Way::Undo => thread.last_layer().map(|entry| entry.seq),
-            Way::Redo => thread.last_undone(),
+            LayerDirection::Undo => thread.last_layer().map(|entry| entry.seq),
+            LayerDirection::Redo => thread.last_undone(),
         }
     }
 }
 
 /// The entry that a user names, as `e12`.
 pub(super) fn entry_named(typed: &str) -> Option<Seq> {
-    let part: Part = typed.trim().to_ascii_lowercase().parse().ok()?;
+    let part: PartId = typed.trim().to_ascii_lowercase().parse().ok()?;
     part.part.is_none().then_some(part.entry)
 }
 
-pub(super) fn undo(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
-    turn_layer(core, Way::Undo, typed)
+pub(super) fn undo(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+    turn_layer(core, LayerDirection::Undo, typed)
 }
 
-pub(super) fn redo(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
-    turn_layer(core, Way::Redo, typed)
+pub(super) fn redo(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+    turn_layer(core, LayerDirection::Redo, typed)
 }
 
-pub(super) fn show_history(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+pub(super) fn show_history(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     if !typed.is_empty() {
         let text = format!(
             "Not listed: /history takes no arguments, and got {:?}. /why with an entry explains one.",
             why::line(typed)
         );
-        return said(core, text).with("history", json!({ "status": "refused" }));
+        return text_reply(core, text).with("history", json!({ "status": "refused" }));
     }
     let layers = core.thread.layers();
     let meta = json!({ "status": "done", "layers": history_json(&core.thread, &layers) });
     let text = history(&core.thread, &layers);
-    said(core, text).with("history", meta)
+    text_reply(core, text).with("history", meta)
 }
 
-fn turn_layer(core: &mut Core, way: Way, typed: &str) -> Ran {
+fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutcome {
     let layer = match (typed, entry_named(typed)) {
         ("", _) => way.newest(&core.thread),
         (_, Some(entry)) => Some(entry),
@@ -97,15 +97,17 @@ fn turn_layer(core: &mut Core, way: Way, typed: &str) -> Ran {
                 way.done(),
                 why::line(other)
             );
-            return said(core, text).with(way.name(), json!({ "status": "refused" }));
+            return text_reply(core, text).with(way.name(), json!({ "status": "refused" }));
         }
     };
     let Some(layer) = layer else {
         let text = match way {
-            Way::Undo => "Nothing to undo: neither a compaction nor a hook changed this conversation.",
-            Way::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
+            LayerDirection::Undo => {
+                "Nothing to undo: neither a compaction nor a hook changed this conversation."
+            }
+            LayerDirection::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
         };
-        return said(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
+        return text_reply(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
     };
     let checked = way.can(&core.thread, layer).and_then(|()| sizes(core, way, layer));
     match checked {
@@ -116,21 +118,21 @@ fn turn_layer(core: &mut Core, way: Way, typed: &str) -> Ran {
                 "status": way.done(), "entry": layer.to_string(),
                 "pre_tokens": before, "post_tokens": after,
             });
-            Ran::of(vec![way.change(layer)]).with(way.name(), meta)
+            CommandOutcome::from_changes(vec![way.change(layer)]).with(way.name(), meta)
         }
         Err(why) => {
             let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
-            said(core, format!("Not {}: {why}.", way.done())).with(way.name(), meta)
+            text_reply(core, format!("Not {}: {why}.", way.done())).with(way.name(), meta)
         }
     }
 }
 
 /// The tokens in context before and after, or why that can't be: the window does not hold what would
 /// be in view then, and the next prompt would only be compacted again.
-fn sizes(core: &Core, way: Way, layer: Seq) -> Result<(u64, u64), String> {
+fn sizes(core: &Core, way: LayerDirection, layer: Seq) -> Result<(u64, u64), String> {
     let with = match way {
-        Way::Undo => "without",
-        Way::Redo => "with",
+        LayerDirection::Undo => "without",
+        LayerDirection::Redo => "with",
     };
     core.sizes_with(way.change(layer)).map_err(|NoRoom { after, reserve, model, window }| {
         format!(
@@ -168,12 +170,14 @@ fn state(thread: &Thread, layer: &Layer) -> String {
         (true, Some(outer)) => format!("It lies below {outer}"),
         (false, Some(outer)) => format!("Taken back, and {outer} covers it now"),
         (true, None) => match thread.can_undo(entry) {
-            Ok(()) if Way::Undo.newest(thread) == Some(entry) => "It holds; /undo takes it back".to_owned(),
+            Ok(()) if LayerDirection::Undo.newest(thread) == Some(entry) => {
+                "It holds; /undo takes it back".to_owned()
+            }
             Ok(()) => format!("It holds; /undo {entry} takes it back"),
             Err(why) => format!("It holds: {why}"),
         },
         (false, None) => match thread.can_redo(entry) {
-            Ok(()) if Way::Redo.newest(thread) == Some(entry) => {
+            Ok(()) if LayerDirection::Redo.newest(thread) == Some(entry) => {
                 "Taken back; /redo brings it again".to_owned()
             }
             Ok(()) => format!("Taken back; /redo {entry} brings it again"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use epitome_config::{McpSource, McpWay, origin};
+use epitome_config::{McpSource, McpTransport, origin};
 use epitome_mcp::{ServerState, ServerStatus};
 
 /// Tools of one server that are listed by name; of more it says how many.
@@ -23,8 +23,8 @@ pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
             McpSource::Repository { .. } => "of the repository, allowed",
         };
         let way = match &spec.way {
-            McpWay::Stdio { command, .. } => command.clone(),
-            McpWay::Http { url, .. } => origin(url),
+            McpTransport::Stdio { command, .. } => command.clone(),
+            McpTransport::Http { url, .. } => origin(url),
         };
         let _ = write!(out, "- **{}** ({of}; {way}): ", spec.name);
         let _ = match state {
@@ -61,7 +61,7 @@ mod tests {
             spec: McpServer::new(
                 name.to_owned(),
                 McpSource::Person,
-                McpWay::Http {
+                McpTransport::Http {
                     url: "https://mcp.example/sk-secret".to_owned(),
                     headers: Vec::new(),
                     key_variable: None,

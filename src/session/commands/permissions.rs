@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::saved_permissions;
-use super::{Beside, Ran, noted, said, why};
+use super::{CommandContext, CommandOutcome, noted, text_reply, why};
 use epitome_thread::{Change, Rule};
 
 /// Rules that are listed; a user with more reads their files.
@@ -14,21 +14,21 @@ const LISTED_MAX: usize = 100;
 
 /// How long something stays allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Term {
+enum GrantDuration {
     Session,
     Workspace,
 }
 
-impl Term {
+impl GrantDuration {
     fn words(self) -> &'static str {
         match self {
-            Term::Session => "for this session",
-            Term::Workspace => "kept for this workspace",
+            GrantDuration::Session => "for this session",
+            GrantDuration::Workspace => "kept for this workspace",
         }
     }
 }
 
-pub(super) fn permissions(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+pub(super) fn permissions(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
         Ok(kept) => kept,
         Err(why) => return refused_permissions(core, &why),
@@ -36,15 +36,15 @@ pub(super) fn permissions(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let remembered = remembered(core.thread.rules(), &kept);
     match typed.split_whitespace().collect::<Vec<_>>()[..] {
         [] => list_permissions(core, &remembered),
-        ["forget", "all"] if remembered.is_empty() => said(core, "Nothing is remembered."),
+        ["forget", "all"] if remembered.is_empty() => text_reply(core, "Nothing is remembered."),
         ["forget", "all"] => forget(core, remembered),
         ["forget", number] => match named(number, &remembered) {
             Ok(rule) => forget(core, vec![rule.clone()]),
             Err(why) => refused_permissions(core, &why),
         },
         ["keep", number] => match named(number, &remembered) {
-            Ok((_, Term::Workspace)) => said(core, "It is already kept."),
-            Ok((rule, Term::Session)) => keep(core, rule.clone()),
+            Ok((_, GrantDuration::Workspace)) => text_reply(core, "It is already kept."),
+            Ok((rule, GrantDuration::Session)) => keep(core, rule.clone()),
             Err(why) => refused_permissions(core, &why),
         },
         _ => refused_permissions(
@@ -54,11 +54,11 @@ pub(super) fn permissions(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     }
 }
 
-fn refused_permissions(core: &mut Core, why: &str) -> Ran {
-    said(core, why).with("permissions", json!({ "status": "refused", "reason": why }))
+fn refused_permissions(core: &mut Core, why: &str) -> CommandOutcome {
+    text_reply(core, why).with("permissions", json!({ "status": "refused", "reason": why }))
 }
 
-fn list_permissions(core: &mut Core, remembered: &[(Rule, Term)]) -> Ran {
+fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> CommandOutcome {
     let mode = core.thread.mode();
     let mut out = format!("The mode is {:?}: {}.\n", mode.name(), mode.description());
     let rules = &core.settings.permissions;
@@ -92,16 +92,17 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, Term)]) -> Ran {
     let told = json!({
         "status": "done", "mode": mode.id(), "rules": files,
         "remembered": remembered.iter().map(|(rule, term)| json!({
-            "rule": rule, "words": rule.words(), "kept": *term == Term::Workspace,
+            "rule": rule, "words": rule.words(), "kept": *term == GrantDuration::Workspace,
         })).collect::<Vec<_>>(),
     });
-    said(core, out).with("permissions", told)
+    text_reply(core, out).with("permissions", told)
 }
 
-fn forget(core: &mut Core, rules: Vec<(Rule, Term)>) -> Ran {
-    let of = |term: Term| rules.iter().filter(move |(_, of)| *of == term).map(|(rule, _)| rule);
-    if of(Term::Workspace).next().is_some() {
-        let gone = |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
+fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome {
+    let of = |term: GrantDuration| rules.iter().filter(move |(_, of)| *of == term).map(|(rule, _)| rule);
+    if of(GrantDuration::Workspace).next().is_some() {
+        let gone =
+            |kept: &mut Vec<Rule>| kept.retain(|rule| !of(GrantDuration::Workspace).any(|gone| gone == rule));
         if let Err(why) = saved_permissions::change(&core.services.paths, core.thread.cwd(), gone) {
             return refused_permissions(core, &format!("Nothing was taken back: {why}"));
         }
@@ -115,10 +116,11 @@ fn forget(core: &mut Core, rules: Vec<(Rule, Term)>) -> Ran {
         changes.push(Change::Forgotten { rule: rule.clone() });
     }
     changes.push(noted(core, format!("Taken back; it will be asked again:\n\n{}", words.join("\n"))));
-    Ran::of(changes).with("permissions", json!({ "status": "done", "forgotten": words.len() }))
+    CommandOutcome::from_changes(changes)
+        .with("permissions", json!({ "status": "done", "forgotten": words.len() }))
 }
 
-fn keep(core: &mut Core, rule: Rule) -> Ran {
+fn keep(core: &mut Core, rule: Rule) -> CommandOutcome {
     let words = rule.words();
     let add = |kept: &mut Vec<Rule>| {
         if !kept.contains(&rule) {
@@ -135,19 +137,19 @@ fn keep(core: &mut Core, rule: Rule) -> Ran {
                 why::line(&words),
                 file.display()
             );
-            said(core, text).with("permissions", json!({ "status": "done", "kept": words }))
+            text_reply(core, text).with("permissions", json!({ "status": "done", "kept": words }))
         }
     }
 }
 
 /// What is remembered, each once; what holds longer is told of.
-fn remembered(session: &[Rule], kept: &[Rule]) -> Vec<(Rule, Term)> {
-    let mut all: Vec<(Rule, Term)> = Vec::new();
+fn remembered(session: &[Rule], kept: &[Rule]) -> Vec<(Rule, GrantDuration)> {
+    let mut all: Vec<(Rule, GrantDuration)> = Vec::new();
     let of_session = session.iter().map(|rule| match kept.contains(rule) {
-        true => (rule, Term::Workspace),
-        false => (rule, Term::Session),
+        true => (rule, GrantDuration::Workspace),
+        false => (rule, GrantDuration::Session),
     });
-    for (rule, term) in of_session.chain(kept.iter().map(|rule| (rule, Term::Workspace))) {
+    for (rule, term) in of_session.chain(kept.iter().map(|rule| (rule, GrantDuration::Workspace))) {
         if !all.iter().any(|(known, _)| known == rule) {
             all.push((rule.clone(), term));
         }
@@ -155,7 +157,10 @@ fn remembered(session: &[Rule], kept: &[Rule]) -> Vec<(Rule, Term)> {
     all
 }
 
-fn named<'r>(number: &str, remembered: &'r [(Rule, Term)]) -> Result<&'r (Rule, Term), String> {
+fn named<'r>(
+    number: &str,
+    remembered: &'r [(Rule, GrantDuration)],
+) -> Result<&'r (Rule, GrantDuration), String> {
     let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     at.and_then(|at| remembered.get(at)).ok_or_else(|| match remembered.len() {
         0 => "Nothing is remembered of what you allowed.".to_owned(),

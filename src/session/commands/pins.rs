@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::rounds::{apply_to, text_content};
-use super::{Beside, Ran, said, why};
+use super::{CommandContext, CommandOutcome, text_reply, why};
 use epitome_compaction as compaction;
-use epitome_thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
+use epitome_thread::{Change, EntryVisibility, Message, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
 use epitome_tokens::Ruler;
 
 /// Pins that are listed with their beginning; of more it says how many.
@@ -19,73 +19,74 @@ const PINS_SHOWN_MAX: usize = 50;
 
 /// How a part comes to be pinned.
 #[derive(Clone, Debug, PartialEq)]
-enum How {
+enum PinStatus {
     /// The model sees it as it is.
     InView,
     /// It does not, and is told the text again.
     Again(String),
 }
 
-pub(super) fn pin(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
-    match typed.parse::<Part>() {
+pub(super) fn pin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
+    match typed.parse::<PartId>() {
         _ if typed.is_empty() => list_pins(core),
         Ok(part) => match how(&core.thread, part) {
             Ok(_) if core.thread.pinned().contains(&part) => {
                 let meta = pin_meta(core, "nothing_to_do");
-                said(core, format!("{part} is pinned already.")).with("pin", meta)
+                text_reply(core, format!("{part} is pinned already.")).with("pin", meta)
             }
-            Ok(How::InView) => pin_by(core, vec![Edit::Pin { at: part }], part),
-            Ok(How::Again(text)) => {
+            Ok(PinStatus::InView) => pin_by(core, vec![ViewEdit::Pin { at: part }], part),
+            Ok(PinStatus::Again(text)) => {
                 let text = format!("<pinned entry=\"{part}\">\n{text}\n</pinned>");
                 let again = append(core, text);
-                pin_by(core, vec![again, Edit::Pin { at: part }], part)
+                pin_by(core, vec![again, ViewEdit::Pin { at: part }], part)
             }
             Err(why) => not_pinned(core, &why),
         },
         Err(()) => {
             // It becomes the first message of the entry that these edits will be.
-            let at = Part { entry: core.thread.next_seq(), part: Some(1) };
+            let at = PartId { entry: core.thread.next_seq(), part: Some(1) };
             let said = append(core, typed.to_owned());
-            pin_by(core, vec![said, Edit::Pin { at }], at)
+            pin_by(core, vec![said, ViewEdit::Pin { at }], at)
         }
     }
 }
 
-pub(super) fn unpin(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let pinned = core.thread.pinned();
-    let wanted: Vec<Part> = match (typed, typed.parse::<Part>()) {
+    let wanted: Vec<PartId> = match (typed, typed.parse::<PartId>()) {
         ("all", _) => pinned,
         (_, Ok(part)) if pinned.contains(&part) => vec![part],
         (_, Ok(part)) => {
             let meta = pin_meta(core, "nothing_to_do");
-            return said(core, format!("{part} is not pinned. /pin lists what is.")).with("unpin", meta);
+            return text_reply(core, format!("{part} is not pinned. /pin lists what is."))
+                .with("unpin", meta);
         }
         (_, Err(())) => {
             let meta = pin_meta(core, "refused");
             let text = "Say which: /unpin and an entry as e12, or /unpin all. /pin lists what is pinned.";
-            return said(core, text).with("unpin", meta);
+            return text_reply(core, text).with("unpin", meta);
         }
     };
     if wanted.is_empty() {
         let meta = pin_meta(core, "nothing_to_do");
-        return said(core, "Nothing is pinned.").with("unpin", meta);
+        return text_reply(core, "Nothing is pinned.").with("unpin", meta);
     }
-    let edits: Vec<Edit> = wanted.iter().map(|at| Edit::Unpin { at: *at }).collect();
+    let edits: Vec<ViewEdit> = wanted.iter().map(|at| ViewEdit::Unpin { at: *at }).collect();
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
     let mut then = core.thread.clone();
     apply_to(&mut then, change.clone());
     let mut meta = pins_json("unpinned", &core.ruler(), &then, core.pin_tokens_max());
     meta["entries"] = json!(names(&wanted));
-    Ran::of(vec![change]).with("unpin", meta)
+    CommandOutcome::from_changes(vec![change]).with("unpin", meta)
 }
 
-fn append(core: &mut Core, text: String) -> Edit {
+fn append(core: &mut Core, text: String) -> ViewEdit {
     let message = Message { id: core.fresh_message(), content: text_content(text) };
-    Edit::Append { role: Role::User, message }
+    ViewEdit::Append { role: Role::User, message }
 }
 
 /// Makes these edits, of which the last pins `at`, unless pins would grow too large.
-fn pin_by(core: &mut Core, edits: Vec<Edit>, at: Part) -> Ran {
+fn pin_by(core: &mut Core, edits: Vec<ViewEdit>, at: PartId) -> CommandOutcome {
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
     let mut then = core.thread.clone();
     apply_to(&mut then, change.clone());
@@ -95,19 +96,19 @@ fn pin_by(core: &mut Core, edits: Vec<Edit>, at: Part) -> Ran {
     }
     let mut meta = pins_json("pinned", &core.ruler(), &then, tokens_max);
     meta["entry"] = json!(at.to_string());
-    Ran::of(vec![change]).with("pin", meta)
+    CommandOutcome::from_changes(vec![change]).with("pin", meta)
 }
 
-fn not_pinned(core: &mut Core, why: &str) -> Ran {
+fn not_pinned(core: &mut Core, why: &str) -> CommandOutcome {
     let mut meta = pin_meta(core, "refused");
     meta["reason"] = json!(why);
-    said(core, format!("Not pinned: {why}.")).with("pin", meta)
+    text_reply(core, format!("Not pinned: {why}.")).with("pin", meta)
 }
 
-fn list_pins(core: &mut Core) -> Ran {
+fn list_pins(core: &mut Core) -> CommandOutcome {
     let meta = pin_meta(core, "done");
     let text = listed(&core.ruler(), &core.thread, core.pin_tokens_max());
-    said(core, text).with("pin", meta)
+    text_reply(core, text).with("pin", meta)
 }
 
 fn pin_meta(core: &Core, status: &str) -> Value {
@@ -115,7 +116,7 @@ fn pin_meta(core: &Core, status: &str) -> Value {
 }
 
 /// How a part can be pinned, or why it can't.
-fn how(thread: &Thread, part: Part) -> Result<How, String> {
+fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     let Some(text) = thread.text_of(part) else {
         return Err(format!("there is no text of {part}; /why and an entry tells what it is"));
     };
@@ -123,20 +124,20 @@ fn how(thread: &Thread, part: Part) -> Result<How, String> {
         return Err(format!("{part} has no text that could be kept"));
     }
     if thread.view().piece(part).is_some_and(|piece| piece.text() == text) {
-        return Ok(How::InView);
+        return Ok(PinStatus::InView);
     }
     if thread.is_undone(part.entry) {
         return Err(format!("{part} was taken back; /redo {} brings it again", part.entry));
     }
     let by = match thread.fate(part.entry) {
-        Fate::Changed { by } | Fate::Left { by } => thread.entries().get(by.0 as usize),
-        Fate::Whole | Fate::NeverShown => None,
+        EntryVisibility::Changed { by } | EntryVisibility::Left { by } => thread.entries().get(by.0 as usize),
+        EntryVisibility::Whole | EntryVisibility::NeverShown => None,
     };
     let is_by_hook = by.is_some_and(|by| matches!(by.change, Change::Edited { .. } | Change::Mutated { .. }));
     if is_by_hook || thread.is_rewritten(part.entry) {
         return Err(format!("a hook changed {part}, and a pin would bring back what it was"));
     }
-    Ok(How::Again(text))
+    Ok(PinStatus::Again(text))
 }
 
 fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
@@ -163,7 +164,7 @@ fn pins_json(status: &str, ruler: &Ruler, thread: &Thread, tokens_max: u64) -> V
     })
 }
 
-fn names(parts: &[Part]) -> Vec<String> {
+fn names(parts: &[PartId]) -> Vec<String> {
     parts.iter().map(ToString::to_string).collect()
 }
 
@@ -173,14 +174,14 @@ mod tests {
     use super::*;
     use epitome_thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
 
-    fn said(text: &str) -> Change {
+    fn text_reply(text: &str) -> Change {
         let content = vec![Content::Text { text: text.to_owned() }];
         Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
     }
 
     #[test]
     fn what_the_model_no_longer_sees_is_told_again_unless_a_hook_took_it_away() {
-        let at = |entry: u64, part| Part { entry: Seq(entry), part };
+        let at = |entry: u64, part| PartId { entry: Seq(entry), part };
         let masks = vec![Mask { entry: Seq(1), text: "[shorter]".into() }];
         let pruned = Change::Pruned {
             masks,
@@ -190,27 +191,32 @@ mod tests {
             window: None,
         };
         let edited = |edit| Change::Edited { by: "tidy".into(), edits: vec![edit] };
-        let dropped = edited(Edit::Drop { at: at(1, None) });
-        let again = |text: &str| Ok(How::Again(text.to_owned()));
+        let dropped = edited(ViewEdit::Drop { at: at(1, None) });
+        let again = |text: &str| Ok(PinStatus::Again(text.to_owned()));
         for (story, changes, part, wanted) in [
-            ("in view", vec![said("one")], at(1, None), Ok(How::InView)),
-            ("shortened", vec![said("one"), said("two"), pruned], at(1, None), again("one")),
+            ("in view", vec![text_reply("one")], at(1, None), Ok(PinStatus::InView)),
+            ("shortened", vec![text_reply("one"), text_reply("two"), pruned], at(1, None), again("one")),
             (
                 "dropped by a hook",
-                vec![said("one"), said("two"), dropped],
+                vec![text_reply("one"), text_reply("two"), dropped],
                 at(1, None),
                 Err("a hook changed e1, and a pin would bring back what it was".to_owned()),
             ),
-            ("blank", vec![said("  ")], at(1, None), Err("e1 has no text that could be kept".to_owned())),
+            (
+                "blank",
+                vec![text_reply("  ")],
+                at(1, None),
+                Err("e1 has no text that could be kept".to_owned()),
+            ),
             (
                 "nothing that was said",
-                vec![said("one")],
+                vec![text_reply("one")],
                 at(0, None),
                 Err("there is no text of e0; /why and an entry tells what it is".to_owned()),
             ),
             (
                 "no such part",
-                vec![said("one")],
+                vec![text_reply("one")],
                 at(1, Some(2)),
                 Err("there is no text of e1.2; /why and an entry tells what it is".to_owned()),
             ),
@@ -220,14 +226,14 @@ mod tests {
         // In the long story a hook replaced e2, and the compaction e10 is taken back.
         assert!(how(&long_story(), at(2, None)).is_err_and(|why| why.contains("a hook changed e2")));
         assert!(how(&long_story(), at(10, None)).is_err_and(|why| why.contains("/redo e10")));
-        assert_eq!(how(&long_story(), at(9, None)), Ok(How::InView));
+        assert_eq!(how(&long_story(), at(9, None)), Ok(PinStatus::InView));
     }
 
     #[test]
     fn pins_are_listed_with_what_they_take() {
-        let told = listed(&Ruler::of(None), &long_story(), 100);
+        let told = listed(&Ruler::for_model(None), &long_story(), 100);
         assert!(told.starts_with("Pinned: about ") && told.contains("of the 100 that"), "{told}");
         assert!(told.contains("\n- e2 (") && told.contains("tokens): Sorted.\n"), "{told}");
-        assert!(listed(&Ruler::of(None), &thread(Vec::new()), 100).starts_with("Nothing is pinned."));
+        assert!(listed(&Ruler::for_model(None), &thread(Vec::new()), 100).starts_with("Nothing is pinned."));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::layers::entry_named;
 use super::why::{counted, line_of, more};
-use super::{Beside, NoRoom, OnDisk, Ran, noted, said};
+use super::{CommandContext, CommandOutcome, DiskResult, NoRoom, noted, text_reply};
 use crate::checkpoints::BY;
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
@@ -28,47 +28,48 @@ const HOW: &str = "Say /rewind, and what you want of: an entry of the turn (e12;
 
 /// What is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum RewindParts {
     Files,
     Conversation,
     Both,
 }
 
-impl Scope {
+impl RewindParts {
     fn files(self) -> bool {
-        matches!(self, Scope::Files | Scope::Both)
+        matches!(self, RewindParts::Files | RewindParts::Both)
     }
 
     fn conversation(self) -> bool {
-        matches!(self, Scope::Conversation | Scope::Both)
+        matches!(self, RewindParts::Conversation | RewindParts::Both)
     }
 
     fn word(self) -> &'static str {
         match self {
-            Scope::Files => "files",
-            Scope::Conversation => "conversation",
-            Scope::Both => "both",
+            RewindParts::Files => "files",
+            RewindParts::Conversation => "conversation",
+            RewindParts::Both => "both",
         }
     }
 }
 
 /// What a user wants of `/rewind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wish {
+struct RewindRequest {
     entry: Option<Seq>,
-    scope: Scope,
+    scope: RewindParts,
     dry: bool,
     force: bool,
     undo: bool,
 }
 
-fn parse(typed: &str) -> Result<Wish, String> {
-    let mut wish = Wish { entry: None, scope: Scope::Both, dry: false, force: false, undo: false };
+fn parse(typed: &str) -> Result<RewindRequest, String> {
+    let mut wish =
+        RewindRequest { entry: None, scope: RewindParts::Both, dry: false, force: false, undo: false };
     for word in typed.split_whitespace() {
         match word.trim_start_matches("--") {
-            "files" => wish.scope = Scope::Files,
-            "conversation" => wish.scope = Scope::Conversation,
-            "both" => wish.scope = Scope::Both,
+            "files" => wish.scope = RewindParts::Files,
+            "conversation" => wish.scope = RewindParts::Conversation,
+            "both" => wish.scope = RewindParts::Both,
             "dry" | "dry-run" => wish.dry = true,
             "force" => wish.force = true,
             "undo" => wish.undo = true,
@@ -85,8 +86,8 @@ fn parse(typed: &str) -> Result<Wish, String> {
 }
 
 /// What is to be done about the conversation beside the files.
-pub struct Plan {
-    wish: Wish,
+pub struct RewindPlan {
+    wish: RewindRequest,
     files: Option<RewindTarget>,
     /// The change of the conversation.
     conversation: Option<Change>,
@@ -95,7 +96,7 @@ pub struct Plan {
     target: Seq,
 }
 
-pub(super) fn rewind(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+pub(super) fn rewind(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
         Ok(plan) => plan,
         Err(why) => return not_rewound(core, &why),
@@ -103,26 +104,26 @@ pub(super) fn rewind(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let Some(checkpoints) = core.services.checkpoints.clone() else {
         return not_rewound(core, "this session keeps no checkpoints");
     };
-    Ran::later(Box::new(move || {
+    CommandOutcome::later(Box::new(move || {
         let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
-        OnDisk::Rewound(Box::new(plan), came)
+        DiskResult::Rewound(Box::new(plan), came)
     }))
 }
 
-pub(super) fn checkpoints(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
+pub(super) fn checkpoints(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome {
     let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
-        return said(core, "/checkpoints takes no arguments; /rewind undoes changes.");
+        return text_reply(core, "/checkpoints takes no arguments; /rewind undoes changes.");
     };
-    Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
+    CommandOutcome::later(Box::new(move || DiskResult::Checkpoints(checkpoints.turns())))
 }
 
-pub(super) fn not_rewound(core: &mut Core, why: &str) -> Ran {
+pub(super) fn not_rewound(core: &mut Core, why: &str) -> CommandOutcome {
     let text = format!("Not taken back: {}", sentence(why));
     let told = json!({ "status": "refused", "reason": why, "text": text });
-    said(core, text).with("rewind", told)
+    text_reply(core, text).with("rewind", told)
 }
 
-fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
+fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     if wish.undo {
         return plan_undo(core, wish);
     }
@@ -136,7 +137,7 @@ fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
             })?
         }
         // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
-        None if wish.scope == Scope::Files => {
+        None if wish.scope == RewindParts::Files => {
             turns.last().ok_or("there is no turn yet that could be taken back")?
         }
         None => {
@@ -153,7 +154,7 @@ fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
         }
         false => None,
     };
-    Ok(Plan {
+    Ok(RewindPlan {
         wish,
         files: wish.scope.files().then_some(RewindTarget::From(turn.start)),
         conversation,
@@ -162,7 +163,7 @@ fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
     })
 }
 
-fn plan_undo(core: &Core, wish: Wish) -> Result<Plan, String> {
+fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let Rewinds { files, conversation } = rewinds(&core.thread);
     let (mut files, mut conversation) =
         (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
@@ -185,7 +186,7 @@ fn plan_undo(core: &Core, wish: Wish) -> Result<Plan, String> {
         }
         None => None,
     };
-    Ok(Plan {
+    Ok(RewindPlan {
         wish,
         files: files.map(|_| RewindTarget::Undo),
         conversation: change,
@@ -207,14 +208,14 @@ fn fits_window(core: &Core, change: Change) -> Result<(), String> {
 /// The files are done, or were looked at: the rest of it.
 pub(super) fn rewound(
     core: &mut Core,
-    plan: Plan,
+    plan: RewindPlan,
     came: Option<Result<RewindReport, CheckpointError>>,
-) -> Ran {
+) -> CommandOutcome {
     let report = match came.transpose() {
         Ok(report) => report.unwrap_or_default(),
         Err(error) => return not_rewound(core, &format!("{error}. No file was changed")),
     };
-    let Plan { wish, files, conversation, what, target } = plan;
+    let RewindPlan { wish, files, conversation, what, target } = plan;
     let has_files = !report.changed.is_empty();
     let nothing = !has_files && report.conflicts.is_empty() && conversation.is_none();
     let status = match (wish.dry, nothing) {
@@ -249,18 +250,18 @@ pub(super) fn rewound(
         if left_as_they_are {
             let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
                         them above may be out of date.";
-            changes.push(core.tell_model(line.to_owned()));
+            changes.push(core.note_for_model(line.to_owned()));
         }
     }
     changes.push(noted(core, text));
     let reported = (!wish.dry).then_some(report);
-    Ran { rewound_files: reported, ..Ran::of(changes) }.with("rewind", told)
+    CommandOutcome { rewound_files: reported, ..CommandOutcome::from_changes(changes) }.with("rewind", told)
 }
 
 fn words_of(
     core: &Core,
     report: &RewindReport,
-    wish: Wish,
+    wish: RewindRequest,
     conversation: bool,
     files: bool,
     what: &str,
@@ -313,13 +314,13 @@ fn words_of(
 
 // ── The list ───────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Ran {
+pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> CommandOutcome {
     let prompted = core.thread.prompted_turns();
     let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> =
         prompted.iter().map(|turn| (turn, records.iter().find(|record| record.turn == turn.start))).collect();
     if turns.is_empty() {
         let text = "There is no turn yet.";
-        return said(core, text).with("checkpoints", json!({ "text": text, "turns": [] }));
+        return text_reply(core, text).with("checkpoints", json!({ "text": text, "turns": [] }));
     }
     let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
     let shown = core.shown_path();
@@ -355,7 +356,7 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Ran {
     let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
     let told = json!({ "text": out, "turns": told });
     drop(shown);
-    said(core, out).with("checkpoints", told)
+    text_reply(core, out).with("checkpoints", told)
 }
 
 fn summary(record: Option<&TurnRecord>) -> String {
@@ -391,7 +392,11 @@ fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
 }
 
 /// Does what is asked of the files, or looks at what it would be.
-fn act(checkpoints: &Checkpoints, asked: RewindTarget, wish: Wish) -> Result<RewindReport, CheckpointError> {
+fn act(
+    checkpoints: &Checkpoints,
+    asked: RewindTarget,
+    wish: RewindRequest,
+) -> Result<RewindReport, CheckpointError> {
     match wish.dry {
         true => checkpoints.preview(asked, wish.force),
         false => checkpoints.rewind(asked, wish.force),
@@ -450,13 +455,17 @@ mod tests {
 
     #[test]
     fn what_is_asked_of_a_rewind_is_read_from_its_words() {
-        let plain = Wish { entry: None, scope: Scope::Both, dry: false, force: false, undo: false };
+        let plain =
+            RewindRequest { entry: None, scope: RewindParts::Both, dry: false, force: false, undo: false };
         for (typed, wanted) in [
             ("", plain),
-            ("e12", Wish { entry: Some(Seq(12)), ..plain }),
-            ("files E7 dry", Wish { entry: Some(Seq(7)), scope: Scope::Files, dry: true, ..plain }),
-            ("conversation", Wish { scope: Scope::Conversation, ..plain }),
-            ("undo --force", Wish { undo: true, force: true, ..plain }),
+            ("e12", RewindRequest { entry: Some(Seq(12)), ..plain }),
+            (
+                "files E7 dry",
+                RewindRequest { entry: Some(Seq(7)), scope: RewindParts::Files, dry: true, ..plain },
+            ),
+            ("conversation", RewindRequest { scope: RewindParts::Conversation, ..plain }),
+            ("undo --force", RewindRequest { undo: true, force: true, ..plain }),
         ] {
             assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
         }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use epitome_thread::text::{sizes, tokens as short, verdict};
 use epitome_thread::{
-    Account, Change, Edit, Entry, Fate, HookRun, Mask, Origin, PINNED_BY_PERSON, Part, Seq, Share, Thread,
-    ToolCall, Trigger, Withheld, describe, text as words,
+    Change, CompactionStats, Entry, EntryVisibility, HookRun, Mask, Origin, PINNED_BY_PERSON, PartId,
+    PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe, text as words,
 };
 
 /// Things that one answer tells of.
@@ -30,9 +30,9 @@ pub fn text(thread: &Thread, asked: &str) -> String {
         return newest(thread);
     }
     let hooks = hooks(thread);
-    match asked.parse::<Part>() {
-        Ok(part) if !hooks.contains(asked) => of_entry(thread, part.entry),
-        Ok(_) | Err(()) => of_hook(thread, asked, &hooks),
+    match asked.parse::<PartId>() {
+        Ok(part) if !hooks.contains(asked) => explain_entry(thread, part.entry),
+        Ok(_) | Err(()) => explain_hook(thread, asked, &hooks),
     }
 }
 
@@ -172,21 +172,21 @@ fn asked_by(trigger: Trigger) -> &'static str {
     }
 }
 
-fn edit(edit: &Edit) -> String {
+fn edit(edit: &ViewEdit) -> String {
     match (edit, edit.at()) {
-        (Edit::Mask { note, .. }, Some(at)) => format!("mask {at} ({})", line(note)),
+        (ViewEdit::Mask { note, .. }, Some(at)) => format!("mask {at} ({})", line(note)),
         (edit, Some(at)) => format!("{} {at}", edit.op()),
         (edit, None) => edit.op().to_owned(),
     }
 }
 
 /// An edit by the user, in the words of what they said.
-fn pinning(edit: &Edit) -> String {
+fn pinning(edit: &ViewEdit) -> String {
     match edit {
-        Edit::Pin { at } => format!("pinned {at}"),
-        Edit::Unpin { at } => format!("unpinned {at}"),
-        Edit::Append { message, .. } => format!("told the model: {}", line(&message.text())),
-        Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } => edit.op().to_owned(),
+        ViewEdit::Pin { at } => format!("pinned {at}"),
+        ViewEdit::Unpin { at } => format!("unpinned {at}"),
+        ViewEdit::Append { message, .. } => format!("told the model: {}", line(&message.text())),
+        ViewEdit::Mask { .. } | ViewEdit::Drop { .. } | ViewEdit::Replace { .. } => edit.op().to_owned(),
     }
 }
 
@@ -229,7 +229,7 @@ fn runs(thread: &Thread) -> impl Iterator<Item = (Seq, &str, &HookRun)> {
     trail.flat_map(|(seq, event, runs)| runs.iter().rev().map(move |run| (seq, event, run)))
 }
 
-fn of_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
+fn explain_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
     let own: Vec<_> = runs(thread).filter(|(_, _, run)| run.hook == hook).collect();
     if own.is_empty() {
         let known = match known.len() {
@@ -256,7 +256,7 @@ fn of_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
 
 // ── One entry ──────────────────────────────────────────────────────────────────────────────────────
 
-fn of_entry(thread: &Thread, seq: Seq) -> String {
+fn explain_entry(thread: &Thread, seq: Seq) -> String {
     let entry = usize::try_from(seq.0).ok().and_then(|at| thread.entries().get(at));
     let Some(entry) = entry else {
         return format!("There is no entry {seq}; the newest is e{}.", thread.next_seq().0 - 1);
@@ -320,8 +320,8 @@ fn decisions(thread: &Thread, entry: &Entry) -> String {
 }
 
 /// What a compaction made of the view.
-fn accounted(account: &Account, masks: &[Mask]) -> String {
-    let share = |name: &str, share: Share| {
+fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
+    let share = |name: &str, share: PartSize| {
         (share.entries > 0).then(|| {
             format!(
                 "- {name}: {}, {} tokens\n",
@@ -364,9 +364,9 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
     let seq = entry.seq;
     let change = |by: Seq| thread.entries().get(by.0 as usize).map(|by| &by.change);
     let seen = match thread.fate(seq) {
-        Fate::NeverShown => return String::new(),
-        Fate::Whole => return "\nThe model sees it as it came into the log.".to_owned(),
-        Fate::Changed { by } => match change(by) {
+        EntryVisibility::NeverShown => return String::new(),
+        EntryVisibility::Whole => return "\nThe model sees it as it came into the log.".to_owned(),
+        EntryVisibility::Changed { by } => match change(by) {
             Some(Change::Pruned { .. } | Change::Compacted { .. }) => {
                 format!("The model sees it shorter, since {by}.")
             }
@@ -378,7 +378,7 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
             }
             Some(_) | None => format!("The model sees it changed, since {by}."),
         },
-        Fate::Left { by } => match change(by) {
+        EntryVisibility::Left { by } => match change(by) {
             Some(Change::Compacted { account, .. }) if account.quoted.contains(&seq) => {
                 format!("{by} quotes it word for word; the entry itself left the view.")
             }
@@ -454,7 +454,7 @@ fn runs_of_turn(thread: &Thread, seq: Seq) -> impl Iterator<Item = (Seq, &str, &
 /// What later entries did to this one.
 fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     let seq = entry.seq;
-    let mut gone = thread.text_of(Part { entry: seq, part: None }).is_none();
+    let mut gone = thread.text_of(PartId { entry: seq, part: None }).is_none();
     let mut told = Vec::new();
     for later in thread.entries().iter().skip(seq.0 as usize + 1) {
         let touches = match &later.change {

@@ -3,9 +3,9 @@
 use super::*;
 use crate::reminders::logs_tests::message;
 pub use crate::reminders::logs_tests::thread;
-use epitome_thread::{MessageId, ModelName, Role, Spoken, StopReason, Usage, Verdict};
+use epitome_thread::{HistoryMessage, HookRunResult, MessageId, ModelName, Role, StopReason, Usage};
 
-fn run(hook: &str, asked: &str, verdict: Verdict, remarks: &[&str]) -> HookRun {
+fn run(hook: &str, asked: &str, verdict: HookRunResult, remarks: &[&str]) -> HookRun {
     HookRun {
         hook: hook.to_owned(),
         event: "turn_end".to_owned(),
@@ -42,7 +42,7 @@ fn compacted(through: u64, trigger: Trigger) -> Change {
 /// e13 a prompt that a hook stopped.
 pub fn long_story() -> Thread {
     let by = || "shrink".to_owned();
-    let messages = vec![Spoken { role: Role::User, message: message("Only this matters.") }];
+    let messages = vec![HistoryMessage { role: Role::User, message: message("Only this matters.") }];
     thread(vec![
         Change::Said { message: message("Sort the files."), origin: Origin::Person },
         Change::Replied {
@@ -51,10 +51,10 @@ pub fn long_story() -> Thread {
             usage: None,
             cut: None,
         },
-        Change::Edited { by: by(), edits: vec![Edit::Pin { at: Part { entry: Seq(2), part: None } }] },
+        Change::Edited { by: by(), edits: vec![ViewEdit::Pin { at: PartId { entry: Seq(2), part: None } }] },
         Change::Hooked {
             event: "turn_end".into(),
-            runs: vec![run("shrink", "mutate with 1 message", Verdict::Done, &[])],
+            runs: vec![run("shrink", "mutate with 1 message", HookRunResult::Done, &[])],
         },
         Change::Mutated {
             through: Seq(2),
@@ -79,8 +79,8 @@ pub fn long_story() -> Thread {
         Change::Hooked {
             event: "user_message_send".into(),
             runs: vec![
-                run("guard", "block", Verdict::Done, &["says: not today"]),
-                run("shrink", "mutate with 2 messages", Verdict::Refused, &["one", "two", "three"]),
+                run("guard", "block", HookRunResult::Done, &["says: not today"]),
+                run("shrink", "mutate with 2 messages", HookRunResult::Refused, &["one", "two", "three"]),
             ],
         },
         Change::Said { message: message("A hook's context"), origin: Origin::Context { by: by() } },
@@ -184,7 +184,7 @@ fn what_has_no_history_needs_no_explanation() {
 fn a_long_trail_is_cut_and_says_where_the_rest_is() {
     let one = |_| Change::Hooked {
         event: "turn_end".into(),
-        runs: vec![run("shrink", &"very ".repeat(500), Verdict::Done, &[])],
+        runs: vec![run("shrink", &"very ".repeat(500), HookRunResult::Done, &[])],
     };
     let thread = thread((0..100).map(one).collect());
     let told = text(&thread, "");

@@ -2,12 +2,12 @@
 
 use super::Compactor;
 use crate::core::Core;
-use epitome_compaction::{self as compaction, Budget, Decision, Wish};
-use epitome_config::Compaction;
-use epitome_hooks::output::Keep;
+use epitome_compaction::{self as compaction, Budget, CompactionDecision, CompactionRequest};
+use epitome_config::CompactionSettings;
+use epitome_hooks::output::HistoryTail;
 use epitome_provider::models;
 use epitome_thread::{Seq, Trigger};
-use epitome_turn::Why;
+use epitome_turn::CompactionReason;
 
 impl Core {
     /// The room of the model's window, and how a compaction may use it for a summary of so many tokens; `None` is what
@@ -15,10 +15,10 @@ impl Core {
     pub(crate) fn budget(&self, summary_max: Option<u32>) -> Budget {
         let window = self.model.window();
         let frame = self.ruler().frame_of(&self.thread);
-        let of = |settings| Budget::of(settings, window, self.reserve(), frame);
+        let of = |settings| Budget::new(settings, window, self.reserve(), frame);
         let budget = of(&self.settings.compaction);
         let Some(max_summary_tokens) = summary_max else { return budget };
-        let recipe = of(&Compaction { max_summary_tokens, ..self.settings.compaction.clone() });
+        let recipe = of(&CompactionSettings { max_summary_tokens, ..self.settings.compaction.clone() });
         // A recipe says how long a model may write; the tables go by the settings.
         Budget { summary_max: recipe.summary_max, ..budget }
     }
@@ -34,21 +34,28 @@ impl Core {
 }
 
 impl Compactor {
-    pub(super) fn wish(&self, core: &Core, focus: Option<String>, why: Why) -> Wish {
-        let newest = compaction::Keep::Ratio(core.settings.compaction.preserve_ratio);
+    pub(super) fn wish(
+        &self,
+        core: &Core,
+        focus: Option<String>,
+        why: CompactionReason,
+    ) -> CompactionRequest {
+        let newest = compaction::KeptTail::Ratio(core.settings.compaction.preserve_ratio);
         let keep = match (self.order.keep, why) {
             (Some(keep), _) => keep_of(&keep),
-            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
-            (None, Why::Threshold | Why::Must) => newest,
+            (None, CompactionReason::Command | CompactionReason::Hook) => compaction::KeptTail::Nothing,
+            (None, CompactionReason::Threshold | CompactionReason::Must) => newest,
             // How much fits is only known where somebody has told how large the window is.
-            (None, Why::Overflow) if core.model.guesses_window() => compaction::Keep::Nothing,
-            (None, Why::Overflow) => newest,
+            (None, CompactionReason::Overflow) if core.model.guesses_window() => {
+                compaction::KeptTail::Nothing
+            }
+            (None, CompactionReason::Overflow) => newest,
         };
-        Wish {
+        CompactionRequest {
             trigger: trigger_of(why),
-            keep: self.order.above.map_or(keep, compaction::Keep::From),
+            keep: self.order.above.map_or(keep, compaction::KeptTail::From),
             focus,
-            summary: matches!(why, Why::Command | Why::Hook),
+            summary: matches!(why, CompactionReason::Command | CompactionReason::Hook),
         }
     }
 
@@ -68,28 +75,28 @@ impl Compactor {
         &self,
         core: &mut Core,
         focus: Option<String>,
-        why: Why,
-    ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
+        why: CompactionReason,
+    ) -> impl FnOnce() -> (Seq, CompactionDecision) + Send + use<> {
         let (budget, wish) = (self.budget_now(core), self.wish(core, focus, why));
         let (ruler, thread) = (core.ruler(), core.thread.clone());
         move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
     }
 }
 
-pub(crate) fn trigger_of(why: Why) -> Trigger {
+pub(crate) fn trigger_of(why: CompactionReason) -> Trigger {
     match why {
-        Why::Command => Trigger::Manual,
-        Why::Overflow => Trigger::Overflow,
-        Why::Threshold => Trigger::Threshold,
-        Why::Hook => Trigger::Hook,
-        Why::Must => Trigger::Must,
+        CompactionReason::Command => Trigger::Manual,
+        CompactionReason::Overflow => Trigger::Overflow,
+        CompactionReason::Threshold => Trigger::Threshold,
+        CompactionReason::Hook => Trigger::Hook,
+        CompactionReason::Must => Trigger::Must,
     }
 }
 
-pub(crate) fn keep_of(keep: &Keep) -> compaction::Keep {
+pub(crate) fn keep_of(keep: &HistoryTail) -> compaction::KeptTail {
     match keep {
-        Keep::Nothing => compaction::Keep::Nothing,
-        Keep::Messages(messages) => compaction::Keep::Messages(*messages),
-        Keep::Ratio(ratio) => compaction::Keep::Ratio(*ratio),
+        HistoryTail::Nothing => compaction::KeptTail::Nothing,
+        HistoryTail::Messages(messages) => compaction::KeptTail::Messages(*messages),
+        HistoryTail::Ratio(ratio) => compaction::KeptTail::Ratio(*ratio),
     }
 }

@@ -1,10 +1,10 @@
 //! What keeps a conversation short beside compactions.
 
 use crate::actor::Session;
-use crate::work::Done;
+use crate::work::JobResult;
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
-use epitome_turn::Answer as TurnAnswer;
+use epitome_turn::EffectResult;
 
 /// Tokens that come before old outcomes are looked through once more.
 const EASE_TOKENS: u64 = 10_000;
@@ -15,8 +15,8 @@ impl Session {
         let window = self.core.model.known_window();
         let is_on = window.and_then(|window| self.core.auto_compact_at(window)).is_some();
         if !is_on || edited || !self.may_be_due() {
-            self.look_ahead();
-            return self.answer_turn(TurnAnswer::Eased(None));
+            self.prepare_summary();
+            return self.answer_turn(EffectResult::Eased(None));
         }
         let (ruler, budget, thread) =
             (self.core.ruler(), self.compactor.budget(&self.core), self.core.thread.clone());
@@ -25,15 +25,15 @@ impl Session {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.run_on_cpu(looking, move |cut| Done::Eased(revision, cut));
+        self.run_on_cpu(looking, move |cut| JobResult::Eased(revision, cut));
     }
 
     pub(crate) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
         let cut = cut.flatten().filter(|_| revision == self.core.thread.view().revision());
         if cut.is_none() {
-            self.look_ahead();
+            self.prepare_summary();
         }
-        self.answer_turn(TurnAnswer::Eased(cut.map(Box::new)));
+        self.answer_turn(EffectResult::Eased(cut.map(Box::new)));
     }
 
     /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work

@@ -3,39 +3,39 @@
 
 use crate::actor::Session;
 use crate::child_requests::UNUSED_SUMMARY;
-use crate::compacting::{CompactionOrder, Draft};
+use crate::compacting::{CompactionDraft, CompactionOrder};
 use crate::hooks::refuse;
-use crate::recipes::Text;
+use crate::recipes::RenderedText;
 use crate::rounds::{apply_to, text_content};
-use crate::work::Pending;
-use crate::{CompactionState, Severity};
+use crate::work::PendingResolution;
+use crate::{CompactionState, NoticeSeverity};
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::moment::{CompactTrigger, Round, What};
-use epitome_hooks::output::{Action, Resolution};
+use epitome_hooks::hook_context::{CompactTrigger, EventData, HookRound};
+use epitome_hooks::output::{HistoryAction, Resolution};
 use epitome_provider::spent::call_of;
-use epitome_recipe::command::Arguments;
+use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
-use epitome_turn::{Answer as TurnAnswer, CompactAnswer, HookAsk, HooksAnswer, Why};
+use epitome_thread::{Change, Entry, HookRun, HookRunResult, Message, ModelName, Trigger, View};
+use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, HooksResult};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
-    pub(crate) fn compaction_event(&mut self) -> Option<What> {
+    pub(crate) fn compaction_event(&mut self) -> Option<EventData> {
         let used = self.core.tokens_in_context();
-        let Draft { why, plan, .. } = self.compactor.draft.as_ref()?;
+        let CompactionDraft { why, plan, .. } = self.compactor.draft.as_ref()?;
         let (why, view) = (*why, self.core.thread.view());
-        let preserve_count = view.kept_behind(plan.through).len();
-        Some(What::PreCompact {
+        let preserve_count = view.kept_after(plan.through).len();
+        Some(EventData::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
-                Why::Command => "command",
-                Why::Overflow => "overflow",
-                Why::Must => "must_compact",
-                Why::Threshold => "threshold",
-                Why::Hook if self.compactor.order.by_recipe => "recipe",
-                Why::Hook => "hook",
+                CompactionReason::Command => "command",
+                CompactionReason::Overflow => "overflow",
+                CompactionReason::Must => "must_compact",
+                CompactionReason::Threshold => "threshold",
+                CompactionReason::Hook if self.compactor.order.by_recipe => "recipe",
+                CompactionReason::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
             context: Vec::new(),
@@ -48,15 +48,19 @@ impl Session {
                 .recipe
                 .as_ref()
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
-            must: matches!(why, Why::Overflow | Why::Must),
+            must: matches!(why, CompactionReason::Overflow | CompactionReason::Must),
         })
     }
 
     pub(crate) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
         let Some(why) = self.compactor.draft.as_ref().map(|draft| draft.why) else { return };
         let made_for = self.core.thread.view().revision();
-        let mut pending =
-            Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
+        let mut pending = PendingResolution {
+            event: HookEvent::PreCompact,
+            last: false,
+            resolution,
+            answer: HooksResult::default(),
+        };
         self.edit(&mut pending, made_for);
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
@@ -69,18 +73,18 @@ impl Session {
                 reason => format!("The hook {hook} stopped this compaction: {reason}"),
             };
             match why {
-                Why::Command | Why::Overflow => {
+                CompactionReason::Command | CompactionReason::Overflow => {
                     let note = Change::Noted { message: self.core.fresh_message(), text };
                     self.commit_all(vec![note]);
                 }
                 // It would be asked again at each round's end.
-                Why::Threshold | Why::Hook | Why::Must => {
-                    self.core.say(Severity::Info, text);
-                    self.compactor.pace.gained_nothing(&self.core.thread);
+                CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
+                    self.core.notify(NoticeSeverity::Info, text);
+                    self.compactor.backoff.gained_nothing(&self.core.thread);
                 }
             }
             self.compaction_meta("blocked", None);
-            return self.end_compaction(CompactAnswer::Nothing);
+            return self.end_compaction(CompactionResult::Nothing);
         }
         let renewed = resolution.custom_instructions.map(|instructions| {
             let renewed = self.instruction_for(&instructions);
@@ -94,18 +98,18 @@ impl Session {
         order.instruction = renewed.or(order.instruction.take());
         order.context = resolution.context;
         order.summary = resolution.summary.map(|(_, text)| text);
-        self.answer_turn(TurnAnswer::Instructed { edited });
+        self.answer_turn(EffectResult::Instructed { edited });
     }
 
     /// The recipe's text for other instructions of a hook.
     fn instruction_for(&self, instructions: &str) -> String {
         let order = &self.compactor.order;
         let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
-        let arguments = Arguments { free: instructions.to_owned(), ..order.arguments.clone() };
+        let arguments = RecipeArguments { free: instructions.to_owned(), ..order.arguments.clone() };
         let text = recipe.map(|recipe| self.core.render(&recipe, &arguments, &ShellOutputs::new()));
         match text {
-            Some(Text::Done(text)) => text,
-            Some(Text::Needs(_) | Text::Failed(_)) | None => {
+            Some(RenderedText::Done(text)) => text,
+            Some(RenderedText::Needs(_) | RenderedText::Failed(_)) | None => {
                 format!(
                     "{}\n\n## Additional instructions\n\n{instructions}",
                     self.recipes.summary_instruction(&self.core)
@@ -123,20 +127,20 @@ impl Session {
         }
         let order = std::mem::take(&mut self.compactor.order);
         let Some(recipe) = &order.recipe else { return false };
-        let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
-        let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
-        let mut moment = self.moment(what);
-        moment.base.view = self.view_with_reply(text);
-        moment.base.recipe = recipe.id.clone();
-        moment.base.callback_depth = 1;
-        moment.base.invoked_by = epitome_hooks::moment::InvokedBy::Subagent;
-        moment.base.callback_args =
+        let round = HookRound { response: text.to_owned(), message: None, number: 1, ..self.round() };
+        let what = EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
+        let mut hook_context = self.hook_context(what);
+        hook_context.base.view = self.view_with_reply(text);
+        hook_context.base.recipe = recipe.id.clone();
+        hook_context.base.callback_depth = 1;
+        hook_context.base.invoked_by = epitome_hooks::hook_context::InvokedBy::Subagent;
+        hook_context.base.callback_args =
             order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
-        let links = self.hooks.scripts(&moment, true);
+        let links = self.hooks.scripts(&hook_context, true);
         if links.is_empty() {
             return false;
         }
-        self.start_hooks(links, moment, HookAsk::Composed(Box::new(change.clone())));
+        self.start_hooks(links, hook_context, HookPoint::Composed(Box::new(change.clone())));
         true
     }
 
@@ -155,7 +159,7 @@ impl Session {
         let by = resolution.action_by.clone();
         let own = self.core.id().0.clone();
         let mutated = match std::mem::take(&mut resolution.action) {
-            Action::Mutate { messages, preserve_recent, target: Some(target) } if target == own => {
+            HistoryAction::Mutate { messages, preserve_recent, target: Some(target) } if target == own => {
                 match self.core.mutation(&by, messages, preserve_recent, None) {
                     Ok(change) => Some(change),
                     Err(why) => {
@@ -164,8 +168,11 @@ impl Session {
                     }
                 }
             }
-            Action::None => None,
-            Action::Mutate { .. } | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. } => {
+            HistoryAction::None => None,
+            HistoryAction::Mutate { .. }
+            | HistoryAction::Callback(_)
+            | HistoryAction::Swap { .. }
+            | HistoryAction::Compact { .. } => {
                 let why = "in a callback run only a mutation that names its conversation is heard";
                 refuse(&mut resolution, &by, why.to_owned());
                 None
@@ -177,7 +184,7 @@ impl Session {
         // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
         let (unheard, runs): (Vec<HookRun>, Vec<HookRun>) = std::mem::take(&mut resolution.trail)
             .into_iter()
-            .partition(|run| run.verdict == Verdict::Refused);
+            .partition(|run| run.verdict == HookRunResult::Refused);
         resolution.trail = runs;
         let mut trail = self.record(HookEvent::AgentStop, &mut resolution);
         if !unheard.is_empty() {
@@ -191,21 +198,21 @@ impl Session {
                 if let Some((model, usage)) = call_of(&swap) {
                     self.spend(model.clone(), *usage, UNUSED_SUMMARY.to_owned());
                 }
-                self.end_compaction(CompactAnswer::Done(Box::new(change)));
+                self.end_compaction(CompactionResult::Done(Box::new(change)));
             }
-            None => self.end_compaction(CompactAnswer::Done(Box::new(swap))),
+            None => self.end_compaction(CompactionResult::Done(Box::new(swap))),
         }
     }
 
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
     /// A compaction is committed: hooks hear of it.
-    pub(crate) fn committed(&mut self) -> Option<What> {
-        self.compactor.pace.gained();
+    pub(crate) fn committed(&mut self) -> Option<EventData> {
+        self.compactor.backoff.gained();
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.core.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let told = compaction.map(|entry| told_to_programs(entry, &self.core.id().0));
+        let told = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
         self.compactor.summary = None;
         self.compactor.order = CompactionOrder::default();
         if let (Some(work), Some(told)) = (&mut self.work, &told) {
@@ -219,7 +226,7 @@ impl Session {
         let newest = self.core.thread.last_layer();
         newest.and_then(|entry| match &entry.change {
             Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } => {
-                Some(What::PostCompact {
+                Some(EventData::PostCompact {
                     trigger: match trigger {
                         Trigger::Manual => CompactTrigger::Manual,
                         Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => {
@@ -239,12 +246,12 @@ impl Session {
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
         let commits = self.record(HookEvent::PostCompact, &mut resolution);
-        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
+        self.answer_turn(EffectResult::Hooks(HooksResult { commits, ..HooksResult::default() }));
     }
 }
 
 /// What a compaction did, for the answer's `_meta`.
-fn told_to_programs(entry: &Entry, session: &str) -> serde_json::Value {
+fn meta_for_programs(entry: &Entry, session: &str) -> serde_json::Value {
     let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
         return serde_json::Value::Null;
     };
@@ -259,9 +266,12 @@ fn told_to_programs(entry: &Entry, session: &str) -> serde_json::Value {
     told
 }
 
-fn trigger_word(why: Why) -> CompactTrigger {
+fn trigger_word(why: CompactionReason) -> CompactTrigger {
     match why {
-        Why::Command => CompactTrigger::Manual,
-        Why::Overflow | Why::Threshold | Why::Hook | Why::Must => CompactTrigger::Auto,
+        CompactionReason::Command => CompactTrigger::Manual,
+        CompactionReason::Overflow
+        | CompactionReason::Threshold
+        | CompactionReason::Hook
+        | CompactionReason::Must => CompactTrigger::Auto,
     }
 }

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::Compactor;
 use crate::core::Core;
 use crate::summary::PIECES_MAX;
-use crate::{CompactionState, Out};
+use crate::{CompactionState, SessionEvent};
 use epitome_thread::MessageId;
 
 /// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
@@ -26,7 +26,7 @@ impl Compactor {
     /// A summary begins to be written. Clients see it grow by what comes into the sender.
     pub(super) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
         let (id, tokens) = (core.fresh_message(), core.tokens_in_context());
-        core.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
+        core.announce(&SessionEvent::Compaction { id, state: CompactionState::Began { tokens } });
         self.announced = Some(Announced { id, tokens, wrote: String::new() });
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         self.pieces = Some(pieces);
@@ -58,24 +58,24 @@ impl Compactor {
         let Some(Announced { id, wrote, .. }) = &mut self.announced else { return };
         if !piece.is_empty() && wrote.len() + piece.len() <= SHOWN_BYTES_MAX {
             wrote.push_str(&piece);
-            core.announce(&Out::Compaction { id: *id, state: CompactionState::Wrote(piece) });
+            core.announce(&SessionEvent::Compaction { id: *id, state: CompactionState::Wrote(piece) });
         }
     }
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
     pub(crate) fn show_ended(&mut self, core: &Core, state: CompactionState) {
         if let Some(Announced { id, .. }) = self.announced.take() {
-            core.announce(&Out::Compaction { id, state });
+            core.announce(&SessionEvent::Compaction { id, state });
         }
     }
 
     /// How the running compaction stands, for a client that joins in the middle of it.
-    pub(crate) fn live(&self) -> Vec<Out> {
+    pub(crate) fn live(&self) -> Vec<SessionEvent> {
         let Some(Announced { id, tokens, wrote }) = &self.announced else { return Vec::new() };
         let mut states = vec![CompactionState::Began { tokens: *tokens }];
         if !wrote.is_empty() {
             states.push(CompactionState::Wrote(wrote.clone()));
         }
-        states.into_iter().map(|state| Out::Compaction { id: *id, state }).collect()
+        states.into_iter().map(|state| SessionEvent::Compaction { id: *id, state }).collect()
     }
 }

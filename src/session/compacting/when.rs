@@ -2,12 +2,12 @@
 
 use super::Compactor;
 use crate::core::Core;
-use epitome_compaction::pace::Fullness;
+use epitome_compaction::backoff::Fullness;
 use epitome_provider::endpoint::Endpoint;
 
 impl Compactor {
     pub(crate) fn is_paused(&self, core: &Core) -> bool {
-        self.pace.is_paused(&core.ruler(), &core.thread, core.model.window())
+        self.backoff.is_paused(&core.ruler(), &core.thread, core.model.window())
     }
 
     /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
@@ -17,7 +17,7 @@ impl Compactor {
         let at = core.auto_compact_at(size)?;
         let ruler = core.ruler();
         let used = ruler.in_context(&core.thread);
-        Some(self.pace.due_at(&ruler, &core.thread, Fullness { used, size, at }))
+        Some(self.backoff.due_at(&ruler, &core.thread, Fullness { used, size, at }))
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
@@ -25,7 +25,7 @@ impl Compactor {
         let Some(size) = core.model.known_window() else { return false };
         let Some(at) = core.auto_compact_at(size) else { return false };
         let used = core.tokens_at_most();
-        self.pace.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
+        self.backoff.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
     }
 
     /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
@@ -40,6 +40,6 @@ impl Compactor {
             Some(_) => core.tokens_in_context(),
             None => core.tokens_at_most(),
         };
-        self.pace.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
+        self.backoff.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
     }
 }

@@ -9,40 +9,42 @@ use tokio::sync::mpsc;
 use super::HookHost;
 use crate::actor::Session;
 use crate::core::Core;
-use crate::work::{Background, OpenConsent, Prompt};
-use crate::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
-use epitome_hooks::discover::{self, Found, Search};
-use epitome_hooks::handlers::At;
+use crate::work::{BackgroundResult, OpenConsent, QueuedPrompt};
+use crate::{AskId, NoticeSeverity, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
+use epitome_hooks::discover::{self, FoundHooks, HookSearch};
+use epitome_hooks::handlers::HandlerContext;
 use epitome_hooks::run::Runner;
 use epitome_hooks::servers::{self, ServerRecord};
 use epitome_hooks::transcript::Transcript;
-use epitome_hooks::trust::{self, Item, Trust, Verdict};
+use epitome_hooks::trust::{self, TrustStore, TrustSubject, TrustVerdict};
 use epitome_provider::network::Network;
-use epitome_recipe::parse::{Recipe, Source};
+use epitome_recipe::parse::{Recipe, RecipeSource};
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
+use epitome_thread::{
+    CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, ToolDisplay, ToolKind, ToolOutcome,
+};
 
 /// What is known of the user's consent.
 #[derive(Default)]
-pub struct Consent {
+pub struct HookConsent {
     /// `None` until hooks were looked for.
-    trust: Option<Trust>,
+    trust: Option<TrustStore>,
     /// What was asked about in this session, whatever the answer.
-    asked: BTreeSet<Item>,
+    asked: BTreeSet<TrustSubject>,
     open: Option<OpenConsent>,
     /// How often hooks were looked for; what an earlier look found is passed over.
     looks: u64,
 }
 
-impl Consent {
-    pub(crate) fn verdict(&self, item: &Item) -> Option<Verdict> {
+impl HookConsent {
+    pub(crate) fn verdict(&self, item: &TrustSubject) -> Option<TrustVerdict> {
         self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
 }
 
 /// Something of a repository that nobody has allowed or refused.
-pub(crate) struct Untrusted {
-    pub item: Item,
+pub(crate) struct UntrustedItem {
+    pub item: TrustSubject,
     pub record: Option<ServerRecord>,
     /// What it is, for the question.
     pub what: String,
@@ -53,7 +55,7 @@ pub(crate) enum MayRun {
     Yes,
     No,
     /// The user has to be asked.
-    Unknown(Item),
+    Unknown(TrustSubject),
 }
 
 impl HookHost {
@@ -84,9 +86,9 @@ impl HookHost {
                     let problem = trust.reload();
                     (trust, problem)
                 }
-                None => Trust::load(&services.paths, settings.trust),
+                None => TrustStore::load(&services.paths, settings.trust),
             };
-            let search = Search {
+            let search = HookSearch {
                 paths: &services.paths,
                 cwd: &cwd,
                 settings: &settings,
@@ -105,7 +107,7 @@ impl HookHost {
                     None => {}
                 }
             }
-            Background::Hooks(look, Box::new(found), Box::new(trust), watch)
+            BackgroundResult::Hooks(look, Box::new(found), Box::new(trust), watch)
         });
     }
 
@@ -114,8 +116,8 @@ impl HookHost {
         &mut self,
         core: &mut Core,
         look: u64,
-        found: Found,
-        trust: Trust,
+        found: FoundHooks,
+        trust: TrustStore,
         watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) -> bool {
         // It began before something changed: what the user allowed meanwhile is not in it.
@@ -132,7 +134,8 @@ impl HookHost {
 
     /// What hooks are run with. Resident ones live as long as the session.
     pub(crate) fn runner(&mut self, core: &Core) -> Arc<Runner> {
-        let at = At { workspace: core.workspace.clone(), functions: core.services.functions.clone() };
+        let at =
+            HandlerContext { workspace: core.workspace.clone(), functions: core.services.functions.clone() };
         // The environment is that of the editor that sent the prompt.
         let http = core.services.http.within(Network::read(&core.workspace.environment));
         let runner = match &self.runner {
@@ -143,7 +146,7 @@ impl HookHost {
                 reaper: core.services.reaper.clone(),
                 http,
                 residents: Arc::default(),
-                transcript: Arc::new(Transcript::of(&core.services.paths, &core.id().0)),
+                transcript: Arc::new(Transcript::new(&core.services.paths, &core.id().0)),
                 services: Arc::new(self.calls.sender()),
             },
         };
@@ -156,29 +159,33 @@ impl HookHost {
         &mut self,
         core: &Core,
         ask: AskId,
-        decision: &Decision,
-    ) -> Option<(Option<Prompt>, bool)> {
+        decision: &UserDecision,
+    ) -> Option<(Option<QueuedPrompt>, bool)> {
         let open = self.consent.open.take_if(|open| open.ask == ask)?;
-        core.announce(&Out::Withdrawn { ask });
+        core.announce(&SessionEvent::Withdrawn { ask });
         let (status, words, kept) = match decision {
-            Decision::AllowOnce => {
-                (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once))
+            UserDecision::AllowOnce => {
+                (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::TrustDecision::Once))
             }
-            Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
-            Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
-            Decision::Reject | Decision::Dismissed | Decision::Absent => {
+            UserDecision::AllowAlways => {
+                (OutcomeStatus::Completed, "Allowed.", Some(trust::TrustDecision::Always))
+            }
+            UserDecision::RejectAlways => {
+                (OutcomeStatus::Denied, "Never run.", Some(trust::TrustDecision::Never))
+            }
+            UserDecision::Reject | UserDecision::Dismissed | UserDecision::Absent => {
                 (OutcomeStatus::Denied, "Not run in this session.", None)
             }
         };
         let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
-        if *decision == Decision::Absent {
-            outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
+        if *decision == UserDecision::Absent {
+            outcome.decided = Some(RecordedDecision { allowed: false, by: Decider::Nobody });
         }
-        core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        core.announce(&SessionEvent::CallFinished { outcome: Arc::new(outcome) });
         if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
             && let Err(why) = trust.remember_recorded(&open.items, kept)
         {
-            core.say(Severity::Warning, why);
+            core.notify(NoticeSeverity::Warning, why);
         }
         let looks_again = open.prompt.is_none() && kept.is_some();
         self.is_read &= !looks_again;
@@ -186,9 +193,9 @@ impl HookHost {
     }
 
     /// What of a repository's hooks nobody has allowed or refused.
-    fn untrusted(&self, core: &Core) -> Vec<Untrusted> {
-        let untrusted = self.found.untrusted.iter().map(|untrusted| Untrusted {
-            item: Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
+    fn untrusted(&self, core: &Core) -> Vec<UntrustedItem> {
+        let untrusted = self.found.untrusted.iter().map(|untrusted| UntrustedItem {
+            item: TrustSubject { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
             record: None,
             what: format!("{} ({})", untrusted.what, core.workspace.display(&untrusted.path)),
         });
@@ -199,9 +206,9 @@ impl HookHost {
     fn ask_consent(
         &mut self,
         core: &Core,
-        items: Vec<Untrusted>,
+        items: Vec<UntrustedItem>,
         kind: &str,
-        prompt: Option<Prompt>,
+        prompt: Option<QueuedPrompt>,
     ) -> bool {
         self.consent.asked.extend(items.iter().map(|untrusted| untrusted.item.clone()));
         let count = items.len();
@@ -209,7 +216,7 @@ impl HookHost {
             let text = format!(
                 "{count} {kind} of this repository are not run: no client is attached that could allow them."
             );
-            core.say(Severity::Warning, text);
+            core.notify(NoticeSeverity::Warning, text);
             return false;
         }
         let ask = AskId::fresh();
@@ -217,14 +224,14 @@ impl HookHost {
             "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
              you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
         );
-        for Untrusted { what, .. } in &items {
+        for UntrustedItem { what, .. } in &items {
             text.push_str(&format!("\n- {what}"));
         }
-        let permission = Arc::new(PermissionAsk {
+        let permission = Arc::new(PermissionRequest {
             call: CallId(format!("trust_{}", ask.0)),
             tool: "trust".to_owned(),
             input: serde_json::json!({ "what": kind, "count": count }),
-            card: Card {
+            card: CallDisplay {
                 title: match count {
                     1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
                     count => format!("Run {count} {kind} of this repository?"),
@@ -232,19 +239,19 @@ impl HookHost {
                 kind: ToolKind::Other,
                 locations: Vec::new(),
             },
-            preview: vec![Shown::Text { text }],
+            preview: vec![ToolDisplay::Text { text }],
             always: Some("these versions".to_owned()),
             never: Some("these versions".to_owned()),
             agent: None,
         });
-        core.announce(&Out::Ask { ask, permission: permission.clone() });
+        core.announce(&SessionEvent::Ask { ask, permission: permission.clone() });
         let items = items.into_iter().map(|untrusted| (untrusted.item, untrusted.record)).collect();
         self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
         true
     }
 
     /// Shows an open question to a client that comes later.
-    pub(crate) fn open_consent(&self) -> Option<(AskId, Arc<PermissionAsk>)> {
+    pub(crate) fn open_consent(&self) -> Option<(AskId, Arc<PermissionRequest>)> {
         self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
     }
 
@@ -255,15 +262,15 @@ impl HookHost {
     }
 
     /// Takes an open question back: the prompt that waited for it is cancelled.
-    pub(crate) fn drop_consent(&mut self, core: &Core) -> Option<Prompt> {
+    pub(crate) fn drop_consent(&mut self, core: &Core) -> Option<QueuedPrompt> {
         let open = self.consent.open.take()?;
         for (item, _) in &open.items {
             self.consent.asked.remove(item);
         }
-        core.announce(&Out::Withdrawn { ask: open.ask });
+        core.announce(&SessionEvent::Withdrawn { ask: open.ask });
         let outcome =
             ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
-        core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        core.announce(&SessionEvent::CallFinished { outcome: Arc::new(outcome) });
         open.prompt
     }
 
@@ -271,19 +278,19 @@ impl HookHost {
 
     /// What the user has said of this version of a recipe's commands. Their own need no consent.
     pub(crate) fn recipe_may_run(&self, core: &Core, recipe: &Recipe) -> MayRun {
-        let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
+        let RecipeSource::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = core.services.paths.repository_roots(core.thread.cwd());
         let (Some(trust), Ok(digest)) =
             (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
         else {
             return MayRun::No;
         };
-        let item = Item { path: path.clone(), digest };
+        let item = TrustSubject { path: path.clone(), digest };
         match trust.verdict(&item.path, &item.digest) {
-            Verdict::Trusted => MayRun::Yes,
-            Verdict::Refused => MayRun::No,
-            Verdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
-            Verdict::Unknown => MayRun::Unknown(item),
+            TrustVerdict::Trusted => MayRun::Yes,
+            TrustVerdict::Refused => MayRun::No,
+            TrustVerdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
+            TrustVerdict::Unknown => MayRun::Unknown(item),
         }
     }
 
@@ -291,16 +298,16 @@ impl HookHost {
     pub(crate) fn ask_for_recipe(
         &mut self,
         core: &Core,
-        item: Item,
+        item: TrustSubject,
         recipe: &Recipe,
-        prompt: Prompt,
-    ) -> Option<Prompt> {
+        prompt: QueuedPrompt,
+    ) -> Option<QueuedPrompt> {
         let what = format!("the commands of /{} ({})", recipe.id, core.workspace.display(&item.path));
         if core.clients.is_empty() {
             self.consent.asked.insert(item);
             return Some(prompt);
         }
-        self.ask_consent(core, vec![Untrusted { item, record: None, what }], "recipes", Some(prompt));
+        self.ask_consent(core, vec![UntrustedItem { item, record: None, what }], "recipes", Some(prompt));
         None
     }
 }
@@ -331,7 +338,7 @@ impl Session {
     }
 
     /// Takes a decision in; `false` if it is about something else.
-    pub(crate) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
+    pub(crate) fn consented(&mut self, ask: AskId, decision: &UserDecision) -> bool {
         match self.hooks.answer_consent(&self.core, ask, decision) {
             Some((Some(prompt), _)) => self.begin_command(prompt, ShellOutputs::new()),
             Some((None, true)) => self.hooks.load(&mut self.core, self.inbox.sender()),

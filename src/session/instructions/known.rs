@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::prompt;
 use epitome_compaction::NO_ROOM_FOR_INSTRUCTIONS;
-use epitome_thread::{Change, Edit, Entry, Origin, OutcomeStatus, Seq, Thread};
+use epitome_thread::{Change, Entry, Origin, OutcomeStatus, Seq, Thread, ViewEdit};
 
 /// What the newest reply's calls touched.
 pub(super) fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
@@ -35,7 +35,7 @@ pub(super) fn instructed(thread: &Thread) -> impl Iterator<Item = (&Entry, &Path
     })
 }
 
-pub(super) fn told_paths(thread: &Thread) -> BTreeSet<PathBuf> {
+pub(super) fn known_paths(thread: &Thread) -> BTreeSet<PathBuf> {
     instructed(thread).map(|(_, path)| path.to_path_buf()).collect()
 }
 
@@ -105,7 +105,7 @@ fn text_of(entry: &Entry) -> Option<String> {
 
 /// Whether a hook's edit of this entry holds.
 fn is_edited(thread: &Thread, entry: Seq) -> bool {
-    let names = |edit: &Edit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry);
+    let names = |edit: &ViewEdit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry);
     let later = thread.entries().iter().skip(entry.0 as usize).filter(|later| !thread.is_undone(later.seq));
     later.into_iter().any(|later| match &later.change {
         Change::Edited { edits, .. } => edits.iter().any(names),
@@ -117,7 +117,7 @@ fn is_edited(thread: &Thread, entry: Seq) -> bool {
 mod tests {
     use super::*;
     use crate::reminders::logs_tests::{compacted, message, mutated, person, thread};
-    use epitome_thread::Part;
+    use epitome_thread::PartId;
 
     fn said(text: &str, origin: Origin) -> Change {
         Change::Said { message: message(text), origin }
@@ -128,7 +128,7 @@ mod tests {
     fn the_model_is_told_what_neither_its_frame_nor_its_view_says() {
         let path = Path::new("/w/AGENTS.md");
         let frame = |text| Change::Framed { system: prompt::block(path, text), tools: Vec::new() };
-        let file = prompt::Instructions { path: path.to_path_buf(), text: "a".to_owned() };
+        let file = prompt::InstructionFile { path: path.to_path_buf(), text: "a".to_owned() };
         let left_out = || Change::Framed { system: prompt::left_out(&file), tools: Vec::new() };
         let told = |text| {
             let origin = Origin::Instructions { path: path.to_path_buf() };
@@ -140,7 +140,7 @@ mod tests {
         };
         let hi = || person("hi");
         let edited = |edit| Change::Edited { by: "hook".to_owned(), edits: vec![edit] };
-        let at = Part { entry: Seq(2), part: None };
+        let at = PartId { entry: Seq(2), part: None };
         let (new, replaced, gone) = (Some("lies in /w"), Some("as they are now"), Some("are gone"));
         for (story, log, text, wanted) in [
             ("it is new", vec![hi()], "a", new),
@@ -194,10 +194,10 @@ mod tests {
                 "a",
                 None,
             ),
-            ("a hook dropped it", vec![hi(), told("a"), edited(Edit::Drop { at })], "a", None),
+            ("a hook dropped it", vec![hi(), told("a"), edited(ViewEdit::Drop { at })], "a", None),
             (
                 "a hook masked it, and it changed",
-                vec![hi(), told("a"), edited(Edit::Mask { at, note: String::new() })],
+                vec![hi(), told("a"), edited(ViewEdit::Mask { at, note: String::new() })],
                 "b",
                 replaced,
             ),

@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use super::known::is_left_out;
-use crate::Severity;
+use crate::NoticeSeverity;
 use crate::core::Core;
-use crate::prompt::{self, Instructions};
+use crate::prompt::{self, InstructionFile};
 use epitome_compaction::Budget;
 use epitome_thread::ToolSpec;
 use epitome_tokens::Count;
@@ -41,7 +41,7 @@ impl Core {
     /// The system text as it is frozen beside these tools. The user is told of files that there is no room for.
     pub(crate) fn system_text(
         &self,
-        files: Vec<Instructions>,
+        files: Vec<InstructionFile>,
         contexts: Vec<String>,
         tools: &[ToolSpec],
     ) -> String {
@@ -63,8 +63,8 @@ impl Core {
         let blocks: Vec<String> =
             blocks.map(|((whole, named), fits)| if *fits { whole } else { named }).collect();
         let left_out = files.iter().zip(tokens).zip(&fits).filter(|(_, fits)| !**fits);
-        let left_out: Vec<(&Instructions, u64)> = left_out.map(|(file, _)| file).collect();
-        self.say(Severity::Warning, notice(&left_out, budget.window));
+        let left_out: Vec<(&InstructionFile, u64)> = left_out.map(|(file, _)| file).collect();
+        self.notify(NoticeSeverity::Warning, notice(&left_out, budget.window));
         text(&blocks)
     }
 
@@ -80,7 +80,7 @@ impl Core {
     }
 }
 
-fn notice(left_out: &[(&Instructions, u64)], window: u64) -> String {
+fn notice(left_out: &[(&InstructionFile, u64)], window: u64) -> String {
     let files = left_out.iter().map(|(file, tokens)| {
         format!("{} ({} bytes, about {tokens} tokens)", file.path.display(), file.text.len())
     });
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_small_window_keeps_an_eighth_for_the_conversation() {
         for (window, reserve, most) in [(8_000, 2_000, 5_000), (200_000, 8_000, 167_000), (10, 10, 0)] {
-            let budget = Budget::of(&Default::default(), window, reserve, 0);
+            let budget = Budget::new(&Default::default(), window, reserve, 0);
             assert_eq!(frame_max(&budget), most, "{window}");
         }
     }

@@ -1,7 +1,7 @@
 //! Counting tokens: with the model's ruler, and only what is new.
 
 use super::ModelLink;
-use crate::registry::Services;
+use crate::registry::SessionServices;
 use epitome_provider::learned::Learned;
 use epitome_thread::{Change, Entry, Thread};
 use epitome_tokens::{Ruler, Rulers};
@@ -12,7 +12,7 @@ use epitome_tokens::{Ruler, Rulers};
 const VOCABULARY_FROM_TOKENS: u64 = 10_000;
 const VOCABULARY_FROM_PART: u64 = 8;
 
-impl Services {
+impl SessionServices {
     /// Reads what earlier processes learned of models, the first time. It is off the way of a start: what
     /// needs it waits for it, and nothing else does.
     pub async fn recall(&self) {
@@ -31,7 +31,7 @@ impl ModelLink {
     /// What tokens of the chosen model are counted with.
     pub fn ruler(&self, thread: &Thread) -> Ruler {
         let model = self.endpoint.as_ref().map(|endpoint| &endpoint.name);
-        let ruler = self.rulers.of(model.or(thread.model()));
+        let ruler = self.rulers.for_model(model.or(thread.model()));
         if self.counts_exactly { ruler } else { ruler.exact(None) }
     }
 
@@ -83,7 +83,7 @@ impl ModelLink {
         // It is loaded in the background, and no number that was shown changes by it.
         self.counts_exactly = self.rulers.ready().is_some();
         let (Some(usage), None) = (usage, cut) else { return };
-        let ruler = self.rulers.of(Some(model));
+        let ruler = self.rulers.for_model(Some(model));
         if let Some(sent) = self.counter.request(&ruler, thread) {
             let calibration = self.rulers.learn(model, sent, usage.input);
             self.learned.learn_calibration(model, calibration);

@@ -2,9 +2,9 @@
 
 use futures_util::FutureExt;
 
-use super::{Choices, Effect, ModelLink};
+use super::{Choices, ModelEffect, ModelLink};
 use epitome_provider::ProviderError;
-use epitome_provider::endpoint::{self, Choice, LocalServer};
+use epitome_provider::endpoint::{self, ConfiguredModel, LocalServer};
 use epitome_provider::network::Network;
 
 /// Whether a model call can be made.
@@ -16,24 +16,24 @@ pub(in super::super) enum Located {
 }
 
 /// What a search for a local server came to.
-pub(in super::super) enum Searched {
+pub(in super::super) enum LocalSearch {
     /// `renamed`: whether the chosen model is another one by that.
-    Found { effects: Vec<Effect>, renamed: bool },
+    Found { effects: Vec<ModelEffect>, renamed: bool },
     /// With the notice for the user.
     Missing(ProviderError),
 }
 
 impl ModelLink {
     /// Finds where the model is called; more may be known of it a moment later.
-    pub fn locate(&mut self, choices: Choices<'_>) -> (Located, Vec<Effect>) {
+    pub fn locate(&mut self, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
         if self.endpoint.is_some() {
             return (Located::Ready, Vec::new());
         }
         let Choices { thread, settings, environment } = choices;
         let name = match (thread.model(), endpoint::choose(settings, environment)) {
             (Some(name), _) => name.clone(),
-            (None, Choice::Named(name)) => name,
-            (None, Choice::SearchLocal(urls)) => return self.search(urls, choices),
+            (None, ConfiguredModel::Named(name)) => name,
+            (None, ConfiguredModel::SearchLocal(urls)) => return self.search(urls, choices),
         };
         if endpoint::is_searched(&name, settings) {
             return self.search(endpoint::local_urls(settings, environment), choices);
@@ -44,13 +44,13 @@ impl ModelLink {
         }
     }
 
-    fn search(&mut self, urls: Vec<String>, choices: Choices<'_>) -> (Located, Vec<Effect>) {
+    fn search(&mut self, urls: Vec<String>, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
         if std::mem::replace(&mut self.searching, true) {
             return (Located::Searching, Vec::new());
         }
         let http = self.http.within(Network::read(choices.environment));
         let search = async move { endpoint::find_local(&http, &urls).await }.boxed();
-        (Located::Searching, vec![Effect::Search(search)])
+        (Located::Searching, vec![ModelEffect::Search(search)])
     }
 
     pub fn is_searching(&self) -> bool {
@@ -58,12 +58,12 @@ impl ModelLink {
     }
 
     /// Takes in what a search for a local server found.
-    pub fn searched(&mut self, server: Option<LocalServer>, choices: Choices<'_>) -> Searched {
+    pub fn searched(&mut self, server: Option<LocalServer>, choices: Choices<'_>) -> LocalSearch {
         self.searching = false;
         let Choices { thread, settings, environment } = choices;
         let chosen = thread.model().cloned().or_else(|| match endpoint::choose(settings, environment) {
-            Choice::Named(name) => Some(name),
-            Choice::SearchLocal(_) => None,
+            ConfiguredModel::Named(name) => Some(name),
+            ConfiguredModel::SearchLocal(_) => None,
         });
         let first = || server.as_ref()?.first_model();
         if let (Some(name), Some(server)) = (chosen.clone().or_else(first), &server) {
@@ -73,12 +73,12 @@ impl ModelLink {
                     self.learned.learn_list(&endpoint, &server.models);
                     self.local = Some(server.clone());
                     let effects = Vec::from_iter(self.use_endpoint(endpoint, settings));
-                    return Searched::Found { effects, renamed: self.model_name(choices) != before };
+                    return LocalSearch::Found { effects, renamed: self.model_name(choices) != before };
                 }
-                Err(error) => return Searched::Missing(error),
+                Err(error) => return LocalSearch::Missing(error),
             }
         }
-        Searched::Missing(match chosen {
+        LocalSearch::Missing(match chosen {
             Some(name) => endpoint::no_local_server(&name, settings, environment),
             None => endpoint::nothing_configured(settings, environment),
         })

@@ -3,11 +3,11 @@
 use futures_util::FutureExt;
 
 use super::counting::recall;
-use super::{Effect, ModelLink};
-use crate::Severity;
+use super::{ModelEffect, ModelLink};
+use crate::NoticeSeverity;
 use epitome_config::Settings;
 use epitome_provider::endpoint::Endpoint;
-use epitome_provider::learned::{Source, WINDOW_TOKENS_MIN, When};
+use epitome_provider::learned::{FactSource, RefreshTime, WINDOW_TOKENS_MIN};
 use epitome_provider::{ErrorClass, listing};
 use epitome_thread::{ModelName, Thread};
 
@@ -16,32 +16,36 @@ use epitome_thread::{ModelName, Thread};
 const REFUSED_TOKENS_MIN: u64 = 8_192;
 
 /// More may be known of a model than before.
-pub struct Asked {
+pub struct ModelListQuery {
     model: ModelName,
     /// Its provider was not asked yet, only the file of what was learned before; when it is.
-    next: Option<When>,
+    next: Option<RefreshTime>,
 }
 
 impl ModelLink {
     /// Calls this model from now on, with what is known of it; more may be known a moment later.
-    pub(super) fn use_endpoint(&mut self, mut endpoint: Endpoint, settings: &Settings) -> Option<Effect> {
+    pub(super) fn use_endpoint(
+        &mut self,
+        mut endpoint: Endpoint,
+        settings: &Settings,
+    ) -> Option<ModelEffect> {
         self.window_from = self.learned.apply(settings, &mut endpoint);
         self.list_asked = false;
         let model = endpoint.name.clone();
         // A service on the network is not spoken to before the user has said something.
-        let next = listing::is_near(&endpoint).then_some(When::Due);
+        let next = listing::is_near(&endpoint).then_some(RefreshTime::Due);
         self.endpoint = Some(endpoint);
         // A child's parent has done it.
         let (learned, rulers) = (self.learned.clone(), self.rulers.clone());
         let ask = async move {
             recall(&learned, &rulers).await;
-            Asked { model, next }
+            ModelListQuery { model, next }
         };
-        (!self.is_child).then(|| Effect::Ask(ask.boxed()))
+        (!self.is_child).then(|| ModelEffect::Ask(ask.boxed()))
     }
 
     /// Asks the model's provider for its list where that is due. No prompt waits for it.
-    fn ask_provider(&mut self, when: When) -> Option<Effect> {
+    fn ask_provider(&mut self, when: RefreshTime) -> Option<ModelEffect> {
         let endpoint = self.endpoint.clone().filter(|_| !self.is_child)?;
         self.list_asked = true;
         let (learned, http) = (self.learned.clone(), self.http.clone());
@@ -49,44 +53,44 @@ impl ModelLink {
             if let Err(error) = learned.refresh(&http, &endpoint, when).await {
                 tracing::info!(%error, "what is known of models stays as it is");
             }
-            Asked { model: endpoint.name, next: None }
+            ModelListQuery { model: endpoint.name, next: None }
         };
-        Some(Effect::Ask(ask.boxed()))
+        Some(ModelEffect::Ask(ask.boxed()))
     }
 
     /// Puts what became known into the endpoint that is in use. Clients see longer lists of models when they
     /// are given options next: a picker does not change under the user's hand.
-    pub fn asked(&mut self, asked: Asked, settings: &Settings) -> Vec<Effect> {
-        let fault = self.learned.fault().map(|text| Effect::Notice(Severity::Warning, text));
+    pub fn apply_learned(&mut self, asked: ModelListQuery, settings: &Settings) -> Vec<ModelEffect> {
+        let fault = self.learned.fault().map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text));
         let mut effects = Vec::from_iter(fault);
         let Some(current) = self.endpoint.clone().filter(|endpoint| endpoint.name == asked.model) else {
             return effects;
         };
         let mut endpoint = current.clone();
         self.window_from = self.learned.apply(settings, &mut endpoint);
-        if self.window_from == Source::Config {
+        if self.window_from == FactSource::Config {
             // The session may have learned that the configured one is too large.
             (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
         }
         let is_news = endpoint.window != current.window;
         self.endpoint = Some(endpoint);
-        effects.extend(is_news.then_some(Effect::WindowChanged));
-        effects.extend(self.tell_of_guess());
+        effects.extend(is_news.then_some(ModelEffect::WindowChanged));
+        effects.extend(self.report_guess());
         effects.extend(asked.next.and_then(|when| self.ask_provider(when)));
         effects
     }
 
     /// Says once that a server of one's own does not tell its window, even with the model loaded.
-    fn tell_of_guess(&self) -> Option<Effect> {
+    fn report_guess(&self) -> Option<ModelEffect> {
         let endpoint = self.endpoint.as_ref()?;
         let is_guess = self.guesses_window() && listing::is_near(endpoint) && self.asked_loaded;
-        (is_guess && self.learned.tell_of_guess(endpoint)).then(|| {
+        (is_guess && self.learned.is_guess_unreported(endpoint)).then(|| {
             let text = format!(
                 "The server does not tell how many tokens {} can hold; {} are assumed. If that is wrong, set \
                  context_window of [models.\"{}\"] in config.toml.",
                 endpoint.name, endpoint.window, endpoint.name
             );
-            Effect::Notice(Severity::Info, text)
+            ModelEffect::Notice(NoticeSeverity::Info, text)
         })
     }
 
@@ -98,7 +102,7 @@ impl ModelLink {
         class: &ErrorClass,
         thread: &Thread,
         in_turn: bool,
-    ) -> Vec<Effect> {
+    ) -> Vec<ModelEffect> {
         match *class {
             ErrorClass::TooLong { limit: Some(limit), .. } => Vec::from_iter(self.narrow(model, limit)),
             ErrorClass::TooLong { used, limit: None, window: true } => {
@@ -116,7 +120,7 @@ impl ModelLink {
                      takes. It is taken to hold no more than these from now on; set context_window of \
                      [models.\"{model}\"] in config.toml if that is wrong."
                 );
-                vec![narrowed, Effect::Notice(Severity::Info, text)]
+                vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]
             }
             ErrorClass::TooLong { limit: None, window: false, .. }
             | ErrorClass::Retry { .. }
@@ -128,21 +132,21 @@ impl ModelLink {
     }
 
     /// What can be found out of a model once it has answered.
-    pub fn learn_from_reply(&mut self, model: &ModelName) -> Vec<Effect> {
-        let list = if self.list_asked { None } else { self.ask_provider(When::Due) };
+    pub fn learn_from_reply(&mut self, model: &ModelName) -> Vec<ModelEffect> {
+        let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };
         let mut effects = Vec::from_iter(list);
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);
         let is_near = endpoint.is_some_and(listing::is_near);
         if self.guesses_window() && is_near && !self.asked_loaded {
             // Some servers know a window only of a model that is loaded, which it is now.
             self.asked_loaded = true;
-            effects.extend(self.ask_provider(When::Now));
+            effects.extend(self.ask_provider(RefreshTime::Now));
         }
         effects
     }
 
     /// Takes a window over, for this session and for others, if it is smaller than what was known.
-    pub fn narrow(&mut self, model: &ModelName, window: u64) -> Option<Effect> {
+    pub fn narrow(&mut self, model: &ModelName, window: u64) -> Option<ModelEffect> {
         let endpoint = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model)?;
         if !(WINDOW_TOKENS_MIN..endpoint.window).contains(&window) {
             return None;
@@ -150,7 +154,7 @@ impl ModelLink {
         tracing::info!(%model, window, "the window is smaller than was known");
         endpoint.set_window(window);
         self.learned.learn_window(endpoint, window);
-        self.window_from = Source::Overflow;
-        Some(Effect::WindowChanged)
+        self.window_from = FactSource::Overflow;
+        Some(ModelEffect::WindowChanged)
     }
 }

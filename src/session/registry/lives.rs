@@ -7,11 +7,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 
-use super::{COMMANDS_MAX, Live, Sessions, store_error};
+use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::actor::Session;
 use crate::client_list::Activity;
 use crate::inbox::Channel;
-use crate::resting::Resting;
+use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
 use crate::{Replay, SessionCommand, SessionError};
 use epitome_store::{Journal, Store};
@@ -19,18 +19,18 @@ use epitome_thread::{SessionId, Thread};
 
 impl Sessions {
     /// Enters a session that begins to live; with the one of that name before it, whose end must come first.
-    pub(super) fn enter(&self, live: &mut HashMap<SessionId, Live>, id: &SessionId) -> Entered {
+    pub(super) fn enter(&self, live: &mut HashMap<SessionId, LiveTask>, id: &SessionId) -> TaskStart {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
         let activity = Arc::<Activity>::default();
-        let before = live.insert(id.clone(), Live { activity: activity.clone(), commands, ended });
-        Entered { channel, alive, activity, before }
+        let before = live.insert(id.clone(), LiveTask { activity: activity.clone(), commands, ended });
+        TaskStart { channel, alive, activity, before }
     }
 
     /// Begins to live from the log.
-    pub(super) fn open(&self, live: &mut HashMap<SessionId, Live>, id: SessionId, origin: Origin) {
-        let Entered { channel, alive, activity, before } = self.enter(live, &id);
+    pub(super) fn open(&self, live: &mut HashMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
+        let TaskStart { channel, alive, activity, before } = self.enter(live, &id);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id, alive, async move {
             if let Some(mut before) = before {
@@ -42,7 +42,7 @@ impl Sessions {
                 Err(error) => return origin.refuse(&session, channel.1, &error),
             };
             let (mut live, attach) = match origin {
-                Origin::Client(attaching) => {
+                TaskOrigin::Client(attaching) => {
                     let mut live =
                         Box::new(Session::new(services, thread, journal, channel, &attaching.opening));
                     live.hooks.set_source(match attaching.replay {
@@ -51,7 +51,7 @@ impl Sessions {
                     });
                     (live, Some(attaching))
                 }
-                Origin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
+                TaskOrigin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
                     Some(live) => (live, None),
                     None => return,
                 },
@@ -110,33 +110,33 @@ impl Sessions {
     }
 
     /// Begins to live again where it rests.
-    pub(super) fn wake(&self, live: &mut HashMap<SessionId, Live>, session: &SessionId) {
+    pub(super) fn resume(&self, live: &mut HashMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
         if let Some(resting) = resting {
-            self.open(live, session.clone(), Origin::Rest(resting));
+            self.open(live, session.clone(), TaskOrigin::Rest(resting));
         }
     }
 }
 
 /// What a session's task begins with.
-pub(super) struct Entered {
+pub(super) struct TaskStart {
     pub channel: Channel,
     pub alive: watch::Sender<()>,
     pub activity: Arc<Activity>,
-    pub before: Option<Live>,
+    pub before: Option<LiveTask>,
 }
 
 /// What has a session begin to live from its log.
-pub(super) enum Origin {
+pub(super) enum TaskOrigin {
     Client(Attaching),
-    Rest(Box<Resting>),
+    Rest(Box<SuspendedSession>),
 }
 
-impl Origin {
+impl TaskOrigin {
     /// Answers what was sent to a session that then could not be opened: who sends many requests at once
     /// does not wait for the first answer.
     fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
-        if let Origin::Client(Attaching { ticket, opening, .. }) = &self {
+        if let TaskOrigin::Client(Attaching { ticket, opening, .. }) = &self {
             let responder = Responder::new(*ticket, session.clone(), opening.attachment.clone());
             responder.answer(Err(error.clone()));
         }
@@ -145,10 +145,10 @@ impl Origin {
             let Some((ticket, client)) = command.asker() else { continue };
             let attachment = match (command, &self) {
                 (SessionCommand::Attach { opening, .. }, _) => Some(opening.attachment),
-                (_, Origin::Client(Attaching { opening, .. })) => {
+                (_, TaskOrigin::Client(Attaching { opening, .. })) => {
                     Some(opening.attachment.clone()).filter(|opener| opener.client == client)
                 }
-                (_, Origin::Rest(resting)) => resting.attachment(client),
+                (_, TaskOrigin::Rest(resting)) => resting.attachment(client),
             };
             if let Some(attachment) = attachment {
                 Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Live, Sessions, store_error};
+use super::{LiveTask, Sessions, store_error};
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::{SessionCommand, SessionError};
 use epitome_store::{Header, StoreError};
@@ -125,7 +125,7 @@ impl Sessions {
         // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), Live { activity: Arc::default(), commands, ended });
+        live.insert(target.clone(), LiveTask { activity: Arc::default(), commands, ended });
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;

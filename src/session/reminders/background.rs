@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Topic, What, text_by};
+use super::{ReminderText, Topic, text_by};
 use epitome_thread::{Change, Entry};
-use epitome_tools::background::Standing;
+use epitome_tools::background::CommandStatus;
 
 const BY: &str = "/background";
 
@@ -17,19 +17,19 @@ const IS_OVER: [&str; 2] = [" has ended", " is gone"];
 
 /// A line for each command that the view does not know as it stands. `all_ours`: whether every command that the view
 /// tells of was one of this session; a child was given its parent's view, whose commands are not gone.
-pub fn topic(view: &[Arc<Entry>], standings: &[Standing], all_ours: bool) -> Topic {
-    Topic { by: BY, what: What::Untold(untold(view, standings, all_ours)) }
+pub fn topic(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> Topic {
+    Topic { by: BY, what: ReminderText::Untold(untold(view, standings, all_ours)) }
 }
 
-fn untold(view: &[Arc<Entry>], standings: &[Standing], all_ours: bool) -> Vec<String> {
+fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> Vec<String> {
     let known = known(view);
     let mut lines = Vec::new();
-    for Standing { id, line, ended, is_end_told } in standings {
+    for CommandStatus { id, line, ended, is_end_reported } in standings {
         match ended {
             None if !known.contains_key(id) => lines.push(format!(
                 "{HEAD}{id} still runs: `{line}`. bash_output reads what it prints, bash_kill ends it."
             )),
-            Some(words) if !is_end_told => lines.push(format!(
+            Some(words) if !is_end_reported => lines.push(format!(
                 "{HEAD}{id} has ended ({words}): `{line}`. bash_output reads what it printed last."
             )),
             None | Some(_) => {}
@@ -84,11 +84,16 @@ mod tests {
         Change::ToolFinished { outcome }
     }
 
-    fn standing(id: &str, ended: Option<&str>, is_end_told: bool) -> Standing {
-        Standing { id: id.into(), line: "make watch".into(), ended: ended.map(str::to_owned), is_end_told }
+    fn standing(id: &str, ended: Option<&str>, is_end_reported: bool) -> CommandStatus {
+        CommandStatus {
+            id: id.into(),
+            line: "make watch".into(),
+            ended: ended.map(str::to_owned),
+            is_end_reported,
+        }
     }
 
-    fn first_words(view: Vec<Change>, standings: &[Standing]) -> Vec<String> {
+    fn first_words(view: Vec<Change>, standings: &[CommandStatus]) -> Vec<String> {
         let words = |line: &String| line.split(' ').skip(2).take(3).collect::<Vec<_>>().join(" ");
         untold(&entries(view), standings, true).iter().map(words).collect()
     }
@@ -121,9 +126,9 @@ mod tests {
             let lines = untold(&entries(before.clone()), &standings, true);
             assert!(!lines.is_empty());
             let after: Vec<Change> = before.into_iter().chain([context(BY, &lines.join("\n"))]).collect();
-            let told: Vec<Standing> = standings
+            let told: Vec<CommandStatus> = standings
                 .into_iter()
-                .map(|standing| Standing { is_end_told: standing.ended.is_some(), ..standing })
+                .map(|standing| CommandStatus { is_end_reported: standing.ended.is_some(), ..standing })
                 .collect();
             assert_eq!(untold(&entries(after), &told, true), Vec::<String>::new());
         }

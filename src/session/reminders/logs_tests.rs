@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome_thread::{
-    Change, Content, Entry, FORMAT_VERSION, Message, MessageId, Origin, Role, Seq, SessionId, Spoken, Thread,
-    Trigger,
+    Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Message, MessageId, Origin, Role, Seq, SessionId,
+    Thread, Trigger,
 };
 
 /// A thread with these changes behind its opening entry.
@@ -54,7 +54,7 @@ pub fn compacted(through: u64, text: &str) -> Change {
 pub fn mutated(through: u64) -> Change {
     Change::Mutated {
         through: Seq(through),
-        messages: vec![Spoken { role: Role::User, message: message("Another past.") }],
+        messages: vec![HistoryMessage { role: Role::User, message: message("Another past.") }],
         by: "hook".into(),
         tokens_before: 9,
         tokens_after: 1,

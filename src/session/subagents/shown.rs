@@ -9,8 +9,8 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::Subagents;
-use crate::client_list::Clients;
-use crate::{Attachment, Out, Subagent, SubagentAbout, SubagentEnd, SubagentState};
+use crate::client_list::ClientList;
+use crate::{Attachment, SessionEvent, Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::{CallId, Change, Entry, Seq, SessionId, StopReason, Thread, ToolCall};
 
 /// An agent that works, as clients were told of it.
@@ -18,7 +18,7 @@ pub(super) struct ShownAgent {
     /// Who started it: this session, or an agent of it.
     under: SessionId,
     session: SessionId,
-    about: Arc<SubagentAbout>,
+    about: Arc<SubagentInfo>,
     state: SubagentState,
     /// Its log so far, for clients that come later.
     entries: Vec<Arc<Entry>>,
@@ -43,14 +43,14 @@ pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> 
 }
 
 /// That the agent of this call is no more, for a client that goes on behind a daemon's death.
-pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<Out> {
+pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<SessionEvent> {
     let (reply, _) = call_with_place(thread, &call.id).filter(|_| call.name == epitome_tools::task::NAME)?;
-    let about = SubagentAbout {
+    let about = SubagentInfo {
         title: call.card.title.clone(),
         description: String::new(),
         cwd: thread.cwd().to_path_buf(),
     };
-    Some(Out::Subagent(Subagent {
+    Some(SessionEvent::Subagent(Subagent {
         session: agent_id(thread.session(), reply, &call.id),
         about: Some(Arc::new(about)),
         state: SubagentState::Ended(SubagentEnd::Unknown),
@@ -59,18 +59,18 @@ pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<O
 
 impl Subagents {
     /// Announces a subagent that starts to work for this session.
-    pub(super) fn show_begun(&mut self, session: SessionId, about: Arc<SubagentAbout>, clients: &Clients) {
+    pub(super) fn show_begun(&mut self, session: SessionId, about: Arc<SubagentInfo>, clients: &ClientList) {
         let began = Subagent { session, about: Some(about), state: SubagentState::Running };
-        self.show_stream(self.session.clone(), Out::Subagent(began), clients);
+        self.show_stream(self.session.clone(), SessionEvent::Subagent(began), clients);
     }
 
     /// Passes a piece of an agent's stream on. What comes of one that has ended for everybody is late, and dropped.
-    pub(super) fn show_stream(&mut self, session: SessionId, out: Out, clients: &Clients) {
+    pub(super) fn show_stream(&mut self, session: SessionId, out: SessionEvent, clients: &ClientList) {
         if session != self.session && !self.is_shown(&session) {
             return;
         }
         match &out {
-            Out::Subagent(Subagent { session: agent, about: Some(about), state }) => {
+            SessionEvent::Subagent(Subagent { session: agent, about: Some(about), state }) => {
                 self.shown.push(ShownAgent {
                     under: session.clone(),
                     session: agent.clone(),
@@ -79,25 +79,29 @@ impl Subagents {
                     entries: Vec::new(),
                 });
             }
-            Out::Subagent(Subagent { session: agent, about: None, state: SubagentState::Ended(_) }) => {
+            SessionEvent::Subagent(Subagent {
+                session: agent,
+                about: None,
+                state: SubagentState::Ended(_),
+            }) => {
                 if !self.is_shown(agent) {
                     return;
                 }
                 for below in self.shown_under(agent) {
                     let state = SubagentState::Ended(SubagentEnd::Stopped(StopReason::Cancelled));
                     let ended = Subagent { session: below, about: None, state };
-                    self.show_stream(agent.clone(), Out::Subagent(ended), clients);
+                    self.show_stream(agent.clone(), SessionEvent::Subagent(ended), clients);
                 }
                 self.shown.retain(|known| known.session != *agent);
             }
-            Out::Subagent(Subagent { session: agent, about: None, state }) => {
+            SessionEvent::Subagent(Subagent { session: agent, about: None, state }) => {
                 let known = self.shown.iter_mut().find(|known| known.session == *agent);
                 match known {
                     Some(known) if known.state != *state => known.state = state.clone(),
                     Some(_) | None => return,
                 }
             }
-            Out::Entry { entry, .. } => {
+            SessionEvent::Entry { entry, .. } => {
                 if let Some(known) = self.shown.iter_mut().find(|known| known.session == session) {
                     known.entries.push(entry.clone());
                 }
@@ -108,25 +112,25 @@ impl Subagents {
     }
 
     /// Announces whether a subagent of this session waits for the user.
-    pub(super) fn show_waiting(&mut self, agent: &SessionId, clients: &Clients) {
+    pub(super) fn show_waiting(&mut self, agent: &SessionId, clients: &ClientList) {
         let waits = self.calls.iter().any(|call| call.child == *agent && call.open.is_some());
         let state = if waits { SubagentState::RequiresAction } else { SubagentState::Running };
         self.show_state(agent, state, clients);
     }
 
     /// Announces the end of a subagent, after the ends of its own subagents.
-    pub(super) fn show_end(&mut self, agent: &SessionId, end: SubagentEnd, clients: &Clients) {
+    pub(super) fn show_end(&mut self, agent: &SessionId, end: SubagentEnd, clients: &ClientList) {
         self.show_state(agent, SubagentState::Ended(end), clients);
     }
 
     /// Announces the state of a subagent, if clients know it.
-    fn show_state(&mut self, agent: &SessionId, state: SubagentState, clients: &Clients) {
+    fn show_state(&mut self, agent: &SessionId, state: SubagentState, clients: &ClientList) {
         let now = Subagent { session: agent.clone(), about: None, state };
-        self.show_stream(self.session.clone(), Out::Subagent(now), clients);
+        self.show_stream(self.session.clone(), SessionEvent::Subagent(now), clients);
     }
 
     /// Ends all agents for the clients at once: their turn is cancelled, and its end must not stand before theirs.
-    pub fn show_all_ended(&mut self, clients: &Clients) {
+    pub fn show_all_ended(&mut self, clients: &ClientList) {
         for agent in self.shown_under(&self.session) {
             self.end_calls(|call| call.child == agent, clients);
             self.show_end(&agent, SubagentEnd::Stopped(StopReason::Cancelled), clients);
@@ -155,9 +159,9 @@ impl Subagents {
         for ShownAgent { under, session, about, state, entries } in &self.shown {
             let about = Some(about.clone());
             let now = Subagent { session: session.clone(), about, state: state.clone() };
-            attachment.outlet.put(under, Out::Subagent(now));
+            attachment.outlet.put(under, SessionEvent::Subagent(now));
             for entry in entries.iter().filter(|_| history) {
-                let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+                let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
                 attachment.outlet.put(session, out);
             }
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Summary, SummaryOrder};
+use super::{SummaryJob, WrittenSummary};
 use epitome_compaction as compaction;
-use epitome_provider::collect::{Collector, Piece, PieceKind, Reply};
+use epitome_provider::collect::{Collector, ModelReply, PieceKind, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::Http;
 use epitome_provider::wire::encoding::Encoded;
@@ -16,12 +16,12 @@ use epitome_thread::{Message, MessageId};
 
 /// Asks for a summary, at most so many times where the provider can't answer just now.
 pub(super) async fn ask(
-    order: &SummaryOrder,
+    order: &SummaryJob,
     endpoint: &Endpoint,
     request: &Encoded,
     tries_max: u32,
     shown: bool,
-) -> Result<Summary, ProviderError> {
+) -> Result<WrittenSummary, ProviderError> {
     let pieces = shown.then_some(&order.pieces);
     let work = answer(&order.http, endpoint, request, tries_max, pieces);
     let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
@@ -36,7 +36,7 @@ pub(crate) async fn answer(
     request: &Encoded,
     tries_max: u32,
     pieces: Option<&mpsc::Sender<String>>,
-) -> Result<Reply, ProviderError> {
+) -> Result<ModelReply, ProviderError> {
     let mut tries = 0;
     loop {
         let error = match collect(http, endpoint, request, pieces).await {
@@ -56,13 +56,13 @@ async fn collect(
     endpoint: &Endpoint,
     request: &Encoded,
     pieces: Option<&mpsc::Sender<String>>,
-) -> Result<Reply, ProviderError> {
+) -> Result<ModelReply, ProviderError> {
     let mut stream = http.start(endpoint, request)?.await?;
     let mut collector = Collector::new(&endpoint.name);
     let mut between = BetweenTags::default();
     while let Some(events) = stream.next().await? {
         for event in events {
-            let Some(Piece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
+            let Some(ReplyPiece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
                 continue;
             };
             if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
@@ -115,7 +115,7 @@ fn begun(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
 }
 
-fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
+fn summary_of(endpoint: &Endpoint, reply: ModelReply) -> Result<WrittenSummary, ProviderError> {
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(broken(&format!("the model declined to summarise{why}")));
@@ -130,7 +130,7 @@ fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderErro
         text.push_str("\n[The summary was cut off here: it grew too long.]");
     }
     let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
-    Ok(Summary { text: Some(text), native: Vec::new(), model, usage })
+    Ok(WrittenSummary { text: Some(text), native: Vec::new(), model, usage })
 }
 
 pub(super) fn broken(message: &str) -> ProviderError {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::child::ChildOutcome;
 use epitome_config::Settings;
 use epitome_provider::spent::{call_of, cost_of_change};
-use epitome_thread::{Change, Entry, OutcomeStatus, Shown, StopReason, Usage, text};
+use epitome_thread::{Change, Entry, OutcomeStatus, StopReason, ToolDisplay, Usage, text};
 use epitome_tools::task::TaskOrder;
 use epitome_tools::{ToolResult, truncate};
 
@@ -17,7 +17,7 @@ use epitome_tools::{ToolResult, truncate};
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 
 /// Whose report it is, and what it is reckoned with.
-pub(super) struct Report<'a> {
+pub(super) struct AgentReport<'a> {
     pub agent: &'a str,
     pub order: &'a TaskOrder,
     pub settings: &'a Settings,
@@ -25,7 +25,7 @@ pub(super) struct Report<'a> {
     pub remark: Option<String>,
 }
 
-impl Report<'_> {
+impl AgentReport<'_> {
     pub(super) fn result(
         self,
         ran: Result<ChildOutcome, String>,
@@ -94,7 +94,7 @@ impl Report<'_> {
         });
         ToolResult {
             status: if failure.is_some() { OutcomeStatus::Failed } else { OutcomeStatus::Completed },
-            shown: vec![Shown::Text { text: said.clone() }],
+            shown: vec![ToolDisplay::Text { text: said.clone() }],
             whole: Some(transcript(self.order, entries)),
             raw: Some(raw),
             ..ToolResult::completed(said)

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::parse::{Hunk, Line};
+use super::parse::{Hunk, PatchLine};
 use crate::file_edit::{listed, nearest};
 use crate::truncate;
 
@@ -21,7 +21,7 @@ const PLACES_COMPARED_MAX: usize = 1_000;
 
 /// The patched text.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Fitted {
+pub struct PatchedText {
     pub text: String,
     /// The line of the old text at which each hunk begins, from 1.
     pub lines: Vec<usize>,
@@ -31,7 +31,7 @@ pub struct Fitted {
 
 /// How exactly lines are compared, strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Care {
+enum MatchStrictness {
     Exact,
     /// Ignores trailing white space.
     End,
@@ -41,24 +41,25 @@ enum Care {
     Print,
 }
 
-impl Care {
-    const ALL: [Care; 4] = [Care::Exact, Care::End, Care::Ends, Care::Print];
+impl MatchStrictness {
+    const ALL: [MatchStrictness; 4] =
+        [MatchStrictness::Exact, MatchStrictness::End, MatchStrictness::Ends, MatchStrictness::Print];
 
-    fn of(self, line: &str) -> Cow<'_, str> {
+    fn normalize(self, line: &str) -> Cow<'_, str> {
         match self {
-            Care::Exact => Cow::Borrowed(line),
-            Care::End => Cow::Borrowed(line.trim_end()),
-            Care::Ends => Cow::Borrowed(line.trim()),
-            Care::Print => Cow::Owned(line.trim().chars().map(keyboard).collect()),
+            MatchStrictness::Exact => Cow::Borrowed(line),
+            MatchStrictness::End => Cow::Borrowed(line.trim_end()),
+            MatchStrictness::Ends => Cow::Borrowed(line.trim()),
+            MatchStrictness::Print => Cow::Owned(line.trim().chars().map(keyboard).collect()),
         }
     }
 
     fn words(self) -> &'static str {
         match self {
-            Care::Exact => "exactly",
-            Care::End => "but for blanks at line ends",
-            Care::Ends => "but for indentation",
-            Care::Print => "but for quotes, dashes or blanks",
+            MatchStrictness::Exact => "exactly",
+            MatchStrictness::End => "but for blanks at line ends",
+            MatchStrictness::Ends => "but for indentation",
+            MatchStrictness::Print => "but for quotes, dashes or blanks",
         }
     }
 }
@@ -75,14 +76,14 @@ fn keyboard(character: char) -> char {
 }
 
 /// A text as lines, each with its line ending.
-struct Lines<'a> {
+struct TextLines<'a> {
     lines: Vec<(&'a str, &'a str)>,
     /// The line ending of new lines.
     line_break: &'static str,
 }
 
-impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Lines<'a> {
+impl<'a> TextLines<'a> {
+    fn split(text: &'a str) -> TextLines<'a> {
         let split = |line: &'a str| {
             let content =
                 line.strip_suffix('\n').map_or(line, |line| line.strip_suffix('\r').unwrap_or(line));
@@ -91,7 +92,7 @@ impl<'a> Lines<'a> {
         let lines: Vec<_> = text.split_inclusive('\n').map(split).collect();
         let windows = lines.iter().filter(|(_, end)| *end == "\r\n").count();
         let line_break = if windows * 2 > lines.len() { "\r\n" } else { "\n" };
-        Lines { lines, line_break }
+        TextLines { lines, line_break }
     }
 
     fn len(&self) -> usize {
@@ -99,10 +100,10 @@ impl<'a> Lines<'a> {
     }
 
     /// Positions from `from` on at which these lines occur.
-    fn places(&self, wanted: &[&str], from: usize, care: Care) -> Vec<usize> {
+    fn places(&self, wanted: &[&str], from: usize, care: MatchStrictness) -> Vec<usize> {
         let Some(last) = self.len().checked_sub(wanted.len()) else { return Vec::new() };
-        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.of(line)).collect();
-        let own: Vec<Cow<'_, str>> = self.lines.iter().map(|(line, _)| care.of(line)).collect();
+        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.normalize(line)).collect();
+        let own: Vec<Cow<'_, str>> = self.lines.iter().map(|(line, _)| care.normalize(line)).collect();
         (from..=last).filter(|at| own[*at..at + wanted.len()] == wanted[..]).collect()
     }
 
@@ -117,9 +118,9 @@ impl<'a> Lines<'a> {
 }
 
 /// Applies hunks in order. The error names the hunk that can't be placed, and quotes the nearest lines.
-pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
-    let lines = Lines::of(text);
-    let mut fitted = Fitted::default();
+pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, String> {
+    let lines = TextLines::split(text);
+    let mut fitted = PatchedText::default();
     let mut pieces: Vec<(&str, &str)> = Vec::new();
     let mut cursor = 0;
     let mut last_break = text.is_empty() || text.ends_with('\n');
@@ -132,12 +133,12 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
         cursor = place.at;
         for line in &hunk.lines[..hunk.lines.len() - place.left_out] {
             match line {
-                Line::Same(_) => {
+                PatchLine::Same(_) => {
                     pieces.push(lines.lines[cursor]);
                     cursor += 1;
                 }
-                Line::Out(_) => cursor += 1,
-                Line::In(added) => pieces.push((added, lines.line_break)),
+                PatchLine::Out(_) => cursor += 1,
+                PatchLine::In(added) => pieces.push((added, lines.line_break)),
             }
         }
         last_break = hunk.last_break.unwrap_or(last_break);
@@ -153,7 +154,7 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
     Ok(fitted)
 }
 
-struct Place {
+struct HunkPosition {
     /// Line index, from 0.
     at: usize,
     /// Lines at the end of the hunk that the file doesn't have: an empty one that represents the final
@@ -163,7 +164,7 @@ struct Place {
 }
 
 /// Locates a hunk. The error continues a sentence that begins with the hunk's name.
-fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String> {
+fn place(lines: &TextLines<'_>, hunk: &Hunk, cursor: usize) -> Result<HunkPosition, String> {
     let mut from = cursor;
     for header in &hunk.headers {
         from = header_place(lines, header, from)? + 1;
@@ -172,8 +173,8 @@ fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String>
         .lines
         .iter()
         .filter_map(|line| match line {
-            Line::Same(text) | Line::Out(text) => Some(text.as_str()),
-            Line::In(_) => None,
+            PatchLine::Same(text) | PatchLine::Out(text) => Some(text.as_str()),
+            PatchLine::In(_) => None,
         })
         .collect();
     if wanted.is_empty() {
@@ -183,23 +184,25 @@ fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String>
             None if hunk.headers.is_empty() || hunk.at_end => lines.len(),
             None => from,
         };
-        return Ok(Place { at, left_out: 0, note: None });
+        return Ok(HunkPosition { at, left_out: 0, note: None });
     }
     if let Some((at, note)) = found(lines, &wanted, hunk, from) {
-        return Ok(Place { at, left_out: 0, note });
+        return Ok(HunkPosition { at, left_out: 0, note });
     }
-    if let (Some(Line::Same(last)), [shorter @ .., _]) = (hunk.lines.last(), wanted.as_slice())
+    if let (Some(PatchLine::Same(last)), [shorter @ .., _]) = (hunk.lines.last(), wanted.as_slice())
         && last.is_empty()
         && !shorter.is_empty()
         && let Some((at, note)) = found(lines, shorter, hunk, from)
     {
-        return Ok(Place { at, left_out: 1, note });
+        return Ok(HunkPosition { at, left_out: 1, note });
     }
     Err(missing(lines, &wanted, from))
 }
 
-fn header_place(lines: &Lines<'_>, header: &str, from: usize) -> Result<usize, String> {
-    let found = Care::ALL.into_iter().find_map(|care| lines.places(&[header], from, care).first().copied());
+fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usize, String> {
+    let found = MatchStrictness::ALL
+        .into_iter()
+        .find_map(|care| lines.places(&[header], from, care).first().copied());
     found.ok_or_else(|| {
         let why =
             format!("has the header `@@ {header}`, and there is no such line from line {} on", from + 1);
@@ -211,23 +214,28 @@ fn header_place(lines: &Lines<'_>, header: &str, from: usize) -> Result<usize, S
 }
 
 /// The position of some lines, with a remark if it is ambiguous or not exact.
-fn found(lines: &Lines<'_>, wanted: &[&str], hunk: &Hunk, from: usize) -> Option<(usize, Option<String>)> {
+fn found(
+    lines: &TextLines<'_>,
+    wanted: &[&str],
+    hunk: &Hunk,
+    from: usize,
+) -> Option<(usize, Option<String>)> {
     let at_end = lines.len().checked_sub(wanted.len()).filter(|at| *at >= from && hunk.at_end);
-    for care in Care::ALL {
+    for care in MatchStrictness::ALL {
         if let Some(at) = at_end
             && lines.places(wanted, at, care).first() == Some(&at)
         {
             return Some((at, None));
         }
     }
-    Care::ALL.into_iter().find_map(|care| {
+    MatchStrictness::ALL.into_iter().find_map(|care| {
         let places = lines.places(wanted, from, care);
         let at = match hunk.line {
             Some(line) => places.iter().copied().min_by_key(|at| at.abs_diff(line.saturating_sub(1)))?,
             None => *places.first()?,
         };
         let others: Vec<usize> = places.iter().filter(|place| **place != at).map(|place| place + 1).collect();
-        let fuzzy = (care != Care::Exact).then(|| format!("fits line {} {}", at + 1, care.words()));
+        let fuzzy = (care != MatchStrictness::Exact).then(|| format!("fits line {} {}", at + 1, care.words()));
         let again = (!others.is_empty() && hunk.line.is_none()).then(|| {
             format!(
                 "was applied at line {}, and would fit at lines {} too: if another was meant, give more lines around it \
@@ -241,8 +249,9 @@ fn found(lines: &Lines<'_>, wanted: &[&str], hunk: &Hunk, from: usize) -> Option
 }
 
 /// Explains why lines can't be placed, with the nearest ones.
-fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
-    let before = Care::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
+fn missing(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> String {
+    let before =
+        MatchStrictness::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
     if let Some(at) = before {
         return format!(
             "matches line {}, which is before line {}, where the previous hunks and `@@` lines end. Give hunks in the \
@@ -279,19 +288,20 @@ fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
 
 /// The position at which the longest prefix of the lines matches, and its length. A prefix of blank lines
 /// only doesn't count.
-fn longest_beginning(lines: &Lines<'_>, wanted: &[&str], from: usize) -> Option<(usize, usize)> {
+fn longest_beginning(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> Option<(usize, usize)> {
     let alike = |at: usize| {
-        let own = lines.lines[at..].iter().map(|(line, _)| Care::Print.of(line));
-        own.zip(wanted).take_while(|(own, wanted)| *own == Care::Print.of(wanted)).count()
+        let own = lines.lines[at..].iter().map(|(line, _)| MatchStrictness::Print.normalize(line));
+        own.zip(wanted).take_while(|(own, wanted)| *own == MatchStrictness::Print.normalize(wanted)).count()
     };
-    let places = lines.places(&wanted[..1], from, Care::Print).into_iter().take(PLACES_COMPARED_MAX);
+    let places =
+        lines.places(&wanted[..1], from, MatchStrictness::Print).into_iter().take(PLACES_COMPARED_MAX);
     let (at, length) =
         places.map(|at| (at, alike(at))).max_by_key(|(at, length)| (*length, usize::MAX - at))?;
     let says = wanted[..length].iter().any(|line| !line.trim().is_empty());
     (says && length < wanted.len()).then_some((at, length))
 }
 
-fn near(lines: &Lines<'_>, wanted: &str) -> Option<usize> {
+fn near(lines: &TextLines<'_>, wanted: &str) -> Option<usize> {
     let candidates: Vec<&str> =
         lines.lines.iter().take(LINES_COMPARED_MAX).map(|(line, _)| line.trim()).collect();
     nearest(wanted.trim(), &candidates)

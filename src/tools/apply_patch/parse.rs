@@ -42,7 +42,7 @@ pub struct Hunk {
     pub headers: Vec<String>,
     /// The starting line in a unified diff, from 1.
     pub line: Option<usize>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<PatchLine>,
     /// Whether it ends at the end of the file.
     pub at_end: bool,
     /// Whether the new file ends with a newline, if specified.
@@ -50,7 +50,7 @@ pub struct Hunk {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum PatchLine {
     Same(String),
     Out(String),
     In(String),
@@ -195,13 +195,13 @@ fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String>
 }
 
 /// Parses a line of a hunk. An empty line is context whose leading space was lost.
-fn changed(line: &str) -> Option<Line> {
+fn changed(line: &str) -> Option<PatchLine> {
     let rest = || line[1..].to_owned();
     match line.bytes().next() {
-        None => Some(Line::Same(String::new())),
-        Some(b' ') => Some(Line::Same(rest())),
-        Some(b'-') => Some(Line::Out(rest())),
-        Some(b'+') => Some(Line::In(rest())),
+        None => Some(PatchLine::Same(String::new())),
+        Some(b' ') => Some(PatchLine::Same(rest())),
+        Some(b'-') => Some(PatchLine::Out(rest())),
+        Some(b'+') => Some(PatchLine::In(rest())),
         Some(_) => None,
     }
 }
@@ -276,9 +276,9 @@ fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
             // Between two files.
         } else if let Some(changed) = changed(line) {
             let (old, new) = match &changed {
-                Line::Same(_) => (1, 1),
-                Line::Out(_) => (1, 0),
-                Line::In(_) => (0, 1),
+                PatchLine::Same(_) => (1, 1),
+                PatchLine::Out(_) => (1, 0),
+                PatchLine::In(_) => (0, 1),
             };
             left = (left.0.saturating_sub(old), left.1.saturating_sub(new));
             match files.last_mut() {
@@ -288,7 +288,7 @@ fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
                     }
                 }
                 Some(FilePatch::Add { text, .. }) => {
-                    if let Line::In(added) = changed {
+                    if let PatchLine::In(added) = changed {
                         text.push_str(&added);
                         text.push('\n');
                     }
@@ -351,7 +351,7 @@ fn no_break(file: Option<&mut FilePatch>) {
         }
         Some(FilePatch::Update { hunks, .. }) => {
             if let Some(hunk) = hunks.last_mut() {
-                hunk.last_break = Some(matches!(hunk.lines.last(), Some(Line::Out(_))));
+                hunk.last_break = Some(matches!(hunk.lines.last(), Some(PatchLine::Out(_))));
             }
         }
         Some(FilePatch::Delete { .. }) | None => {}
@@ -377,14 +377,14 @@ fn counts(header: &str) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    fn same(text: &str) -> Line {
-        Line::Same(text.to_owned())
+    fn same(text: &str) -> PatchLine {
+        PatchLine::Same(text.to_owned())
     }
-    fn out(text: &str) -> Line {
-        Line::Out(text.to_owned())
+    fn out(text: &str) -> PatchLine {
+        PatchLine::Out(text.to_owned())
     }
-    fn put(text: &str) -> Line {
-        Line::In(text.to_owned())
+    fn put(text: &str) -> PatchLine {
+        PatchLine::In(text.to_owned())
     }
 
     #[test]

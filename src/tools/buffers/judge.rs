@@ -34,7 +34,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Identifies a file and its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct DiskStamp {
     device: u64,
     inode: u64,
     length: u64,
@@ -42,9 +42,9 @@ pub struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
-    pub fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
+impl DiskStamp {
+    pub fn from_metadata(metadata: &Metadata) -> DiskStamp {
+        DiskStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             length: metadata.len(),
@@ -65,17 +65,17 @@ impl Stamp {
 #[derive(Debug, Default)]
 pub struct Trail {
     /// The disk state from which the editor's text is known to derive.
-    in_step: Option<Stamp>,
+    in_step: Option<DiskStamp>,
     /// Digests of texts that were on the disk or were sent to the editor.
     states: VecDeque<[u8; 32]>,
 }
 
 impl Trail {
-    pub fn in_step(&mut self, stamp: Stamp) {
+    pub fn in_step(&mut self, stamp: DiskStamp) {
         self.in_step = Some(stamp);
     }
 
-    pub fn is_in_step(&self, stamp: Stamp) -> bool {
+    pub fn is_in_step(&self, stamp: DiskStamp) -> bool {
         self.in_step == Some(stamp)
     }
 
@@ -135,7 +135,7 @@ impl Busy {
 
 /// When a file was last touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum LastChange {
     /// While something of the session was running.
     AtWork,
     /// So recently, or at a time so implausible, that the editor may not know of it.
@@ -144,13 +144,13 @@ pub enum Changed {
     Before,
 }
 
-pub fn when(changed: SystemTime, now: SystemTime, busy: &Busy) -> Changed {
+pub fn when(changed: SystemTime, now: SystemTime, busy: &Busy) -> LastChange {
     if busy.covers(changed) {
-        Changed::AtWork
+        LastChange::AtWork
     } else if now.duration_since(changed).is_ok_and(|ago| ago >= SETTLED_AFTER) {
-        Changed::Before
+        LastChange::Before
     } else {
-        Changed::JustNow
+        LastChange::JustNow
     }
 }
 
@@ -163,12 +163,12 @@ pub struct Compared<'a> {
     pub is_in_step: bool,
     /// Whether the editor's text was on the disk before.
     pub was_on_disk: bool,
-    pub changed: Changed,
+    pub changed: LastChange,
 }
 
 /// Classification of an editor's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum BufferStatus {
     Same,
     Unsaved,
     /// It may be stale, for this reason.
@@ -176,21 +176,21 @@ pub enum Standing {
 }
 
 /// Applies the rules in the module documentation.
-pub fn judge(compared: &Compared<'_>) -> Standing {
+pub fn judge(compared: &Compared<'_>) -> BufferStatus {
     let Compared { editor, disk, is_in_step, was_on_disk, changed } = *compared;
     if same(editor, disk) {
-        return Standing::Same;
+        return BufferStatus::Same;
     }
     if is_in_step {
-        return Standing::Unsaved;
+        return BufferStatus::Unsaved;
     }
     if was_on_disk {
-        return Standing::Doubtful("it was on the disk before");
+        return BufferStatus::Doubtful("it was on the disk before");
     }
     match changed {
-        Changed::Before => Standing::Unsaved,
-        Changed::AtWork => Standing::Doubtful("the file was touched while the session was at work"),
-        Changed::JustNow => Standing::Doubtful("the file was touched just now"),
+        LastChange::Before => BufferStatus::Unsaved,
+        LastChange::AtWork => BufferStatus::Doubtful("the file was touched while the session was at work"),
+        LastChange::JustNow => BufferStatus::Doubtful("the file was touched just now"),
     }
 }
 
@@ -212,14 +212,14 @@ fn digest(text: &str) -> [u8; 32] {
 
 /// What the editor's text lacks compared to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Form {
+pub struct TextForm {
     line_ends: bool,
     mark: bool,
 }
 
 /// Converts an editor's text to its form on the disk, with the file's line endings and byte order mark.
-pub fn as_on_disk(editor: String, disk: &str) -> (String, Form) {
-    let form = Form {
+pub fn as_on_disk(editor: String, disk: &str) -> (String, TextForm) {
+    let form = TextForm {
         line_ends: disk.contains("\r\n") && !editor.contains('\r'),
         mark: disk.starts_with(BYTE_ORDER_MARK) && !editor.starts_with(BYTE_ORDER_MARK),
     };
@@ -230,7 +230,7 @@ pub fn as_on_disk(editor: String, disk: &str) -> (String, Form) {
     (text, form)
 }
 
-impl Form {
+impl TextForm {
     /// Converts a text of the file to the form that the editor uses.
     pub fn in_editor(self, text: &str) -> String {
         let text = match self.mark {
@@ -250,12 +250,12 @@ mod tests {
         disk: "saved\n",
         is_in_step: false,
         was_on_disk: false,
-        changed: Changed::Before,
+        changed: LastChange::Before,
     };
 
     #[test]
     fn difference_is_unsaved_unless_it_may_be_an_older_state() {
-        use Changed::{AtWork, Before, JustNow};
+        use LastChange::{AtWork, Before, JustNow};
         for (in_step, was_there, changed, is_unsaved, story) in [
             (false, false, Before, true, "the user saved it an hour ago and typed on"),
             (false, false, AtWork, false, "a command changed it before anybody looked"),
@@ -267,7 +267,7 @@ mod tests {
             (true, true, AtWork, true, "the user took back what they had typed and saved"),
         ] {
             let compared = Compared { is_in_step: in_step, was_on_disk: was_there, changed, ..CLEAN };
-            assert_eq!(judge(&compared) == Standing::Unsaved, is_unsaved, "{story}");
+            assert_eq!(judge(&compared) == BufferStatus::Unsaved, is_unsaved, "{story}");
         }
     }
 
@@ -276,8 +276,8 @@ mod tests {
         for (editor, disk) in
             [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\nb\n"), ("a\n", "\u{feff}a\n"), ("", ""), ("", "\n")]
         {
-            let compared = Compared { editor, disk, changed: Changed::AtWork, ..CLEAN };
-            assert_eq!(judge(&compared), Standing::Same, "{editor:?} {disk:?}");
+            let compared = Compared { editor, disk, changed: LastChange::AtWork, ..CLEAN };
+            assert_eq!(judge(&compared), BufferStatus::Same, "{editor:?} {disk:?}");
         }
     }
 
@@ -305,17 +305,17 @@ mod tests {
             busy.set(is_busy, || at(second));
         }
         for (touched, expected) in [
-            (90, Changed::Before),
-            (99, Changed::AtWork),
-            (115, Changed::AtWork),
-            (121, Changed::AtWork),
-            (125, Changed::Before),
-            (205, Changed::AtWork),
+            (90, LastChange::Before),
+            (99, LastChange::AtWork),
+            (115, LastChange::AtWork),
+            (121, LastChange::AtWork),
+            (125, LastChange::Before),
+            (205, LastChange::AtWork),
         ] {
             assert_eq!(when(at(touched), at(300), &busy), expected, "{touched}");
         }
-        assert_eq!(when(at(150), at(151), &busy), Changed::JustNow);
-        assert_eq!(when(at(160), at(151), &busy), Changed::JustNow, "the file's clock is ahead");
+        assert_eq!(when(at(150), at(151), &busy), LastChange::JustNow);
+        assert_eq!(when(at(160), at(151), &busy), LastChange::JustNow, "the file's clock is ahead");
     }
 
     #[test]

@@ -56,7 +56,7 @@ const RUNS: [&str; 21] = [
 const RUNS_ENDS: [&str; 5] = ["-command", "-cmd", "-program", "-exec", "-pager"];
 
 /// The options with effects of one program.
-struct Program {
+struct ProgramOptions {
     /// With its subcommand, if only that has the options.
     name: &'static str,
     /// Complete words: long options and those of `find`.
@@ -67,7 +67,7 @@ struct Program {
     values: &'static str,
 }
 
-const PROGRAMS: [Program; 18] = [
+const PROGRAMS: [ProgramOptions; 18] = [
     program("find", &FIND, "", ""),
     program("fd", &[], "xX", "etdEgSoc"),
     program("fdfind", &[], "xX", "etdEgSoc"),
@@ -95,8 +95,8 @@ const fn program(
     words: &'static [&'static str],
     letters: &'static str,
     values: &'static str,
-) -> Program {
-    Program { name, words, letters, values }
+) -> ProgramOptions {
+    ProgramOptions { name, words, letters, values }
 }
 
 /// The options of a command that write a file or run a program, in the form in which a rule may name them.
@@ -105,7 +105,7 @@ pub(super) fn options(words: &[String]) -> Vec<String> {
     let name = base(first);
     let subcommand = subcommand(arguments);
     let with_subcommand = format!("{name} {subcommand}");
-    let programs: Vec<&Program> =
+    let programs: Vec<&ProgramOptions> =
         PROGRAMS.iter().filter(|program| program.name == name || program.name == with_subcommand).collect();
     let is_git = name == "git";
     let mut found = Vec::new();
@@ -182,7 +182,7 @@ fn selects_format(word: &str, next: &str) -> bool {
 }
 
 /// The short option with effects in a word, which may be a cluster (`-uo`).
-fn letter(word: &str, program: &Program) -> Option<char> {
+fn letter(word: &str, program: &ProgramOptions) -> Option<char> {
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
     letters
         .chars()

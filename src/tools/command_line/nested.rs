@@ -268,10 +268,10 @@ fn git_text(word: &str, next: impl FnOnce() -> String) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::Parts;
+    use super::super::parts::CommandParts;
 
     fn runs(line: &str, command: &str) -> bool {
-        Parts::of(line).commands.iter().any(|found| found == command)
+        CommandParts::parse(line).commands.iter().any(|found| found == command)
     }
 
     /// A security review found these ways around a rule that denies a command.
@@ -322,7 +322,7 @@ mod tests {
             "sudo env -S'rm x'",
             "nice git -c alias.t='!rm x' t",
         ] {
-            assert!(runs(line, "rm x"), "{line}: {:?}", Parts::of(line).commands);
+            assert!(runs(line, "rm x"), "{line}: {:?}", CommandParts::parse(line).commands);
         }
     }
 
@@ -344,7 +344,7 @@ mod tests {
             assert!(!runs(line, "rm x"), "{line}");
         }
         for line in ["gcc -c a.c", "source .venv/bin/activate", ". \"$HOME/.cargo/env\"", "tar -c a"] {
-            assert!(Parts::of(line).is_clear, "{line}");
+            assert!(CommandParts::parse(line).is_clear, "{line}");
         }
     }
 }

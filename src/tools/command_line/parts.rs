@@ -8,7 +8,7 @@
 use tree_sitter::Node;
 
 use super::nested::{self, Nested};
-use super::word::{LITERAL, Name, UNKNOWN, expanded, literal};
+use super::word::{FileNameWord, LITERAL, UNKNOWN, expanded, literal};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 
 /// Maximum nesting of lines within lines (`sh -c 'sh -c …'`).
@@ -20,7 +20,7 @@ const OPTIONS_MAX: usize = 24;
 
 /// The commands and words found in a line.
 #[derive(Debug, Default)]
-pub struct Parts {
+pub struct CommandParts {
     /// The simple commands, their words joined by spaces, each in every spelling that a rule may use for it.
     pub commands: Vec<String>,
     /// All words in any position, as globs of their possible expansions.
@@ -33,9 +33,9 @@ pub struct Parts {
     reads_input: bool,
 }
 
-impl Parts {
-    pub fn of(line: &str) -> Parts {
-        let mut parts = Parts { is_clear: true, ..Parts::default() };
+impl CommandParts {
+    pub fn parse(line: &str) -> CommandParts {
+        let mut parts = CommandParts { is_clear: true, ..CommandParts::default() };
         parts.take(line, DEPTH_MAX);
         if parts.reads_input {
             for input in std::mem::take(&mut parts.inputs) {
@@ -46,16 +46,16 @@ impl Parts {
     }
 
     /// The complete words as file names, and the values of `--option=value`.
-    pub fn arguments(&self) -> impl Iterator<Item = Name> {
+    pub fn arguments(&self) -> impl Iterator<Item = FileNameWord> {
         self.words.iter().map(|word| {
             let value = word.strip_prefix("--").and_then(|option| Some(option.split_once('=')?.1));
-            Name::of(value.unwrap_or(word))
+            FileNameWord::parse(value.unwrap_or(word))
         })
     }
 
     /// Parts of words that may be file names: the complete word, and the pieces between its separators. In
     /// the returned globs, `*` matches any text.
-    pub fn names(&self) -> impl Iterator<Item = Name> {
+    pub fn names(&self) -> impl Iterator<Item = FileNameWord> {
         self.words.iter().flat_map(|word| {
             let whole = std::iter::once(word.as_str());
             // `--file=.env`, `@.env`, `HEAD:.env`, `open('.env')`.
@@ -66,7 +66,7 @@ impl Parts {
                 .chain(pieces)
                 .chain(behind)
                 .filter(|piece| !piece.is_empty())
-                .map(Name::of)
+                .map(FileNameWord::parse)
                 .collect::<Vec<_>>()
         })
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn runs(line: &str, command: &str) -> bool {
-    Parts::of(line).commands.iter().any(|found| found == command)
+    CommandParts::parse(line).commands.iter().any(|found| found == command)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn commands_are_found_in_any_construct() {
         "for f in a; do rm x; done",
         "echo 'open\nrm x",
     ] {
-        assert!(runs(line, "rm x"), "{line}: {:?}", Parts::of(line).commands);
+        assert!(runs(line, "rm x"), "{line}: {:?}", CommandParts::parse(line).commands);
     }
     assert!(runs("git -C /elsewhere -c a=b push --force", "git push --force"));
 }
@@ -58,7 +58,7 @@ fn commands_are_found_in_any_construct() {
 fn quoted_or_printed_commands_are_not_reported() {
     for line in ["echo rm x", "echo 'a; rm x'", "git commit -m 'rm x'", "# rm x\nls", "ls x\\; rm"] {
         assert!(!runs(line, "rm x"), "{line}");
-        assert!(Parts::of(line).is_clear, "{line}");
+        assert!(CommandParts::parse(line).is_clear, "{line}");
     }
 }
 
@@ -76,18 +76,18 @@ fn uncertain_lines_are_not_clear() {
         "echo 'open",
         "ls\u{a0}x",
     ] {
-        assert!(!Parts::of(line).is_clear, "{line}");
+        assert!(!CommandParts::parse(line).is_clear, "{line}");
     }
     for line in
         ["[ -f x ] && ls", "[[ $x -eq 1 ]]", "echo $((1 + 2))", "cargo test -- \"$1\"", "x=1; echo $x"]
     {
-        assert!(Parts::of(line).is_clear, "{line}");
+        assert!(CommandParts::parse(line).is_clear, "{line}");
     }
 }
 
 #[test]
 fn file_names_are_found_in_every_spelling() {
-    let names = |line: &str| Parts::of(line).names().any(|name| name.may_end_in(".env"));
+    let names = |line: &str| CommandParts::parse(line).names().any(|name| name.may_end_in(".env"));
     for line in [
         "cat .env",
         "cat ./a/.env",
@@ -123,7 +123,7 @@ fn file_names_are_found_in_every_spelling() {
 proptest::proptest! {
     #[test]
     fn arbitrary_text_does_not_panic(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
-        let parts = Parts::of(&line);
+        let parts = CommandParts::parse(&line);
         let _ = parts.names().filter(|name| name.may_end_in(".env")).count();
     }
 }

@@ -12,17 +12,17 @@ pub(super) const LITERAL: char = '\u{2}';
 
 /// A possible file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct FileNameWord {
     /// With the shell's `*`, `?` and `[…]`.
     pub glob: String,
     /// Whether only the shell can determine some part of it.
     pub is_open: bool,
 }
 
-impl Name {
-    pub(super) fn of(word: &str) -> Name {
+impl FileNameWord {
+    pub(super) fn parse(word: &str) -> FileNameWord {
         let is_open = word.contains(UNKNOWN);
-        Name { glob: word.replace(UNKNOWN, "*").replace(LITERAL, "_"), is_open }
+        FileNameWord { glob: word.replace(UNKNOWN, "*").replace(LITERAL, "_"), is_open }
     }
 
     /// Whether it may refer to a file with this name (the last component of a path).

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use epitome_rules::{Pattern, Word, Written};
-use epitome_thread::{Decided, Decider, Mode, Rule};
+use epitome_rules::{RuleEffect, RulePattern, WrittenRule};
+use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
-use super::{AllowedBy, Verdict, decide, may_run_later};
-use crate::command_line::parts::Parts;
-use crate::command_line::{self, fits};
+use super::{AllowedBy, PermissionVerdict, decide, may_run_later};
+use crate::command_line::parts::CommandParts;
+use crate::command_line::{self, matches_pattern};
 use crate::secret_places::is_secret_name;
 use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
@@ -43,7 +43,7 @@ const SECRET_NAMES: [&str; 18] = [
 
 /// A call, and everything needed to decide about it.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PermissionQuery<'a> {
     /// The tool's name.
     pub tool: &'a str,
     pub access: &'a Access,
@@ -56,51 +56,57 @@ pub struct Asked<'a> {
     /// Rules that the user saved for this workspace.
     pub kept: &'a [Rule],
     /// Rules of the configuration, in the order of its files.
-    pub rules: &'a [Written],
+    pub rules: &'a [WrittenRule],
     pub workspace: &'a Workspace,
 }
 
 /// The result of the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    pub verdict: Verdict,
+    pub verdict: PermissionVerdict,
     /// For the audit trail. `None` if the user is asked, and for calls that are harmless in every mode.
-    pub decided: Option<Decided>,
+    pub decided: Option<RecordedDecision>,
     /// The rule because of which the user is asked, as text for the permission prompt.
     pub because: Option<String>,
 }
 
 /// Judges a call.
-pub fn judge(asked: &Asked<'_>) -> Judged {
+pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
     let parts = match asked.access {
         Access::Command { line, .. } if !asked.rules.is_empty() || asked.mode == Mode::Auto => {
-            Some(Parts::of(line))
+            Some(CommandParts::parse(line))
         }
         _ => None,
     };
-    let call = Call { asked, parts };
-    if let Some(rule) = call.first(Word::Deny) {
+    let call = ParsedCall { asked, parts };
+    if let Some(rule) = call.first(RuleEffect::Deny) {
         let why = format!(
             "The rule {rule} in {}:{} does not let this run, in any mode. Don't look for another way to the same; do \
              without it, or tell the user that the rule is in the way.",
             rule.path.display(),
             rule.line
         );
-        return Judged { verdict: Verdict::Deny { why }, decided: Some(by_rule(rule, false)), because: None };
+        return Judged {
+            verdict: PermissionVerdict::Deny { why },
+            decided: Some(by_rule(rule, false)),
+            because: None,
+        };
     }
     let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
     let base = decide(asked.access, call.mode(), &rules, asked.workspace);
     match base {
-        Verdict::Deny { why } => Judged {
-            verdict: Verdict::Deny { why },
-            decided: Some(Decided { allowed: false, by: Decider::Mode { mode: asked.mode } }),
+        PermissionVerdict::Deny { why } => Judged {
+            verdict: PermissionVerdict::Deny { why },
+            decided: Some(RecordedDecision { allowed: false, by: Decider::Mode { mode: asked.mode } }),
             because: None,
         },
-        Verdict::Allow { .. } | Verdict::Ask { .. } if let Some(rule) = call.first(Word::Ask) => {
+        PermissionVerdict::Allow { .. } | PermissionVerdict::Ask { .. }
+            if let Some(rule) = call.first(RuleEffect::Ask) =>
+        {
             asks(format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line))
         }
         // These modes don't ask, so a line that may hide something denied would run unseen.
-        Verdict::Allow { by: AllowedBy::Mode(Mode::Full | Mode::Auto) }
+        PermissionVerdict::Allow { by: AllowedBy::Mode(Mode::Full | Mode::Auto) }
             if let Some(rule) = call.may_be_hidden() =>
         {
             asks(format!(
@@ -109,14 +115,18 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
                 rule.line
             ))
         }
-        Verdict::Ask { always } => match call.allowing() {
+        PermissionVerdict::Ask { always } => match call.allowing() {
             Some(rule) => {
                 let by = AllowedBy::Mode(asked.mode);
-                Judged { verdict: Verdict::Allow { by }, decided: Some(by_rule(rule, true)), because: None }
+                Judged {
+                    verdict: PermissionVerdict::Allow { by },
+                    decided: Some(by_rule(rule, true)),
+                    because: None,
+                }
             }
-            None => Judged { verdict: Verdict::Ask { always }, decided: None, because: None },
+            None => Judged { verdict: PermissionVerdict::Ask { always }, decided: None, because: None },
         },
-        Verdict::Allow { by } => {
+        PermissionVerdict::Allow { by } => {
             let decider = match &by {
                 AllowedBy::Harmless => None,
                 AllowedBy::Mode(mode) => Some(Decider::Mode { mode: *mode }),
@@ -125,54 +135,54 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
                 }
                 AllowedBy::Rule(rule) => Some(Decider::Kept { rule: rule.clone() }),
             };
-            let decided = decider.map(|by| Decided { allowed: true, by });
-            Judged { verdict: Verdict::Allow { by }, decided, because: None }
+            let decided = decider.map(|by| RecordedDecision { allowed: true, by });
+            Judged { verdict: PermissionVerdict::Allow { by }, decided, because: None }
         }
     }
 }
 
 fn asks(because: String) -> Judged {
-    Judged { verdict: Verdict::Ask { always: None }, decided: None, because: Some(because) }
+    Judged { verdict: PermissionVerdict::Ask { always: None }, decided: None, because: Some(because) }
 }
 
-fn by_rule(rule: &Written, allowed: bool) -> Decided {
+fn by_rule(rule: &WrittenRule, allowed: bool) -> RecordedDecision {
     let by = Decider::Config { rule: rule.to_string(), path: rule.path.clone(), line: rule.line };
-    Decided { allowed, by }
+    RecordedDecision { allowed, by }
 }
 
-struct Call<'a> {
-    asked: &'a Asked<'a>,
+struct ParsedCall<'a> {
+    asked: &'a PermissionQuery<'a>,
     /// Of a command, if there are rules.
-    parts: Option<Parts>,
+    parts: Option<CommandParts>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ParsedCall<'a> {
     /// The mode by which the call is judged: `Auto` relies on the sandbox, and a command that the sandbox
     /// doesn't restrict, or that names a file with secrets, is asked about as in `AcceptEdits`.
     fn mode(&self) -> Mode {
-        let is_asked = |parts: &Parts| !self.asked.is_sandboxed || names_secret_plainly(parts);
+        let is_asked = |parts: &CommandParts| !self.asked.is_sandboxed || names_secret_plainly(parts);
         match (self.asked.mode, &self.parts) {
             (Mode::Auto, Some(parts)) if is_asked(parts) => Mode::AcceptEdits,
             (mode, _) => mode,
         }
     }
 
-    fn of(&self, word: Word) -> impl Iterator<Item = &'a Written> {
+    fn rules_with(&self, word: RuleEffect) -> impl Iterator<Item = &'a WrittenRule> {
         self.asked.rules.iter().filter(move |rule| rule.word == word)
     }
 
     /// The first rule of this kind that any part of the call may match.
-    fn first(&self, word: Word) -> Option<&'a Written> {
-        self.of(word).find(|rule| self.touches(&rule.pattern))
+    fn first(&self, word: RuleEffect) -> Option<&'a WrittenRule> {
+        self.rules_with(word).find(|rule| self.touches(&rule.pattern))
     }
 
     /// An ask or deny rule that may apply to parts of the line that can't be determined.
-    fn may_be_hidden(&self) -> Option<&'a Written> {
+    fn may_be_hidden(&self) -> Option<&'a WrittenRule> {
         let parts = self.parts.as_ref()?;
-        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != Word::Allow);
+        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != RuleEffect::Allow);
         holds_back.into_iter().find(|rule| match &rule.pattern.about {
             Some(about) if is_of_files(&rule.pattern.tool) => {
-                let globs = Globs::new(about, self.asked.workspace, Case::Ignored);
+                let globs = Globs::new(about, self.asked.workspace, CaseSensitivity::Ignored);
                 let open = parts.names().filter(|name| name.path().is_none());
                 open.map(|name| self.asked.workspace.resolve(&name.glob))
                     .any(|path| globs.may_be_reached(&path))
@@ -182,8 +192,8 @@ impl<'a> Call<'a> {
     }
 
     /// Whether the pattern names the tool, or the kind of access.
-    fn is_of_tool(&self, pattern: &Pattern) -> bool {
-        let Asked { tool, access, .. } = self.asked;
+    fn is_of_tool(&self, pattern: &RulePattern) -> bool {
+        let PermissionQuery { tool, access, .. } = self.asked;
         let does = match access {
             Access::Nothing => &[][..],
             Access::Read(_) => &["Read"],
@@ -193,17 +203,19 @@ impl<'a> Call<'a> {
             Access::External { .. } => &[],
         };
         let external = match access {
-            Access::External { server, tool, .. } => fits(&pattern.tool, &format!("mcp__{server}__{tool}")),
+            Access::External { server, tool, .. } => {
+                matches_pattern(&pattern.tool, &format!("mcp__{server}__{tool}"))
+            }
             _ => false,
         };
-        does.contains(&pattern.tool.as_str()) || fits(&pattern.tool, tool) || external
+        does.contains(&pattern.tool.as_str()) || matches_pattern(&pattern.tool, tool) || external
     }
 
     /// Whether a part of the call may match the pattern of an ask or deny rule.
-    fn touches(&self, pattern: &Pattern) -> bool {
+    fn touches(&self, pattern: &RulePattern) -> bool {
         let workspace = self.asked.workspace;
         let by_path = |about: &str| {
-            let globs = Globs::new(about, workspace, Case::Ignored);
+            let globs = Globs::new(about, workspace, CaseSensitivity::Ignored);
             move |path: &Path| globs.fit(path)
         };
         match (self.asked.access, &pattern.about) {
@@ -211,7 +223,7 @@ impl<'a> Call<'a> {
                 let parts = self.parts.as_ref();
                 if self.is_of_tool(pattern) {
                     let meant = |command: &String| {
-                        fits(about, command)
+                        matches_pattern(about, command)
                             || (!about.contains('*') && command.starts_with(&format!("{about} ")))
                     };
                     return parts.is_some_and(|parts| parts.commands.iter().any(meant));
@@ -235,15 +247,17 @@ impl<'a> Call<'a> {
             (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
                 paths.iter().any(|path| by_path(about)(path))
             }
-            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => fits(about, host),
+            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => {
+                matches_pattern(about, host)
+            }
             (_, Some(_)) => false,
             (_, None) => self.is_of_tool(pattern),
         }
     }
 
     /// A rule that allows the call. If several rules cover the parts of a command line, the first of them.
-    fn allowing(&self) -> Option<&'a Written> {
-        let mut of_tool = self.of(Word::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
+    fn allowing(&self) -> Option<&'a WrittenRule> {
+        let mut of_tool = self.rules_with(RuleEffect::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
         match self.asked.access {
             Access::Nothing => None,
             // Leaving the sandbox needs more than a rule about the command.
@@ -255,21 +269,20 @@ impl<'a> Call<'a> {
             }
             Access::Read(paths) | Access::Write(paths) => {
                 let writes = matches!(self.asked.access, Access::Write(_));
-                let rules: Vec<&Written> = of_tool.collect();
+                let rules: Vec<&WrittenRule> = of_tool.collect();
                 let covers = |path: &PathBuf| {
                     rules.iter().copied().find(|rule| self.covers(&rule.pattern, path, writes))
                 };
                 let first = paths.first().and_then(covers)?;
                 paths.iter().all(|path| covers(path).is_some()).then_some(first)
             }
-            Access::Fetch { host, .. } => {
-                of_tool.find(|rule| rule.pattern.about.as_ref().is_none_or(|about| fits(about, host)))
-            }
+            Access::Fetch { host, .. } => of_tool
+                .find(|rule| rule.pattern.about.as_ref().is_none_or(|about| matches_pattern(about, host))),
             Access::External { .. } => of_tool.find(|rule| rule.pattern.about.is_none()),
         }
     }
 
-    fn allowing_line(&self, line: &str, rules: &[&'a Written]) -> Option<&'a Written> {
+    fn allowing_line(&self, line: &str, rules: &[&'a WrittenRule]) -> Option<&'a WrittenRule> {
         let parts = self.parts.as_ref()?;
         let patterns = |wanted: fn(&str) -> bool| -> Vec<String> {
             let abouts = rules.iter().filter_map(|rule| rule.pattern.about.clone());
@@ -289,20 +302,20 @@ impl<'a> Call<'a> {
         if command_line::refused(line, &patterns(|_| true)).is_some() {
             return None;
         }
-        let meant = |about: &str| parts.commands.iter().any(|command| fits(about, command));
+        let meant = |about: &str| parts.commands.iter().any(|command| matches_pattern(about, command));
         let first = rules.iter().find(|rule| rule.pattern.about.as_deref().is_some_and(meant));
         first.or(rules.first()).copied()
     }
 
     /// Whether a rule allows a path to be read or written. Sensitive paths must be named by the rule itself.
-    fn covers(&self, pattern: &Pattern, path: &Path, writes: bool) -> bool {
+    fn covers(&self, pattern: &RulePattern, path: &Path, writes: bool) -> bool {
         let workspace = self.asked.workspace;
         let secrets = workspace.secrets();
         let needs_caution = |path: &Path| {
             is_secret_name(path) || secrets.contain(path) || (writes && may_run_later(path, workspace))
         };
         let Some(about) = &pattern.about else { return workspace.contains(path) && !needs_caution(path) };
-        let globs = Globs::new(about, workspace, Case::Told);
+        let globs = Globs::new(about, workspace, CaseSensitivity::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
     }
 }
@@ -310,12 +323,14 @@ impl<'a> Call<'a> {
 /// Whether a rule for this tool name is about files.
 fn is_of_files(tool: &str) -> bool {
     matches!(tool, "Read" | "Edit" | "Write")
-        || ["file_read", "file_write", "file_edit", "apply_patch"].iter().any(|name| fits(tool, name))
+        || ["file_read", "file_write", "file_edit", "apply_patch"]
+            .iter()
+            .any(|name| matches_pattern(tool, name))
 }
 
 /// Whether a word of a command is a file that usually contains secrets. The content of variables and of quoted
 /// code is not examined: nothing leaves the sandbox, and secrets in the output are masked.
-fn names_secret_plainly(parts: &Parts) -> bool {
+fn names_secret_plainly(parts: &CommandParts) -> bool {
     // Other texts are code or sentences.
     let is_path = |glob: &str| glob.chars().all(|c| c.is_alphanumeric() || "._-~/*?@".contains(c));
     parts.arguments().filter(|name| !name.is_open && is_path(&name.glob)).any(|name| {
@@ -327,7 +342,7 @@ fn names_secret_plainly(parts: &Parts) -> bool {
 }
 
 /// Whether a command may name a file that usually contains secrets.
-fn names_secret(parts: &Parts) -> bool {
+fn names_secret(parts: &CommandParts) -> bool {
     parts.names().any(|name| {
         name.path().is_some_and(|path| is_secret_name(Path::new(path)))
             || SECRET_NAMES.iter().any(|secret| name.may_end_in(secret))
@@ -335,7 +350,7 @@ fn names_secret(parts: &Parts) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum CaseSensitivity {
     Told,
     /// Some file systems ignore case, and a denied file must not be reachable by another spelling.
     Ignored,
@@ -352,7 +367,7 @@ impl Globs {
     /// `//a` is absolute and `~/a` is below the user's home; other patterns are relative to the workspace's
     /// directories, and match at any depth if they contain no slash. A pattern also matches everything below
     /// a matching directory.
-    fn new(about: &str, workspace: &Workspace, case: Case) -> Globs {
+    fn new(about: &str, workspace: &Workspace, case: CaseSensitivity) -> Globs {
         let about = about.strip_suffix('/').unwrap_or(about);
         let bases: Vec<(PathBuf, String)> = if let Some(rest) = about.strip_prefix("//") {
             vec![(PathBuf::from("/"), rest.to_owned())]
@@ -383,7 +398,7 @@ impl Globs {
                 let text = text.collect::<Vec<_>>().join("/").replace("//", "/");
                 let glob = GlobBuilder::new(&text)
                     .literal_separator(true)
-                    .case_insensitive(case == Case::Ignored)
+                    .case_insensitive(case == CaseSensitivity::Ignored)
                     .build();
                 globs.matchers.extend(glob.map(|glob| glob.compile_matcher()).ok());
                 globs.named.push(begin);
@@ -426,25 +441,26 @@ const ENTRIES_LOOKED_AT: usize = 50_000;
 
 /// Files that searches skip because an ask or deny rule applies to reading them.
 #[derive(Default)]
-pub struct Hidden(Vec<Globs>);
+pub struct HiddenFiles(Vec<Globs>);
 
-impl Hidden {
+impl HiddenFiles {
     /// Returns the files that the rules hide from a reading tool.
-    pub fn from(tool: &str, rules: &[Written], workspace: &Workspace) -> Hidden {
+    pub fn from(tool: &str, rules: &[WrittenRule], workspace: &Workspace) -> HiddenFiles {
         let of_reading = rules.iter().filter(|rule| {
-            rule.word != Word::Allow
+            rule.word != RuleEffect::Allow
                 && (rule.pattern.tool == "Read"
-                    || fits(&rule.pattern.tool, tool)
-                    || fits(&rule.pattern.tool, "file_read"))
+                    || matches_pattern(&rule.pattern.tool, tool)
+                    || matches_pattern(&rule.pattern.tool, "file_read"))
         });
         let abouts = of_reading.filter_map(|rule| rule.pattern.about.as_deref());
-        Hidden(abouts.map(|about| Globs::new(about, workspace, Case::Ignored)).collect())
+        HiddenFiles(abouts.map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect())
     }
 
     /// The path patterns of the rules that deny reading.
-    pub fn denied(rules: &[Written]) -> Vec<String> {
+    pub fn denied(rules: &[WrittenRule]) -> Vec<String> {
         let of_reading = rules.iter().filter(|rule| {
-            rule.word == Word::Deny && (rule.pattern.tool == "Read" || fits(&rule.pattern.tool, "file_read"))
+            rule.word == RuleEffect::Deny
+                && (rule.pattern.tool == "Read" || matches_pattern(&rule.pattern.tool, "file_read"))
         });
         of_reading.filter_map(|rule| rule.pattern.about.clone()).collect()
     }
@@ -452,8 +468,9 @@ impl Hidden {
     /// Returns the existing paths at and below the workspace's directories that these patterns of deny rules match,
     /// and those elsewhere that they name without a wildcard.
     pub fn existing(patterns: &[String], workspace: &Workspace) -> Vec<PathBuf> {
-        let hidden =
-            Hidden(patterns.iter().map(|about| Globs::new(about, workspace, Case::Ignored)).collect());
+        let hidden = HiddenFiles(
+            patterns.iter().map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect(),
+        );
         let named = hidden.0.iter().flat_map(|globs| &globs.named).filter(|path| hidden.hides(path)).cloned();
         let mut found: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
         let has_wildcards =

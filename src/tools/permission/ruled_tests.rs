@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::*;
 use epitome_rules::parse;
 
-fn written(word: Word, text: &str) -> Written {
+fn written(word: RuleEffect, text: &str) -> WrittenRule {
     let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));
-    Written { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3 }
+    WrittenRule { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3 }
 }
 
 fn workspace() -> Workspace {
@@ -15,9 +15,9 @@ fn workspace() -> Workspace {
     Workspace::new("/w", Vec::new(), Arc::new(environment))
 }
 
-fn judged(tool: &str, access: &Access, mode: Mode, rules: &[Written]) -> Judged {
+fn judged(tool: &str, access: &Access, mode: Mode, rules: &[WrittenRule]) -> Judged {
     let workspace = workspace();
-    judge(&Asked {
+    judge(&PermissionQuery {
         tool,
         access,
         mode,
@@ -32,9 +32,9 @@ fn judged(tool: &str, access: &Access, mode: Mode, rules: &[Written]) -> Judged 
 /// `a` allowed, `o` asked, `d` denied.
 fn letter(judged: &Judged) -> char {
     match judged.verdict {
-        Verdict::Allow { .. } => 'a',
-        Verdict::Ask { .. } => 'o',
-        Verdict::Deny { .. } => 'd',
+        PermissionVerdict::Allow { .. } => 'a',
+        PermissionVerdict::Ask { .. } => 'o',
+        PermissionVerdict::Deny { .. } => 'd',
     }
 }
 
@@ -42,9 +42,9 @@ fn line(line: &str) -> Access {
     Access::Command { line: line.to_owned(), confined: true, changes_git: false }
 }
 
-fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<Written> {
+fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<WrittenRule> {
     let of = |word, texts: &[&str]| texts.iter().map(|text| written(word, text)).collect::<Vec<_>>();
-    [of(Word::Allow, allow), of(Word::Ask, ask), of(Word::Deny, deny)].concat()
+    [of(RuleEffect::Allow, allow), of(RuleEffect::Ask, ask), of(RuleEffect::Deny, deny)].concat()
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn auto_runs_what_the_sandbox_restricts() {
         ("echo 'see .env'", 'a', 'a'),
         ("cat $F", 'a', 'a'),
     ] {
-        let of = |rules: &[Written]| letter(&judged("bash", &line(text), Mode::Auto, rules));
+        let of = |rules: &[WrittenRule]| letter(&judged("bash", &line(text), Mode::Auto, rules));
         assert_eq!((of(&none), of(&some)), (without, with), "{text}");
     }
     let outside = Access::Command { line: "cargo test".into(), confined: false, changes_git: false };
     assert_eq!(letter(&judged("bash", &outside, Mode::Auto, &none)), 'o');
     let decided = judged("bash", &line("cargo test"), Mode::Auto, &none).decided;
-    assert_eq!(decided, Some(Decided { allowed: true, by: Decider::Mode { mode: Mode::Auto } }));
+    assert_eq!(decided, Some(RecordedDecision { allowed: true, by: Decider::Mode { mode: Mode::Auto } }));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn auto_asks_about_commands_without_a_complete_sandbox() {
         (std::slice::from_ref(&rule), line("make"), 'a'),
         (&[], Access::Write(vec!["/w/src/a.rs".into()]), 'a'),
     ] {
-        let asked = Asked {
+        let asked = PermissionQuery {
             tool: "bash",
             access: &access,
             mode: Mode::Auto,
@@ -230,7 +230,7 @@ fn shell_globs_that_may_match_denied_paths_ask() {
 fn secrets_are_allowed_only_by_rules_that_name_them() {
     let read = |path: &str, rule: &str| {
         let access = Access::Read(vec![path.into()]);
-        letter(&judged("file_read", &access, Mode::Ask, &[written(Word::Allow, rule)]))
+        letter(&judged("file_read", &access, Mode::Ask, &[written(RuleEffect::Allow, rule)]))
     };
     assert_eq!(read("/w/.env", "file_read(**)"), 'o');
     assert_eq!(read("/w/.env", "file_read"), 'o');
@@ -274,20 +274,23 @@ fn decisions_name_their_source() {
         path: "/home/me/.epitome/config.toml".into(),
         line: 3,
     };
-    assert_eq!(of("ls", Mode::Ask).decided, Some(Decided { allowed: true, by: config("allow bash(ls *)") }));
+    assert_eq!(
+        of("ls", Mode::Ask).decided,
+        Some(RecordedDecision { allowed: true, by: config("allow bash(ls *)") })
+    );
     assert_eq!(
         of("rm x", Mode::Full).decided,
-        Some(Decided { allowed: false, by: config("deny bash(rm *)") })
+        Some(RecordedDecision { allowed: false, by: config("deny bash(rm *)") })
     );
     let by_mode = Decider::Mode { mode: Mode::Full };
-    assert_eq!(of("make", Mode::Full).decided, Some(Decided { allowed: true, by: by_mode }));
+    assert_eq!(of("make", Mode::Full).decided, Some(RecordedDecision { allowed: true, by: by_mode }));
     let asked = of("git push", Mode::Full);
     assert_eq!(asked.decided, None);
     assert!(asked.because.is_some_and(|why| why.contains("bash(git push)") && why.contains("config.toml:3")));
     let rule = Rule::Command { line: "make".into() };
     let workspace = workspace();
     let access = line("make");
-    let asked = Asked {
+    let asked = PermissionQuery {
         tool: "bash",
         access: &access,
         mode: Mode::Ask,
@@ -299,7 +302,7 @@ fn decisions_name_their_source() {
     };
     assert_eq!(
         judge(&asked).decided,
-        Some(Decided { allowed: true, by: Decider::Kept { rule: rule.clone() } })
+        Some(RecordedDecision { allowed: true, by: Decider::Kept { rule: rule.clone() } })
     );
 }
 
@@ -314,8 +317,8 @@ fn deny_rule_for_a_link_applies_to_its_target() {
     std::os::unix::fs::symlink(root.join("elsewhere"), root.join("w/link")).expect("linked");
     let workspace = Workspace::new(root.join("w"), Vec::new(), workspace().environment);
     let access = Access::Read(vec![workspace.real("link/a")]);
-    let rules = [written(Word::Deny, "Read(link/**)")];
-    let asked = Asked {
+    let rules = [written(RuleEffect::Deny, "Read(link/**)")];
+    let asked = PermissionQuery {
         tool: "file_read",
         access: &access,
         mode: Mode::Full,
@@ -326,6 +329,6 @@ fn deny_rule_for_a_link_applies_to_its_target() {
         workspace: &workspace,
     };
     assert_eq!(letter(&judge(&asked)), 'd');
-    let hidden = Hidden::from("grep_tool", &rules, &workspace);
+    let hidden = HiddenFiles::from("grep_tool", &rules, &workspace);
     assert!(hidden.hides(&root.join("elsewhere/a")) && !hidden.hides(&root.join("w/a")));
 }

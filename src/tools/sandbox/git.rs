@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Namespaces, Support};
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::sandbox::Places;
+use epitome_platform::sandbox::SandboxPaths;
 
 /// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
 /// names another directory for both.
@@ -33,7 +33,7 @@ const MODULES_MAX: usize = 64;
 const MODULES_DEPTH_MAX: usize = 4;
 
 /// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
-pub(super) fn freeze(places: &mut Places, git: &Path, support: &Support) {
+pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
     let has_namespaces = support.namespaces != Namespaces::None;
     let mut found = Vec::new();
     modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
@@ -85,7 +85,7 @@ pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     links.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
+fn freeze_in(places: &mut SandboxPaths, directory: &Path, names: &[&str]) {
     let there = |path: &PathBuf| path.symlink_metadata().is_ok();
     names
         .iter()
@@ -95,7 +95,7 @@ fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
 }
 
 /// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
-fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
+fn fix_below(places: &mut SandboxPaths, git: &Path, directory: &Path) {
     let above = directory.ancestors().take_while(|path| path.starts_with(git));
     places.fixed.extend(above.map(PathBuf::from));
 }

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use super::{Namespaces, Rules, Support, git};
+use super::{Namespaces, SandboxRules, Support, git};
 use crate::Workspace;
-use crate::permission::ruled::Hidden;
+use crate::permission::ruled::HiddenFiles;
 use crate::secret_places::SecretPlaces;
-use epitome_platform::sandbox::{Places, all_but};
+use epitome_platform::sandbox::{SandboxPaths, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
 /// next to the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, only
@@ -79,14 +79,19 @@ const DEVICES: [&str; 9] = [
 ];
 
 /// `changes_git`: whether the user agreed that this command may change the repositories of the workspace.
-pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, support: &Support) -> Places {
+pub(super) fn find(
+    rules: &SandboxRules,
+    workspace: &Workspace,
+    changes_git: bool,
+    support: &Support,
+) -> SandboxPaths {
     let home = workspace.home();
     let in_home = |names: &[&str]| -> Vec<PathBuf> {
         home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
     };
     let mut hidden = SecretPlaces::find(home.as_deref()).paths().to_vec();
     hidden.extend(real(rules.hide.clone()));
-    hidden.extend(real(Hidden::existing(&rules.deny_read, workspace)));
+    hidden.extend(real(HiddenFiles::existing(&rules.deny_read, workspace)));
     hidden.sort();
     hidden.dedup();
 
@@ -101,7 +106,8 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, supp
     let mut roots: Vec<PathBuf> = opened.map(|root| root.path().to_path_buf()).collect();
     roots.retain(|root| !is_too_wide(root));
 
-    let mut places = Places { devices: real(DEVICES.map(PathBuf::from)), hidden, ..Places::default() };
+    let mut places =
+        SandboxPaths { devices: real(DEVICES.map(PathBuf::from)), hidden, ..SandboxPaths::default() };
     let mut gits = Vec::new();
     for entry in workspace.found().entries(roots.iter().map(PathBuf::as_path)) {
         let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
@@ -160,7 +166,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, supp
 }
 
 /// Makes a file or directory read-only. Of a link both itself and what it leads to.
-pub(super) fn freeze(places: &mut Places, path: PathBuf) {
+pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
     if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {
         places.frozen.extend(path.canonicalize().ok());
     }
@@ -168,7 +174,7 @@ pub(super) fn freeze(places: &mut Places, path: PathBuf) {
 }
 
 /// Directories for temporary files.
-fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
+fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
     let named = named
         .map(|(_, path)| PathBuf::from(path))
@@ -191,13 +197,13 @@ mod tests {
     const ALL: Support =
         Support { landlock: 7, namespaces: Namespaces::OfUser, own_processes: true, filter: true };
 
-    struct Disk {
+    struct SandboxDisk {
         root: PathBuf,
         _directory: tempfile::TempDir,
     }
 
-    impl Disk {
-        fn with(files: &[&str]) -> Disk {
+    impl SandboxDisk {
+        fn with(files: &[&str]) -> SandboxDisk {
             let directory = tempfile::tempdir().expect("a temporary directory");
             let root = directory.path().canonicalize().expect("it is there");
             for file in files {
@@ -208,19 +214,20 @@ mod tests {
                     false => fs::write(path, "").expect("written"),
                 }
             }
-            Disk { root, _directory: directory }
+            SandboxDisk { root, _directory: directory }
         }
 
         /// For a command that may change repositories.
-        fn places(&self, cwd: &str, support: Support) -> Places {
+        fn places(&self, cwd: &str, support: Support) -> SandboxPaths {
             self.places_of(cwd, true, support)
         }
 
-        fn places_of(&self, cwd: &str, changes_git: bool, support: Support) -> Places {
+        fn places_of(&self, cwd: &str, changes_git: bool, support: Support) -> SandboxPaths {
             let home = self.root.join("home").into_os_string();
             let workspace =
                 Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(vec![("HOME".into(), home)]));
-            let rules = Rules { hide: vec![self.root.join("home/.epitome/data")], ..Rules::default() };
+            let rules =
+                SandboxRules { hide: vec![self.root.join("home/.epitome/data")], ..SandboxRules::default() };
             find(&rules, &workspace, changes_git, &support)
         }
 
@@ -232,7 +239,7 @@ mod tests {
 
     #[test]
     fn workspace_is_writable_except_for_files_executed_later() {
-        let disk = Disk::with(&[
+        let disk = SandboxDisk::with(&[
             "w/.git/HEAD",
             "w/.git/config",
             "w/.git/modules/lib/deep/HEAD",
@@ -264,7 +271,7 @@ mod tests {
     /// the index for other repositories.
     #[test]
     fn repositories_are_read_only_unless_the_user_agreed() {
-        let disk = Disk::with(&[
+        let disk = SandboxDisk::with(&[
             "w/.git/HEAD",
             "w/.git/hooks/",
             "w/lib/.git",
@@ -286,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_hooks_that_settings_name_is_read_only() {
-        let disk = Disk::with(&["w/.git/HEAD", "w/.githooks/pre-commit", "w/tools/Hooks/x", "home/x"]);
+        let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.githooks/pre-commit", "w/tools/Hooks/x", "home/x"]);
         fs::write(disk.root.join("home/.gitconfig"), "[core]\n\thooksPath = .githooks\n").expect("written");
         assert!(disk.below(&disk.places("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
         fs::write(disk.root.join("w/.git/config"), "[core]\n\thooksPath = \"tools/Hooks\"\n")
@@ -297,7 +304,7 @@ mod tests {
     /// Files that point Git to its configuration are created if missing, and existing ones stay untouched.
     #[test]
     fn missing_commondir_and_worktree_config_are_created() {
-        let disk = Disk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
+        let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
         let text = |path: &str| fs::read_to_string(disk.root.join("w/.git").join(path)).ok();
         disk.places("w", Support { namespaces: Namespaces::None, ..ALL });
         assert_eq!(text("commondir"), None, "without mounts it would hold nothing");
@@ -319,8 +326,12 @@ mod tests {
     /// With a `commondir` Git ignores `core.bare`: it would report a bare repository's files as deleted.
     #[test]
     fn a_bare_repository_is_closed_instead() {
-        let disk =
-            Disk::with(&["w/.git/HEAD", "w/.git/hooks/", "w/.git/objects/", "w/.git/worktrees/t/HEAD"]);
+        let disk = SandboxDisk::with(&[
+            "w/.git/HEAD",
+            "w/.git/hooks/",
+            "w/.git/objects/",
+            "w/.git/worktrees/t/HEAD",
+        ]);
         let config = |text: &str| fs::write(disk.root.join("w/.git/config"), text).expect("written");
         config("[core]\n\tbare = true\n");
         let places = disk.places("w", ALL);
@@ -343,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_home_as_workspace_keeps_its_secrets() {
-        let disk = Disk::with(&["home/.ssh/id", "home/.epitome/data/x", "home/notes/a", "home/b"]);
+        let disk = SandboxDisk::with(&["home/.ssh/id", "home/.epitome/data/x", "home/notes/a", "home/b"]);
         let places = disk.places("home", ALL);
         assert_eq!(disk.below(&places.covered), ["home/.epitome/data", "home/.ssh"]);
         assert_eq!(disk.below(&places.writable), ["home"]);
@@ -357,7 +368,7 @@ mod tests {
 
     #[test]
     fn directory_above_a_home_is_not_writable() {
-        let disk = Disk::with(&["home/a"]);
+        let disk = SandboxDisk::with(&["home/a"]);
         assert_eq!(disk.below(&disk.places("", ALL).writable), Vec::<String>::new());
     }
 
@@ -365,7 +376,8 @@ mod tests {
     /// time.
     #[test]
     fn worktree_needs_a_back_reference_from_its_repository() {
-        let disk = Disk::with(&["main/.git/HEAD", "main/.git/worktrees/w/HEAD", "w/", "home/.ssh/HEAD"]);
+        let disk =
+            SandboxDisk::with(&["main/.git/HEAD", "main/.git/worktrees/w/HEAD", "w/", "home/.ssh/HEAD"]);
         let own = disk.root.join("main/.git/worktrees/w");
         fs::write(disk.root.join("w/.git"), format!("gitdir: {}\n", own.display())).expect("written");
         assert_eq!(git::directory(&disk.root.join("w")), None, "nothing names it yet");

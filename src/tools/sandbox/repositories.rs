@@ -22,23 +22,23 @@ const SETTLED: Duration = Duration::from_millis(50);
 /// What was found so far in the directories of a workspace. What was found once stays protected as long as it
 /// exists, however many directories a command creates.
 #[derive(Debug, Default)]
-pub struct Found(Mutex<State>);
+pub struct FoundRepositories(Mutex<RepositoryState>);
 
 #[derive(Debug, Default)]
-struct State {
-    read: HashMap<PathBuf, Directory>,
+struct RepositoryState {
+    read: HashMap<PathBuf, ScannedDirectory>,
     entries: BTreeSet<PathBuf>,
 }
 
 /// A directory as it was when it was read.
 #[derive(Debug)]
-struct Directory {
+struct ScannedDirectory {
     changed: (i64, i64, u64),
     inner: Vec<PathBuf>,
     entries: Vec<PathBuf>,
 }
 
-impl Found {
+impl FoundRepositories {
     /// Returns the paths of `.git` entries and of files and directories that run later, at and below the roots, in
     /// order. They may be links. Takes a millisecond per thousand unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
@@ -71,13 +71,13 @@ impl Found {
     }
 }
 
-impl State {
+impl RepositoryState {
     /// The directory, read again if it has changed.
-    fn look(&mut self, path: &Path) -> Option<&Directory> {
+    fn look(&mut self, path: &Path) -> Option<&ScannedDirectory> {
         let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
         let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
         if self.read.get(path).is_none_or(|directory| directory.changed != changed) {
-            let mut directory = Directory::read(path)?;
+            let mut directory = ScannedDirectory::read(path)?;
             directory.changed = changed;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
             if age.is_none_or(|age| age < SETTLED) {
@@ -89,9 +89,9 @@ impl State {
     }
 }
 
-impl Directory {
-    fn read(path: &Path) -> Option<Directory> {
-        let mut directory = Directory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
+impl ScannedDirectory {
+    fn read(path: &Path) -> Option<ScannedDirectory> {
+        let mut directory = ScannedDirectory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -123,7 +123,7 @@ mod tests {
             fs::create_dir_all(root.join(path)).expect("made");
         }
         fs::write(root.join("one/.envrc"), "").expect("written");
-        let found = Found::default();
+        let found = FoundRepositories::default();
         let entries = || -> Vec<String> {
             let below = |path: &PathBuf| Some(path.strip_prefix(&root).ok()?.display().to_string());
             found.entries(std::iter::once(root.as_path())).iter().filter_map(below).collect()

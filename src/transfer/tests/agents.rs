@@ -9,10 +9,10 @@ use super::*;
 use epitome_thread::{Content, Message, Origin};
 
 /// File names with their texts.
-type Files = &'static [(&'static str, &'static str)];
+type FileTexts = &'static [(&'static str, &'static str)];
 
 /// The file, the expected result, and the files in the same folder.
-const SESSIONS: [(&str, &str, &str, Files); 6] = [
+const SESSIONS: [(&str, &str, &str, FileTexts); 6] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
@@ -36,15 +36,15 @@ const SESSIONS: [(&str, &str, &str, Files); 6] = [
     (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
 ];
 
-fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Draft>, Problem> {
+fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<ImportDraft>, Problem> {
     let beside = |name: &Path| {
         files.iter().find(|(known, _)| Path::new(known) == name).map(|(_, text)| (*text).to_owned())
     };
-    read(Path::new(path), text, &Circumstances { cwd: Path::new("/here"), now: 1_000, beside: &beside })
+    read(Path::new(path), text, &ImportContext { cwd: Path::new("/here"), now: 1_000, read_sibling: &beside })
 }
 
 /// A log in short form, with one entry per line.
-fn told(draft: &Draft) -> String {
+fn told(draft: &ImportDraft) -> String {
     let words = |message: &Message| {
         let parts = message.content.iter().map(|part| match part {
             Content::Text { text } => text.clone(),

@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use super::desk::{
-    Agent, Desk, agent_said, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey,
-    person_said, stop_reason, text,
+    Agent, Desk, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey, person_said,
+    record_agent_message, stop_reason, text,
 };
 use super::windows::daemons;
 
@@ -77,14 +77,17 @@ fn pending_requests_are_answered_and_sessions_continue() {
     assert!(!seen.iter().any(|message| message["id"].is_string()), "the front end's own ids stay its own");
     for session in &sessions {
         let (updates, reason) = agent.turn(session, "say more");
-        assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+        assert_eq!(
+            (record_agent_message(&updates).as_str(), reason.as_str()),
+            ("You said more.", "end_turn")
+        );
     }
     agent.close_input();
     agent.ended();
     let mut agent = desk.start();
     let replay = desk.load(&mut agent, &sessions[0]);
     assert_eq!(person_said(&replay), ["say one", "half", "say more"]);
-    assert!(agent_said(&replay).contains("Interrupted"), "the log says what happened");
+    assert!(record_agent_message(&replay).contains("Interrupted"), "the log says what happened");
 }
 
 /// The editor kept showing the subagent as working, because the daemon that knew of it was dead.
@@ -142,7 +145,10 @@ fn ten_clients_survive_three_daemon_crashes() {
             let (_, answer) = agent.answer(id);
             assert!(answer.get("result").is_some() || is_interrupted(&answer), "{answer}");
             let (updates, reason) = agent.turn(session, "say more");
-            assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+            assert_eq!(
+                (record_agent_message(&updates).as_str(), reason.as_str()),
+                ("You said more.", "end_turn")
+            );
         }
         assert_eq!(daemons(&desk).len(), 1);
     }

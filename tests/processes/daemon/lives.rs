@@ -1,8 +1,8 @@
 //! Start and end of a daemon, and clients that cannot use one.
 
 use epitome::daemon::build::{Build, VERSION};
-use epitome::daemon::handshake::{Answer, Hello, Home, PROTOCOL};
-use epitome::daemon::messages::{Farewell, Kind, MessageReader};
+use epitome::daemon::handshake::{Hello, HelloAnswer, Home, PROTOCOL};
+use epitome::daemon::messages::{Farewell, MessageKind, MessageReader};
 use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::daemon::token::Token;
 use epitome::paths::Paths;
@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use super::desk::{Agent, Desk, SILENCE_MAX, agent_said, end_by, obey, stop_reason, within};
+use super::desk::{Agent, Desk, SILENCE_MAX, end_by, obey, record_agent_message, stop_reason, within};
 use super::windows::daemons;
 
 /// Idle time after which the daemon exits in these tests, in seconds.
@@ -29,8 +29,8 @@ fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
         build: build(version),
         pid: std::process::id(),
         cwd: desk.workspace.clone().into_os_string(),
-        place: Home::of(&Paths::below(&desk.home)),
-        token: Token::read(&RuntimeDir::of(&Paths::below(&desk.home))).unwrap(),
+        place: Home::new(&Paths::below(&desk.home)),
+        token: Token::read(&RuntimeDir::new(&Paths::below(&desk.home))).unwrap(),
         environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
@@ -48,7 +48,7 @@ fn group_and_session(process: Pid) -> [String; 2] {
 }
 
 /// Connects like a front end and returns the daemon's answer.
-fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, Answer) {
+fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, HelloAnswer) {
     let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
     stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
     stream.write_all(&hello.to_line()).unwrap();
@@ -126,7 +126,7 @@ fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
     let (_, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
     assert!(daemons(&desk).is_empty(), "none is started until somebody wants something");
-    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(desk.daemon(), Some(daemon));
 }
 
@@ -165,7 +165,7 @@ fn a_daemon_with_another_protocol_or_home_is_not_used() {
         (hello(&desk, "0.1.0", PROTOCOL + 1), "protocol"),
         (
             Hello {
-                place: Home::of(&Paths::below("/elsewhere".as_ref())),
+                place: Home::new(&Paths::below("/elsewhere".as_ref())),
                 ..hello(&desk, "0.1.0", PROTOCOL)
             },
             "files",
@@ -190,7 +190,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
             let (mut stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
             let refused = Some("it is of another age".to_owned());
-            stream.write_all(&Answer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
+            stream.write_all(&HelloAnswer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
         });
     };
     let closing: fn(&Desk) = |desk| {
@@ -212,7 +212,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
         trouble(&desk);
         let mut agent = desk.start();
         let session = desk.new_session(&mut agent);
-        assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+        assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
         agent.close_input();
         agent.ended();
         let log = log(&desk);
@@ -245,10 +245,10 @@ fn makes_room_for(version: &str) {
     desk.model.release();
     assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
     let last = newer.message().unwrap().expect("a farewell");
-    assert_eq!(last.kind, Kind::Farewell);
+    assert_eq!(last.kind, MessageKind::Farewell);
     assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
     // Nothing else starts a daemon here, so the older client does after a while.
-    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(desk.daemon(), Some(old));
 }
 
@@ -269,7 +269,7 @@ fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
     for socket in ["run/acp.sock", "run/control.sock"] {
         UnixStream::connect(desk.home.join(socket)).unwrap();
     }
-    assert_eq!(agent_said(&first.turn(&session, "say more").0), "You said more.");
+    assert_eq!(record_agent_message(&first.turn(&session, "say more").0), "You said more.");
     assert_eq!(daemons(&desk), [new]);
 }
 
@@ -283,12 +283,12 @@ fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
     let mut second = desk.start();
     let new = desk.worker(&second);
     assert_ne!(new, old);
-    assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+    assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
     agent.close_input();
     agent.ended();
     within(SILENCE_MAX, "the displaced daemon's end", || (daemons(&desk) == [new]).then_some(()));
     let session = desk.new_session(&mut second);
-    assert_eq!(agent_said(&second.turn(&session, "say two").0), "You said two.");
+    assert_eq!(record_agent_message(&second.turn(&session, "say two").0), "You said two.");
     UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
 }
 

@@ -5,7 +5,8 @@ use std::fs;
 use serde_json::json;
 
 use super::desk::{
-    Agent, Desk, SILENCE_MAX, agent_said, is_answer, is_question, obey, person_said, stop_reason, within,
+    Agent, Desk, SILENCE_MAX, is_answer, is_question, obey, person_said, record_agent_message, stop_reason,
+    within,
 };
 
 /// Clients that are started at the same time.
@@ -38,7 +39,10 @@ fn ten_clients_started_at_once_share_one_daemon() {
     assert_eq!(daemons(&desk), [desk.worker(&windows[0])]);
     let sessions: Vec<String> = windows.iter_mut().map(|window| desk.new_session(window)).collect();
     for (at, (window, session)) in windows.iter_mut().zip(&sessions).enumerate() {
-        assert_eq!(agent_said(&window.turn(session, &format!("say {at}")).0), format!("You said {at}."));
+        assert_eq!(
+            record_agent_message(&window.turn(session, &format!("say {at}")).0),
+            format!("You said {at}.")
+        );
     }
     let listing = windows[3].call("session/list", json!({}));
     assert_eq!(listing["sessions"].as_array().unwrap().len(), WINDOWS, "each sees the others' sessions");
@@ -118,7 +122,7 @@ fn a_killed_client_leaves_a_recorded_turn_and_no_child_process() {
     let replay = desk.load(&mut agent, &session);
     assert_eq!(person_said(&replay).len(), 1);
     let (updates, reason) = agent.turn(&session, "say more");
-    assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    assert_eq!((record_agent_message(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
     let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap_or_default();
     assert!(children.split_whitespace().count() <= 1, "at most the reaper: {children}");
 }

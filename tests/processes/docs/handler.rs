@@ -10,7 +10,7 @@ use note_length::HANDLER;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::event::HookEvent;
-use crate::hooks::moment::What;
+use crate::hooks::hook_context::EventData;
 
 fn params(value: Value) -> Map<String, Value> {
     value.as_object().expect("an object").clone()
@@ -26,15 +26,15 @@ fn contributing_md_shows_the_handler_verbatim() {
 
 #[test]
 fn the_worked_handler_reports_only_long_replies() {
-    let mut moment = super::sample::moment(HookEvent::TurnEnd);
-    let notice = |moment: &_, words: u64| {
-        let params::Run::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
-        run(&params(json!({ "words": words })), moment).map(|output| output.notice)
+    let mut hook_context = super::sample::hook_context(HookEvent::TurnEnd);
+    let notice = |hook_context: &_, words: u64| {
+        let params::HandlerRun::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
+        run(&params(json!({ "words": words })), hook_context).map(|output| output.notice)
     };
-    assert_eq!(notice(&moment, 3), Ok(None));
-    assert_eq!(notice(&moment, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));
-    moment.what = What::SessionEnd { reason: "other" };
-    assert_eq!(notice(&moment, 2), Err("there is no reply to count".to_owned()));
+    assert_eq!(notice(&hook_context, 3), Ok(None));
+    assert_eq!(notice(&hook_context, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));
+    hook_context.what = EventData::SessionEnd { reason: "other" };
+    assert_eq!(notice(&hook_context, 2), Err("there is no reply to count".to_owned()));
     assert_eq!((HANDLER.events, HANDLER.params), (&[HookEvent::TurnEnd][..], &["words"][..]));
     assert!((HANDLER.check)(&params(json!({ "words": "many" }))).is_err());
 }

@@ -9,16 +9,16 @@ use epitome::hooks::claude;
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::functions::Functions;
 use epitome::hooks::handlers;
-use epitome::hooks::hook::Place;
-use epitome::hooks::manifest::{self, Declared, Given, Syntax};
+use epitome::hooks::hook::HookOrigin;
+use epitome::hooks::manifest::{self, Given, ManifestSyntax, ParsedManifest};
 use epitome::hooks::normalise::normalise;
-use epitome::hooks::output::{Exit, HookOutput, Ran};
-use epitome::hooks::process::{self, Order, Program};
-use epitome::hooks::read::{Read, read};
+use epitome::hooks::output::{HookOutput, ProcessExit, RawOutcome};
+use epitome::hooks::process::{self, HookProgram, ProcessSpec};
+use epitome::hooks::read::{ParsedStdout, read};
 use epitome::problem::Problem;
 use epitome::recipe::agents;
-use epitome::recipe::catalog::Catalog;
-use epitome::recipe::parse::Source;
+use epitome::recipe::catalog::RecipeCatalog;
+use epitome::recipe::parse::RecipeSource;
 use epitome::tools::reaper::Reaper;
 use serde_json::{Map, Value};
 
@@ -86,7 +86,12 @@ impl Reader {
             "sh" if says("hook").is_some() => drop(self.hook(file.expect("it was put somewhere"))),
             "yaml" if says("declarative").is_some() => {
                 let file = file.expect("it was put somewhere");
-                drop(self.declared(manifest::read_file(file, &block.text, Syntax::Yaml, given("docs"))));
+                drop(self.declared(manifest::read_file(
+                    file,
+                    &block.text,
+                    ManifestSyntax::Yaml,
+                    given("docs"),
+                )));
             }
             "json" if says("manifest").is_some() => {
                 drop(self.declared(manifest::read_answer(Path::new("docs"), &block.text, given("docs"))));
@@ -116,7 +121,7 @@ impl Reader {
         self.faults.extend(problems.iter().map(Problem::to_string));
     }
 
-    fn declared(&mut self, declared: Result<Declared, Problem>) -> Option<Declared> {
+    fn declared(&mut self, declared: Result<ParsedManifest, Problem>) -> Option<ParsedManifest> {
         match declared {
             Ok(declared) => {
                 self.told(&declared.notes);
@@ -131,7 +136,7 @@ impl Reader {
 
     // ── Scripts ────────────────────────────────────────────────────────────────────────────────
 
-    fn hook(&mut self, file: &Path) -> Option<Declared> {
+    fn hook(&mut self, file: &Path) -> Option<ParsedManifest> {
         let answer = self.ran(file, "hook", "");
         let answer = String::from_utf8_lossy(&answer).into_owned();
         self.declared(manifest::read_answer(file, &answer, given("docs")))
@@ -139,19 +144,19 @@ impl Reader {
 
     /// The stdout of a script. Any exit status but 0 is a fault.
     fn ran(&mut self, file: &Path, argument: &str, stdin: &str) -> Vec<u8> {
-        let order = Order {
-            program: Program::File { path: file.to_path_buf(), arguments: vec![argument.into()] },
+        let order = ProcessSpec {
+            program: HookProgram::File { path: file.to_path_buf(), arguments: vec![argument.into()] },
             stdin: stdin.as_bytes().to_vec(),
             cwd: self.home.app(),
             environment: Arc::new(self.home.environment()),
             more: Vec::new(),
             limit: Duration::from_secs(30),
-            reaper: Arc::new(Reaper::none()),
+            reaper: Arc::new(Reaper::disabled()),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let ran = runtime.expect("a runtime").block_on(process::run(order));
         match ran {
-            Ok(Ran::Ended { exit: Exit::Code(0), stdout, .. }) => stdout,
+            Ok(RawOutcome::Ended { exit: ProcessExit::Code(0), stdout, .. }) => stdout,
             other => {
                 self.faults.push(format!("called with {argument} it ended otherwise: {other:?}"));
                 Vec::new()
@@ -189,13 +194,13 @@ impl Reader {
             return self.faults.push(format!("{name} was given nothing"));
         };
         match read(&printed) {
-            Read::Nothing => self.expect(block, ""),
-            Read::Object { object, warnings } => {
+            ParsedStdout::Nothing => self.expect(block, ""),
+            ParsedStdout::Object { object, warnings } => {
                 let output = normalise(event, &object);
                 self.faults.extend(warnings.into_iter().chain(output.warnings));
                 self.expect(block, &Value::Object(object).to_string());
             }
-            Read::Invalid(why) => self.faults.push(why),
+            ParsedStdout::Invalid(why) => self.faults.push(why),
         }
     }
 
@@ -245,7 +250,7 @@ impl Reader {
     fn settings(&mut self, block: &Block) {
         let app = self.home.app();
         let file = app.join(".claude/settings.json");
-        let (hooks, problems) = claude::parse(&file, &block.text, Place::User, &app);
+        let (hooks, problems) = claude::parse(&file, &block.text, HookOrigin::User, &app);
         if hooks.is_empty() {
             self.faults.push("there is no hook in it".to_owned());
         }
@@ -263,7 +268,7 @@ impl Reader {
     }
 
     fn recipe(&mut self, file: &Path) {
-        let catalog = Catalog::load(&self.home.app(), &self.home.paths(), &[]);
+        let catalog = RecipeCatalog::load(&self.home.app(), &self.home.paths(), &[]);
         self.told(&catalog.problems);
         let Some(recipe) = catalog.recipes.iter().find(|recipe| recipe.source.path() == file) else {
             return self.faults.push("it is not among the recipes".to_owned());
@@ -275,7 +280,7 @@ impl Reader {
     }
 
     fn agent(&mut self, text: &str) {
-        match agents::parse(Source::User("docs".into()), text) {
+        match agents::parse(RecipeSource::User("docs".into()), text) {
             Ok((_, remarks)) => self.told(&remarks),
             Err(problem) => self.told(&[problem]),
         }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::hooks::event::HookEvent;
-use epitome::hooks::hook::Messages;
-use epitome::hooks::moment::{
-    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+use epitome::hooks::hook::PayloadMessages;
+use epitome::hooks::hook_context::{
+    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
+    PayloadBase, UsageFacts,
 };
 use epitome::hooks::payload::{Addressee, payload};
 use epitome::thread::{
@@ -19,14 +20,14 @@ use serde_json::{Map, Value, json};
 const AT: u64 = 1_768_473_000_000;
 
 /// A sample event in the middle of a turn.
-pub fn moment(event: HookEvent) -> Moment {
-    let call = || Call {
+pub fn hook_context(event: HookEvent) -> HookContext {
+    let call = || HookCall {
         id: "call_1".to_owned(),
         tool: "bash".to_owned(),
         input: Map::from_iter([("command".to_owned(), json!("cargo test"))]),
         kind: ToolKind::Execute,
     };
-    let round = Round {
+    let round = HookRound {
         response: "All tests pass.".to_owned(),
         message: None,
         number: 5,
@@ -34,14 +35,14 @@ pub fn moment(event: HookEvent) -> Moment {
         tools_used: false,
     };
     let what = match event {
-        HookEvent::SessionStart => What::SessionStart { source: "startup" },
+        HookEvent::SessionStart => EventData::SessionStart { source: "startup" },
         HookEvent::UserMessageSend => {
-            What::UserMessageSend { message: "Fix the parser.".to_owned(), attachments: Vec::new() }
+            EventData::UserMessageSend { message: "Fix the parser.".to_owned(), attachments: Vec::new() }
         }
-        HookEvent::BeforeToolCall => What::BeforeToolCall(call()),
-        HookEvent::AfterToolCall => What::AfterToolCall {
+        HookEvent::BeforeToolCall => EventData::BeforeToolCall(call()),
+        HookEvent::AfterToolCall => EventData::AfterToolCall {
             call: call(),
-            result: CallResult {
+            result: HookCallResult {
                 success: true,
                 error: None,
                 metadata_type: Some("bash".to_owned()),
@@ -51,9 +52,9 @@ pub fn moment(event: HookEvent) -> Moment {
                 blocked: false,
             },
         },
-        HookEvent::TurnEnd => What::TurnEnd(round),
-        HookEvent::AgentStop => What::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
-        HookEvent::PreCompact => What::PreCompact {
+        HookEvent::TurnEnd => EventData::TurnEnd(round),
+        HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
+        HookEvent::PreCompact => EventData::PreCompact {
             trigger: CompactTrigger::Auto,
             reason: "threshold",
             custom_instructions: None,
@@ -64,7 +65,7 @@ pub fn moment(event: HookEvent) -> Moment {
             recipe: "compact".to_owned(),
             must: false,
         },
-        HookEvent::PostCompact => What::PostCompact {
+        HookEvent::PostCompact => EventData::PostCompact {
             trigger: CompactTrigger::Auto,
             tokens_before: 88_000,
             tokens_after: 6_000,
@@ -72,10 +73,10 @@ pub fn moment(event: HookEvent) -> Moment {
             uuid: "0b7d3a52-91c4-4d0e-8f11-5a0c6d2e9b34".to_owned(),
             fallback: None,
         },
-        HookEvent::SessionEnd => What::SessionEnd { reason: "other" },
+        HookEvent::SessionEnd => EventData::SessionEnd { reason: "other" },
     };
     let view = thread().view().clone();
-    let base = Base {
+    let base = PayloadBase {
         session: "s_01".to_owned(),
         cwd: PathBuf::from("/home/ann/app"),
         invoked_by: InvokedBy::Main,
@@ -91,7 +92,7 @@ pub fn moment(event: HookEvent) -> Moment {
         auto_compact: Some(0.8),
         context: ContextFacts { entries: 34, since_compaction: 34, compactions: 0, pinned: Vec::new() },
     };
-    Moment { base, what }
+    HookContext { base, what }
 }
 
 /// A conversation of one prompt.
@@ -112,7 +113,7 @@ fn thread() -> Thread {
 }
 
 /// The payload that a hook of this name receives for a sample event.
-pub fn of(event: HookEvent, hook: &str, messages: Option<Messages>) -> Value {
+pub fn of(event: HookEvent, hook: &str, messages: Option<PayloadMessages>) -> Value {
     let to = Addressee { name: hook, event_name: event.name(), messages, transcript: None };
-    payload(&moment(event), &to)
+    payload(&hook_context(event), &to)
 }

@@ -1,6 +1,6 @@
 //! Scripts that request a compaction at their own threshold, in each of the spellings.
 
-use epitome_scripted_model::Seen;
+use epitome_scripted_model::SeenPart;
 
 use super::desk::*;
 
@@ -43,7 +43,7 @@ fn compacts_once(desk: &Desk, trail: &[&str]) -> Heard {
     assert!(filled.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", filled.notices());
     let heard = desk.follow("say two");
     assert_eq!(heard.asked.len(), 1);
-    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    let [SeenPart::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
     assert!(
         told.contains(SUMMARY) && told.ends_with("say two") && !told.contains(long().trim_end()),
         "{told}"
@@ -71,7 +71,7 @@ fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     let heard = desk.run("work echo one");
     assert!(heard.said().ends_with("I heard it."), "{}", heard.said());
     assert_eq!(heard.asked.len(), 3, "the call, the summary, the last reply");
-    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    let [SeenPart::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
     assert!(told.contains(SUMMARY) && told.contains("work echo one"), "{told}");
     assert_eq!(desk.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }

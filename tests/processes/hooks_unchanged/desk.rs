@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
 use serde_json::{Value, json};
 
 pub const SUMMARY: &str = "They spoke of numbers.";
@@ -25,7 +25,7 @@ pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
         return vec![text(&format!("<summary>\n{SUMMARY}\n</summary>"))];
     }
     let seen = request.seen();
-    let Some(Seen::User(said)) = seen.last() else { return vec![text("Done.")] };
+    let Some(SeenPart::User(said)) = seen.last() else { return vec![text("Done.")] };
     let said = said.rsplit("\n\n").next().unwrap_or_default();
     let (verb, rest) = said.split_once(' ').unwrap_or((said, ""));
     let full = ModelStep::Usage { input: FULL, output: 10 };
@@ -201,11 +201,11 @@ fn line_of_trail(line: &Value) -> String {
     if let Some(quiet) = line.get("quiet") {
         return format!("quiet {quiet}");
     }
-    let (moment, run) = (word(&line["moment"]), &line["run"]);
+    let (hook_context, run) = (word(&line["moment"]), &line["run"]);
     let (hook, verdict, asked) = (word(&run["hook"]), word(&run["verdict"]), word(&run["asked"]));
     match asked {
-        "" => format!("{moment} {hook} {verdict}"),
-        asked => format!("{moment} {hook} {verdict}: {asked}"),
+        "" => format!("{hook_context} {hook} {verdict}"),
+        asked => format!("{hook_context} {hook} {verdict}: {asked}"),
     }
 }
 
@@ -244,26 +244,26 @@ impl Heard {
     }
 
     /// The contents of the last request to the model, flattened.
-    pub fn last_seen(&self) -> Vec<Seen> {
+    pub fn last_seen(&self) -> Vec<SeenPart> {
         self.asked.last().expect("the model was asked").seen()
     }
 
     /// The tool results in the last request to the model, in order.
     pub fn told_results(&self) -> Vec<String> {
         let results = self.last_seen().into_iter().filter_map(|seen| match seen {
-            Seen::Result { text, .. } => Some(text),
+            SeenPart::Result { text, .. } => Some(text),
             _ => None,
         });
         results.collect()
     }
 }
 
-pub fn user(text: &str) -> Seen {
-    Seen::User(text.to_owned())
+pub fn user(text: &str) -> SeenPart {
+    SeenPart::User(text.to_owned())
 }
 
-pub fn agent(text: &str) -> Seen {
-    Seen::Agent(text.to_owned())
+pub fn agent(text: &str) -> SeenPart {
+    SeenPart::Agent(text.to_owned())
 }
 
 #[track_caller]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
-use super::desk::{Agent, Desk, agent_said, obey, stop_reason, text, within};
+use super::desk::{Agent, Desk, obey, record_agent_message, stop_reason, text, within};
 
 const DELTA: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
 
@@ -36,7 +36,7 @@ fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
     wait(&desk);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "end_turn");
-    let said = agent_said(&updates);
+    let said = record_agent_message(&updates);
     assert!(said == DELTA.repeat(DELTAS) + "The end.", "{} bytes came", said.len());
     let more = peak_kb(desk.worker(&agent)) - before;
     agent.close_input();
@@ -68,12 +68,12 @@ fn an_editor_that_never_reads_does_not_delay_shutdown() {
         let mut agent = desk.start();
         let session = desk.new_session(&mut agent);
         agent.prompt(&session, "go");
-        agent.until("some text", |message| !agent_said(std::slice::from_ref(message)).is_empty());
+        agent.until("some text", |message| !record_agent_message(std::slice::from_ref(message)).is_empty());
         end(&mut agent);
         agent.ended_unread();
         let mut agent = desk.start();
         let replay = desk.load(&mut agent, &session);
-        assert!(agent_said(&replay).starts_with(DELTA), "what had come is kept");
+        assert!(record_agent_message(&replay).starts_with(DELTA), "what had come is kept");
     }
 }
 
@@ -102,7 +102,10 @@ fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
     ]);
     let id = agent.request("session/prompt", json!({ "sessionId": session, "prompt": prompt }));
     let (updates, answer) = agent.answer(id);
-    assert_eq!((agent_said(&updates).as_str(), stop_reason(&answer).as_str()), ("A picture.", "end_turn"));
+    assert_eq!(
+        (record_agent_message(&updates).as_str(), stop_reason(&answer).as_str()),
+        ("A picture.", "end_turn")
+    );
     let sent = desk.model.requests()[0].body.to_string();
     assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
     // The error has no id, because the line was not parsed.
@@ -127,6 +130,6 @@ fn many_sessions_stream_concurrently_without_mixing_texts() {
     for (_, session) in asked {
         let own: Vec<_> =
             seen.iter().filter(|message| message["params"]["sessionId"] == **session).cloned().collect();
-        assert_eq!(agent_said(&own), format!("You said {session}."));
+        assert_eq!(record_agent_message(&own), format!("You said {session}."));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub fn call(name: &str, input: Value) -> ModelStep {
 /// A model that follows its prompt like a script. The only unscripted prompt is the request for a summary.
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     let seen = request.seen();
-    let Some(Seen::User(said)) = seen.last() else { return vec![text("Done.")] };
+    let Some(SeenPart::User(said)) = seen.last() else { return vec![text("Done.")] };
     // Adjacent user messages are one message for this provider.
     let said = said.rsplit("\n\n").next().unwrap_or_default();
     match said.split_once(' ').unwrap_or((said, "")) {
@@ -326,7 +326,7 @@ impl Agent {
     pub fn hear(&mut self, words: &str) -> Vec<Value> {
         let mut said = String::new();
         self.until(words, |message| {
-            said += &agent_said(std::slice::from_ref(message));
+            said += &record_agent_message(std::slice::from_ref(message));
             said.ends_with(words)
         })
     }
@@ -462,7 +462,7 @@ pub fn spoken(messages: &[Value], chunks: &str) -> String {
     of_kind.filter_map(|message| message["params"]["update"]["content"]["text"].as_str()).collect()
 }
 
-pub fn agent_said(messages: &[Value]) -> String {
+pub fn record_agent_message(messages: &[Value]) -> String {
     spoken(messages, "agent_message_chunk")
 }
 

@@ -4,8 +4,8 @@ use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{
-    Agent, Desk, SILENCE_MAX, agent_said, assert_paired, final_statuses, is_history, is_question, obey,
-    person_said, stop_reason, wants_summary, within,
+    Agent, Desk, SILENCE_MAX, assert_paired, final_statuses, is_history, is_question, obey, person_said,
+    record_agent_message, stop_reason, wants_summary, within,
 };
 
 /// Advances a turn to some point, cancels it, and returns all messages from then on.
@@ -24,7 +24,11 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
     let again = agent.prompt(&session, "say more");
     let (updates, answer) = agent.answer(again);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert_eq!(agent_said(&updates), "You said more.", "nothing of the cancelled turn comes after it");
+    assert_eq!(
+        record_agent_message(&updates),
+        "You said more.",
+        "nothing of the cancelled turn comes after it"
+    );
     assert!(final_statuses(&updates).is_empty());
     desk.model.requests().iter().for_each(assert_paired);
 
@@ -33,8 +37,8 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
     let mut agent = desk.start();
     let replay = desk.load(&mut agent, &session);
     assert_eq!(person_said(&replay), [words, "say more"]);
-    let live: String = agent_said(&seen) + "You said more.";
-    assert_eq!(agent_said(&replay), live, "what was shown is what is kept");
+    let live: String = record_agent_message(&seen) + "You said more.";
+    assert_eq!(record_agent_message(&replay), live, "what was shown is what is kept");
     assert_eq!(final_statuses(&replay), final_statuses(&seen));
     seen
 }
@@ -44,13 +48,13 @@ fn cancel_before_the_first_chunk() {
     let seen = cancelled("hang", |desk, _| {
         within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then(Vec::new))
     });
-    assert_eq!(agent_said(&seen), "");
+    assert_eq!(record_agent_message(&seen), "");
 }
 
 #[test]
 fn cancel_within_a_reply() {
     let seen = cancelled("half", |_, agent| agent.hear("The first half, "));
-    assert_eq!(agent_said(&seen), "The first half, ");
+    assert_eq!(record_agent_message(&seen), "The first half, ");
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn a_cancelled_compaction_changes_nothing() {
     agent.cancel(&session);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
-    assert!(!agent_said(&updates).contains("Compacted"));
+    assert!(!record_agent_message(&updates).contains("Compacted"));
     agent.turn(&session, "say more");
     assert_eq!(desk.last_messages()[..before.len()], before);
 }
@@ -122,7 +126,10 @@ fn end_of_input_and_sigterm_record_a_running_turn_as_cancelled() {
             let mut agent = desk.start();
             let replay = desk.load(&mut agent, &session);
             assert_eq!(person_said(&replay), [words]);
-            assert!(!agent_said(&replay).contains("process ended"), "{words}: it was an orderly end");
+            assert!(
+                !record_agent_message(&replay).contains("process ended"),
+                "{words}: it was an orderly end"
+            );
             agent.turn(&session, "say more");
             desk.model.requests().iter().for_each(assert_paired);
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::desk::{
-    Agent, Desk, SILENCE_MAX, agent_said, assert_paired, final_statuses, is_answer, is_history, is_question,
-    kind, obey, person_said, stop_reason, wants_summary, within,
+    Agent, Desk, SILENCE_MAX, assert_paired, final_statuses, is_answer, is_history, is_question, kind, obey,
+    person_said, record_agent_message, stop_reason, wants_summary, within,
 };
 use epitome_scripted_model::ModelStep;
 
@@ -34,12 +34,12 @@ fn history(messages: &[Value]) -> Vec<&Value> {
 /// Asserts that the next prompt works, with a request that every provider accepts.
 fn go_on(desk: &Desk, agent: &mut Agent, session: &str) {
     let (updates, reason) = agent.turn(session, "say more");
-    assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    assert_eq!((record_agent_message(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
     desk.model.requests().iter().for_each(assert_paired);
 }
 
 fn interruptions(replay: &[Value]) -> usize {
-    agent_said(replay).matches("Interrupted: the agent's process ended").count()
+    record_agent_message(replay).matches("Interrupted: the agent's process ended").count()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn kill_within_a_reply() {
     desk.kill(agent);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(person_said(&replay), ["say one", "half"]);
-    assert!(agent_said(&replay).starts_with("You said one."));
+    assert!(record_agent_message(&replay).starts_with("You said one."));
     assert_eq!(interruptions(&replay), 1);
     go_on(&desk, &mut agent, &session);
     agent.close_input();
@@ -142,12 +142,12 @@ fn kill_during_a_compaction() {
     hangs.store(false, Ordering::SeqCst);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(person_said(&replay).last(), Some(&"/compact"));
-    assert!(!agent_said(&replay).contains("Compacted"));
+    assert!(!record_agent_message(&replay).contains("Compacted"));
     assert_eq!(interruptions(&replay), 1);
     go_on(&desk, &mut agent, &session);
     assert_eq!(desk.last_messages()[..before.len()], before, "nothing was replaced");
     let (updates, _) = agent.turn(&session, "/compact");
-    assert!(agent_said(&updates).contains("Compacted"), "and it can be compacted now");
+    assert!(record_agent_message(&updates).contains("Compacted"), "and it can be compacted now");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn thirty_kills_at_random_times() {
         said.extend(desk.kill(agent));
         if let Some(answer) = said.iter().find(|message| is_answer(message, id)) {
             assert_eq!(stop_reason(answer), "end_turn");
-            assert!(agent_said(&said).ends_with(&expected));
+            assert!(record_agent_message(&said).ends_with(&expected));
             acknowledged.push(words);
         }
         let (next, replay) = come_back(&desk, &session);

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
-use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use serde_json::{Value, json};
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 use super::desk::{
-    Desk, SUMMARY, agent_said, call, is_answer, kind, messages_of, obey, stop_reason, text, wants_summary,
+    Desk, SUMMARY, call, is_answer, kind, messages_of, obey, record_agent_message, stop_reason, text,
+    wants_summary,
 };
 
 const BEFORE: &str = "fn main() {\n    println!(\"helo\");\n}\n";
@@ -100,7 +101,7 @@ fn a_complete_session_with_the_reference_client() {
         (&json!("diff"), &json!(BEFORE), &json!(AFTER))
     );
     let updates = updates.lock().unwrap();
-    let said = agent_said(&updates);
+    let said = record_agent_message(&updates);
     assert!(said.starts_with("I look first.A typo.It is mended. "), "{said}");
     assert!(said.contains("Compacted: ") && said.contains("Undone: "), "{said}");
     assert!(!updates.iter().any(|update| kind(update) == "user_message_chunk"));
@@ -110,14 +111,17 @@ fn a_complete_session_with_the_reference_client() {
     assert!(wants_summary(summary));
     // After the compaction: the summary and the new prompt, which are one message for this provider.
     let shown = two.seen();
-    let [Seen::User(said)] = shown.as_slice() else { panic!("{shown:?}") };
+    let [SeenPart::User(said)] = shown.as_slice() else { panic!("{shown:?}") };
     assert!(said.contains(SUMMARY) && said.contains("mend it") && said.ends_with("\n\nsay two"), "{said}");
     // After the undo: byte for byte what was sent before the compaction, and what followed.
     let (before, after) = (messages_of(mended), messages_of(three));
     assert_eq!(after[..before.len()], before);
-    let since: Vec<Seen> = three.seen().split_off(mended.seen().len() + 1);
-    let expected =
-        [Seen::User("say two".into()), Seen::Agent("You said two.".into()), Seen::User("say three".into())];
+    let since: Vec<SeenPart> = three.seen().split_off(mended.seen().len() + 1);
+    let expected = [
+        SeenPart::User("say two".into()),
+        SeenPart::Agent("You said two.".into()),
+        SeenPart::User("say three".into()),
+    ];
     assert_eq!(since, expected);
     assert_eq!(three.body["messages"][0], mended.body["messages"][0], "the system text is the same");
     assert_eq!(three.body["tools"], mended.body["tools"]);
@@ -136,15 +140,15 @@ fn a_prompt_during_a_turn_is_in_the_next_model_call() {
     agent.decide(question.last().unwrap(), "allow_once");
     let (before, answer) = agent.answer(first);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert_eq!(agent_said(&before), "You said two.", "one reply to both");
+    assert_eq!(record_agent_message(&before), "You said two.", "one reply to both");
     let (between, answer) = agent.answer(second);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert!(agent_said(&between).is_empty());
+    assert!(record_agent_message(&between).is_empty());
     let requests = desk.model.requests();
     assert_eq!(requests.len(), 2);
     let shown = requests[1].seen();
     assert!(
-        matches!(&shown[shown.len() - 2..], [Seen::Result { .. }, Seen::User(said)] if said == "say two")
+        matches!(&shown[shown.len() - 2..], [SeenPart::Result { .. }, SeenPart::User(said)] if said == "say two")
     );
 }
 
@@ -171,9 +175,9 @@ fn a_single_queued_prompt_can_be_cancelled() {
     });
     let ended = |id| (id, "end_turn".to_owned());
     assert_eq!(answers, [ended(first), ended(third)]);
-    assert_eq!(agent_said(&seen), "the second half.You said three.");
+    assert_eq!(record_agent_message(&seen), "the second half.You said three.");
     let last = desk.model.requests().pop().unwrap();
-    assert!(!last.seen().contains(&Seen::User("say two".into())), "what was taken back is not sent");
+    assert!(!last.seen().contains(&SeenPart::User("say two".into())), "what was taken back is not sent");
 }
 
 /// An editor deleted a session in one window and restored it in another: the load reopened the log between

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::desk::{Agent, Desk, agent_said, is_answer, kind, obey, person_said};
+use super::desk::{Agent, Desk, is_answer, kind, obey, person_said, record_agent_message};
 
 fn write(path: &Path, content: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -29,8 +29,8 @@ fn two_agents_work_concurrently_on_one_home() {
     for round in 0..3 {
         let said = |words: &str| format!("You said {words}.");
         let words = format!("{round}");
-        assert_eq!(agent_said(&one.turn(&first, &format!("say {words}")).0), said(&words));
-        assert_eq!(agent_said(&two.turn(&second, &format!("say {words}")).0), said(&words));
+        assert_eq!(record_agent_message(&one.turn(&first, &format!("say {words}")).0), said(&words));
+        assert_eq!(record_agent_message(&two.turn(&second, &format!("say {words}")).0), said(&words));
     }
     let mut both = vec![first.clone(), second.clone()];
     both.sort();

@@ -6,14 +6,14 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use epitome_acp_check::agent::{Launch, Running, Surroundings};
+use epitome_acp_check::agent::{AgentEnvironment, Launch, LaunchedAgent};
 use serde_json::{Value, json};
 
 /// Starts a `MiniAgent` for each launch.
 pub struct MiniAgent;
 
 impl Launch for MiniAgent {
-    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running> {
+    fn launch(&self, surroundings: &AgentEnvironment) -> io::Result<LaunchedAgent> {
         let (from_editor, input) = io::pipe()?;
         let (output, to_editor) = io::pipe()?;
         let url = surroundings.variables.iter().find(|(name, _)| name == "ANTHROPIC_BASE_URL");
@@ -28,7 +28,12 @@ impl Launch for MiniAgent {
                 }
             }
         });
-        Ok(Running { input: Box::new(input), output: Box::new(output), errors: None, kill: Box::new(|| {}) })
+        Ok(LaunchedAgent {
+            input: Box::new(input),
+            output: Box::new(output),
+            errors: None,
+            kill: Box::new(|| {}),
+        })
     }
 }
 

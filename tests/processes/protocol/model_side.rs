@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use epitome::config::WireFormat;
 use epitome::transcript::names::Names;
-use epitome::transcript::{Fixture, ModelStep, Seen, What, words};
+use epitome::transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
 use epitome_acp_check::story::{Halt, ModelSide, Scripted};
 use epitome_scripted_model::{RecordedRequest, ScriptedModel, all_news, news};
 
@@ -22,7 +22,7 @@ const KEY: &str = "scripted-key";
 #[derive(Clone, Debug, Default)]
 pub struct Exchange {
     /// `model?` lines with their numbers; empty if the fixture doesn't have what was sent.
-    pub sees: Vec<(usize, Seen)>,
+    pub sees: Vec<(usize, SeenPart)>,
     pub steps: Vec<ModelStep>,
     /// Lines where the reply continues after a `wait`.
     goes_on: Vec<usize>,
@@ -63,7 +63,7 @@ impl FixtureModel {
     }
 
     /// What was new in a call, which this waits for.
-    pub fn news(&mut self, number: usize, within: Duration) -> Option<Vec<Seen>> {
+    pub fn news(&mut self, number: usize, within: Duration) -> Option<Vec<SeenPart>> {
         while self.calls.len() <= number {
             match self.arrivals.recv_timeout(within) {
                 Ok(call) => self.calls.push(call),
@@ -123,7 +123,7 @@ impl ModelSide for FixtureModel {
         let first = |exchange: &Exchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
         let Some(at) = self.exchanges.iter().position(first) else { return Ok(()) };
         let sees = self.exchanges[at].sees.clone();
-        let shown = |seen: &Seen| words::write("model?", &seen.words(), None);
+        let shown = |seen: &SeenPart| words::write("model?", &seen.words(), None);
         let Some(news) = self.news(at, within) else {
             let got = format!("no such call of the model within {within:?}");
             return Err(Halt::wrong(line, shown(&sees[0].1), got));
@@ -158,7 +158,7 @@ fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
     let mut in_run = false;
     for line in &fixture.lines {
         match &line.what {
-            What::Sees(seen) => {
+            LineContent::Sees(seen) => {
                 if !in_sees {
                     all.push(Exchange::default());
                 }
@@ -167,7 +167,7 @@ fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
                 }
                 (in_sees, in_run) = (true, false);
             }
-            What::Says(step) => {
+            LineContent::Says(step) => {
                 let waits = |exchange: &Exchange| exchange.steps.last() == Some(&ModelStep::Wait);
                 let fresh = |exchange: &Exchange| exchange.steps.is_empty();
                 let goes_on = !in_sees && all.last().is_some_and(waits);
@@ -185,8 +185,11 @@ fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
                 }
                 (in_sees, in_run) = (false, true);
             }
-            What::Blank | What::Comment => {}
-            What::Setup(_) | What::Editor(..) | What::Agent(..) | What::AgentFree(..) => in_run = false,
+            LineContent::Blank | LineContent::Comment => {}
+            LineContent::Setup(_)
+            | LineContent::Editor(..)
+            | LineContent::Agent(..)
+            | LineContent::AgentFree(..) => in_run = false,
         }
     }
     all

@@ -5,12 +5,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use epitome::transcript::agent::{Detail, Expected, Verdict, update_of, words_of};
+use epitome::transcript::agent::{Comparison, Expected, WriteDetail, update_of, words_of};
 use epitome::transcript::setup::Setup;
 use epitome::transcript::update::is_free;
-use epitome::transcript::{Fixture, Line, What};
+use epitome::transcript::{Fixture, FixtureLine, LineContent};
 use epitome_acp_check::story::{
-    Failure, Halt, ModelSide, Next, Setting, Story, could_not, join_chunk, not_meant, split_chunk,
+    FixtureFailure, Halt, ModelSide, NextMessage, Setting, Story, could_not, join_chunk, not_meant,
+    split_chunk,
 };
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(400);
 pub fn update_fixture(
     fixture: &Fixture,
     setting: &Setting<'_, FixtureModel>,
-) -> Result<Option<Fixture>, Failure> {
+) -> Result<Option<Fixture>, FixtureFailure> {
     if not_meant(fixture, setting).is_some() {
         return Ok(None);
     }
@@ -42,41 +43,45 @@ struct Received {
     calls: usize,
 }
 
-fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec<Line>, Halt> {
+fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec<FixtureLine>, Halt> {
     let text = fixture.to_string();
-    let detail = Detail { ids: text.contains("$M") || text.contains("$C"), calls: false };
+    let detail = WriteDetail { ids: text.contains("$M") || text.contains("$C"), calls: false };
     let mut out = Vec::new();
-    let mut segment: Vec<Line> = Vec::new();
+    let mut segment: Vec<FixtureLine> = Vec::new();
     for line in &fixture.lines {
         match &line.what {
-            What::Editor(_, act) => {
+            LineContent::Editor(_, act) => {
                 settle(&mut segment, story, detail, &mut out);
                 story.send(line.number, act)?;
                 out.push(line.clone());
             }
-            What::Setup(Setup::Restart) => {
+            LineContent::Setup(Setup::Restart) => {
                 settle(&mut segment, story, detail, &mut out);
                 story.end_of_input(line.number)?;
                 story.perform(line, &Setup::Restart)?;
                 out.push(line.clone());
             }
-            What::Setup(setup @ (Setup::Kill | Setup::ThenFile { .. } | Setup::ThenNoFile { .. })) => {
+            LineContent::Setup(setup @ (Setup::Kill | Setup::ThenFile { .. } | Setup::ThenNoFile { .. })) => {
                 settle(&mut segment, story, detail, &mut out);
                 // File contents are not rewritten; a difference shows in the next run.
                 let _ = story.perform(line, setup);
                 out.push(line.clone());
             }
-            What::Setup(setup) => {
+            LineContent::Setup(setup) => {
                 story.perform(line, setup)?;
                 segment.push(line.clone());
             }
-            What::Says(_) => {
+            LineContent::Says(_) => {
                 if let Some(model) = &story.model {
                     model.reached(line.number);
                 }
                 segment.push(line.clone());
             }
-            What::Blank | What::Comment | What::Agent(..) | What::AgentFree(..) | What::Sees(_) => {
+            LineContent::Blank
+            | LineContent::Comment
+            | LineContent::Agent(..)
+            | LineContent::AgentFree(..)
+            | LineContent::Sees(_) => {
                 segment.push(line.clone());
             }
         }
@@ -86,17 +91,22 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec
 }
 
 /// Receives the agent's messages, then rewrites the lines of a segment.
-fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: Detail, out: &mut Vec<Line>) {
+fn settle(
+    segment: &mut Vec<FixtureLine>,
+    story: &mut Story<'_, FixtureModel>,
+    detail: WriteDetail,
+    out: &mut Vec<FixtureLine>,
+) {
     let mut received = receive_all(segment, story);
-    let mut trivia: Vec<Line> = Vec::new();
+    let mut trivia: Vec<FixtureLine> = Vec::new();
     let lines = std::mem::take(segment);
     let mut seen_of = None;
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
-            What::Blank | What::Comment | What::Setup(_) => trivia.push(line.clone()),
-            What::Agent(_, expected) | What::AgentFree(_, expected) => {
+            LineContent::Blank | LineContent::Comment | LineContent::Setup(_) => trivia.push(line.clone()),
+            LineContent::Agent(_, expected) | LineContent::AgentFree(_, expected) => {
                 let Some(mut found) = position(expected, &received, story) else { continue };
-                if matches!(line.what, What::Agent(..)) {
+                if matches!(line.what, LineContent::Agent(..)) {
                     // Earlier messages without a line go before this one; unordered ones keep their line.
                     let mut before = 0;
                     while before < found {
@@ -112,7 +122,7 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: 
                 take(expected, found, &mut received, story);
                 out.push(line.clone());
             }
-            What::Sees(_) | What::Says(_) => {
+            LineContent::Sees(_) | LineContent::Says(_) => {
                 let exchange = story.model.as_ref().and_then(|model| {
                     model.exchanges.iter().position(|exchange| {
                         exchange.sees.iter().any(|(number, _)| *number == line.number)
@@ -130,7 +140,7 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: 
                 }
                 out.append(&mut trivia);
                 match (&line.what, exchange) {
-                    (What::Sees(_), Some(number)) => {
+                    (LineContent::Sees(_), Some(number)) => {
                         if seen_of == Some(number) {
                             continue;
                         }
@@ -140,7 +150,7 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: 
                     (_, _) => out.push(line.clone()),
                 }
             }
-            What::Editor(..) => unreachable!("a segment ends before the editor's line"),
+            LineContent::Editor(..) => unreachable!("a segment ends before the editor's line"),
         }
     }
     // Blank lines and comments at the end belong to what follows.
@@ -157,15 +167,18 @@ enum Free {
 }
 
 /// Whether one of the lines is about this message.
-fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
+fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
     lines.iter().any(|line| match &line.what {
-        What::Agent(..) if free == Free::Only => false,
-        What::Agent(_, expected) | What::AgentFree(_, expected) => {
-            expected.compare(message, &mut story.book.clone()) != Verdict::Different
+        LineContent::Agent(..) if free == Free::Only => false,
+        LineContent::Agent(_, expected) | LineContent::AgentFree(_, expected) => {
+            expected.compare(message, &mut story.book.clone()) != Comparison::Different
         }
-        What::Blank | What::Comment | What::Setup(_) | What::Editor(..) | What::Sees(_) | What::Says(_) => {
-            false
-        }
+        LineContent::Blank
+        | LineContent::Comment
+        | LineContent::Setup(_)
+        | LineContent::Editor(..)
+        | LineContent::Sees(_)
+        | LineContent::Says(_) => false,
     })
 }
 
@@ -177,7 +190,7 @@ fn position(
 ) -> Option<usize> {
     received.iter().position(|received| {
         let verdict = expected.compare(&received.message, &mut story.book.clone());
-        matches!(verdict, Verdict::Same | Verdict::Part(_))
+        matches!(verdict, Comparison::Same | Comparison::Part(_))
     })
 }
 
@@ -189,11 +202,11 @@ fn take(
     story: &mut Story<'_, FixtureModel>,
 ) {
     let Some(mut taken) = received.remove(at) else { return };
-    if let Verdict::Part(length) = expected.compare(&taken.message, &mut story.book) {
+    if let Comparison::Part(length) = expected.compare(&taken.message, &mut story.book) {
         let rest = split_chunk(&mut taken.message, length);
         received.insert(at, Received { message: rest, calls: taken.calls });
     }
-    story.book.agent_said(&taken.message);
+    story.book.record_agent_message(&taken.message);
 }
 
 /// Writes a message as a new line.
@@ -201,24 +214,30 @@ fn write_at(
     at: usize,
     received: &mut VecDeque<Received>,
     story: &mut Story<'_, FixtureModel>,
-    detail: Detail,
-    out: &mut Vec<Line>,
+    detail: WriteDetail,
+    out: &mut Vec<FixtureLine>,
 ) {
     let Some(first) = received.remove(at) else { return };
     let words = words_of(&first.message, &mut story.book, detail);
-    story.book.agent_said(&first.message);
+    story.book.record_agent_message(&first.message);
     let free = update_of(&first.message).is_some_and(is_free);
     let Ok(expected) = Expected::read(&words) else { return };
-    let what = if free { What::AgentFree(words, expected) } else { What::Agent(words, expected) };
-    out.push(Line { number: 0, what, comment: None });
+    let what =
+        if free { LineContent::AgentFree(words, expected) } else { LineContent::Agent(words, expected) };
+    out.push(FixtureLine { number: 0, what, comment: None });
 }
 
 /// Writes what a call was sent; old lines that still match are kept.
-fn write_news(number: usize, lines: &[Line], story: &mut Story<'_, FixtureModel>, out: &mut Vec<Line>) {
+fn write_news(
+    number: usize,
+    lines: &[FixtureLine],
+    story: &mut Story<'_, FixtureModel>,
+    out: &mut Vec<FixtureLine>,
+) {
     let Some(model) = &mut story.model else { return };
     let old = model.exchanges[number].sees.clone();
     let old_lines = old.iter().filter_map(|(number, _)| lines.iter().find(|line| line.number == *number));
-    let old_lines: Vec<Line> = old_lines.cloned().collect();
+    let old_lines: Vec<FixtureLine> = old_lines.cloned().collect();
     let Some(news) = model.news(number, QUIET) else {
         out.extend(old_lines);
         return;
@@ -228,21 +247,21 @@ fn write_news(number: usize, lines: &[Line], story: &mut Story<'_, FixtureModel>
         match old_lines.get(at).filter(|_| same) {
             Some(line) => out.push(line.clone()),
             None => {
-                let what = What::Sees(seen.with_names(&mut story.book.names));
-                out.push(Line { number: 0, what, comment: None });
+                let what = LineContent::Sees(seen.with_names(&mut story.book.names));
+                out.push(FixtureLine { number: 0, what, comment: None });
             }
         }
     }
 }
 
 /// Reads messages until the agent is quiet and has sent the answers of the segment.
-fn receive_all(segment: &[Line], story: &mut Story<'_, FixtureModel>) -> VecDeque<Received> {
+fn receive_all(segment: &[FixtureLine], story: &mut Story<'_, FixtureModel>) -> VecDeque<Received> {
     let answers_expected = segment
         .iter()
         .filter(|line| {
             matches!(
                 &line.what,
-                What::Agent(
+                LineContent::Agent(
                     _,
                     Expected::Result { .. } | Expected::Error { .. } | Expected::Permission { .. }
                 )
@@ -256,9 +275,9 @@ fn receive_all(segment: &[Line], story: &mut Story<'_, FixtureModel>) -> VecDequ
         let now = Instant::now();
         let deadline = if answers < answers_expected { limit } else { limit.min(now + QUIET) };
         let message = match story.next(deadline) {
-            Next::Message(message) => message,
-            Next::NoMessage(_) => continue,
-            Next::Nothing | Next::End => return received,
+            NextMessage::Message(message) => message,
+            NextMessage::NoMessage(_) => continue,
+            NextMessage::Nothing | NextMessage::End => return received,
         };
         story.book.learn(&message);
         let calls = story.model.as_ref().map_or(0, |model| model.count());

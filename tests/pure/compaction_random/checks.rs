@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::{
-    Budget, Decision, NO_GAIN, Plan, Preview, Wish, Written, compacted, decide, due, preview, pruned,
+    Budget, CompactionDecision, CompactionPlan, CompactionRequest, NO_GAIN, Preview, SummaryResult,
+    compacted, decide, due, preview, pruned,
 };
 use epitome::config::{Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
-use epitome::provider::{Basis, Request};
+use epitome::provider::{Basis, ModelRequest};
 use epitome::thread::{Change, Entry, Mask, ModelName, Origin, Seq, ThoughtLevel, Thread, Trigger};
 use epitome::tokens::Ruler;
 use epitome_scripted_model::valid;
@@ -35,7 +36,7 @@ type Checked<T = ()> = Result<T, String>;
 
 impl History {
     pub fn compact(&mut self, asked: &Compaction, window: u64) -> Checked {
-        let (ruler, mut budget, wish) = (Ruler::of(None), self.budget(window), History::wish(asked));
+        let (ruler, mut budget, wish) = (Ruler::for_model(None), self.budget(window), History::wish(asked));
         let before = self.thread.clone();
         let was = ruler.view(before.view());
         budget.used = asked.reported.map(|percent| (budget.frame + was) * percent / 100);
@@ -48,14 +49,14 @@ impl History {
             self.check_due(&before, &budget, &wish)?;
         }
         let change = match decision {
-            Decision::Nothing(_) => {
+            CompactionDecision::Nothing(_) => {
                 let must = wish.trigger == Trigger::Must && was > budget.room();
                 ensure!(!must, "what does not fit is left as it is");
                 self.count("nothing to do");
                 return Ok(());
             }
-            Decision::Prune(masks) => pruned(&ruler, &before, masks, wish.trigger),
-            Decision::Summarise(plan) => {
+            CompactionDecision::Prune(masks) => pruned(&ruler, &before, masks, wish.trigger),
+            CompactionDecision::Summarise(plan) => {
                 let text = asked.summary.map(|bytes| self.text(bytes));
                 let made = self.made(&before, &budget, &plan, text.clone());
                 if asked.again {
@@ -95,13 +96,19 @@ impl History {
         self.check_requests(asked.service)
     }
 
-    fn made(&self, before: &Thread, budget: &Budget, plan: &Plan, text: Option<String>) -> Checked<Change> {
-        let written = Written { text, ..Written::default() };
-        compacted(&Ruler::of(None), before, budget, plan, before.next_message(), written)
+    fn made(
+        &self,
+        before: &Thread,
+        budget: &Budget,
+        plan: &CompactionPlan,
+        text: Option<String>,
+    ) -> Checked<Change> {
+        let written = SummaryResult { text, ..SummaryResult::default() };
+        compacted(&Ruler::for_model(None), before, budget, plan, before.next_message(), written)
     }
 
-    fn check_due(&mut self, before: &Thread, budget: &Budget, wish: &Wish) -> Checked {
-        let ruler = Ruler::of(None);
+    fn check_due(&mut self, before: &Thread, budget: &Budget, wish: &CompactionRequest) -> Checked {
+        let ruler = Ruler::for_model(None);
         let Some(masks) = due(&ruler, before, budget) else { return Ok(()) };
         let change = pruned(&ruler, before, masks, wish.trigger);
         let Change::Pruned { tokens_before, tokens_after, .. } = change else {
@@ -113,8 +120,8 @@ impl History {
     }
 
     /// A dry run shows exactly the bytes that would be committed.
-    fn check_preview(&mut self, before: &Thread, budget: &Budget, wish: &Wish) -> Checked {
-        let ruler = Ruler::of(None);
+    fn check_preview(&mut self, before: &Thread, budget: &Budget, wish: &CompactionRequest) -> Checked {
+        let ruler = Ruler::for_model(None);
         let decision = decide(&ruler, before, budget, wish);
         let shown = preview(&ruler, before, budget, wish);
         let again = preview(&ruler, before, budget, wish);
@@ -122,7 +129,7 @@ impl History {
         self.count("previews");
         let Preview { tokens_before, tokens_after, .. } = shown;
         ensure!(tokens_before == ruler.view(before.view()), "{tokens_before} tokens are shown");
-        let Decision::Summarise(plan) = &decision else {
+        let CompactionDecision::Summarise(plan) = &decision else {
             ensure!(shown.decision == decision, "{:?} is shown of {decision:?}", shown.decision);
             return Ok(());
         };
@@ -148,14 +155,20 @@ impl History {
             }
             Ok(other) => Err(format!("{} is no compaction", other.kind())),
             Err(why) => {
-                ensure!(matches!(shown.decision, Decision::Nothing(_)), "{why} is not shown");
+                ensure!(matches!(shown.decision, CompactionDecision::Nothing(_)), "{why} is not shown");
                 Ok(())
             }
         }
     }
 
-    fn check(&mut self, before: &Thread, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
-        let ruler = Ruler::of(None);
+    fn check(
+        &mut self,
+        before: &Thread,
+        change: &Change,
+        budget: &Budget,
+        wish: &CompactionRequest,
+    ) -> Checked {
+        let ruler = Ruler::for_model(None);
         let (was, is) = (ruler.view(before.view()), ruler.view(self.thread.view()));
         let counted = |told: (u64, u64)| match told == (was, is) {
             true => Ok(()),
@@ -200,15 +213,21 @@ impl History {
     }
 
     /// A compacted conversation is not compacted again immediately.
-    fn check_is_final(&mut self, before: &Thread, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
-        let ruler = Ruler::of(None);
+    fn check_is_final(
+        &mut self,
+        before: &Thread,
+        change: &Change,
+        budget: &Budget,
+        wish: &CompactionRequest,
+    ) -> Checked {
+        let ruler = Ruler::for_model(None);
         let mut budget = budget.clone();
         let views = (ruler.view(before.view()), ruler.view(self.thread.view()));
         budget.used = budget.used.map(|used| ruler.in_context_then(before, used, views));
         if wish.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
-            let wish = Wish { summary: true, ..wish.clone() };
+            let wish = CompactionRequest { summary: true, ..wish.clone() };
             let again = decide(&ruler, &self.thread, &budget, &wish);
-            ensure!(matches!(again, Decision::Nothing(_)), "it is compacted twice: {again:?}");
+            ensure!(matches!(again, CompactionDecision::Nothing(_)), "it is compacted twice: {again:?}");
             self.count("compactions that are final");
         }
         Ok(())
@@ -280,7 +299,7 @@ impl History {
             let (system, tools) = self.thread.frame().ok_or("it is not framed")?;
             let frame = self.thread.frame_entry().ok_or("it is not framed")?.seq;
             let revision = self.thread.view().revision();
-            let request = Request {
+            let request = ModelRequest {
                 system,
                 tools,
                 items: self.thread.view().items(),

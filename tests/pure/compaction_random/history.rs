@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use epitome::compaction::{Budget, Keep, Wish, pieces, pins_too_large};
+use epitome::compaction::{Budget, CompactionRequest, KeptTail, pieces, pins_too_large};
 use epitome::config::Settings;
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
-    Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome,
-    ToolSpec, Trigger, edits,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Message, MessageId,
+    ModelName, Native, Origin, OutcomeContent, OutcomeStatus, PartId, Role, Seq, SessionId, Thread, ToolCall,
+    ToolOutcome, ToolSpec, Trigger, ViewEdit, edits,
 };
 use epitome::tokens::Ruler;
 use serde_json::json;
@@ -118,7 +118,7 @@ impl History {
                 id: CallId(format!("call_{}_{at}", self.number)),
                 name: name.into(),
                 input: json!({"path": format!("/w/src/{at}.rs")}),
-                card: Card::default(),
+                card: CallDisplay::default(),
             })
         }));
         let message = Message { id: self.thread.next_message(), content };
@@ -151,12 +151,12 @@ impl History {
     }
 
     /// A part of the view.
-    fn part(&self, pick: usize) -> Option<Part> {
+    fn part(&self, pick: usize) -> Option<PartId> {
         let pieces = self.thread.view().pieces();
         picked(&pieces, pick).map(|(part, _)| *part)
     }
 
-    fn edit(&mut self, edit: Edit) {
+    fn edit(&mut self, edit: ViewEdit) {
         let (revision, first) = (self.thread.view().revision(), self.thread.next_message());
         if let Ok(edits) = edits::check(&self.thread, revision, first, &[edit]) {
             self.append(Change::Edited { by: "h".into(), edits });
@@ -193,24 +193,24 @@ impl History {
             Step::Outcomes { .. } => {}
             Step::Masked(pick) => {
                 if let Some(at) = self.part(*pick) {
-                    self.edit(Edit::Mask { at, note: "secret".into() });
+                    self.edit(ViewEdit::Mask { at, note: "secret".into() });
                 }
             }
             Step::Dropped(pick) => {
                 if let Some(at) = self.part(*pick) {
-                    self.edit(Edit::Drop { at });
+                    self.edit(ViewEdit::Drop { at });
                 }
             }
             Step::Replaced(pick, bytes) => {
                 let content = vec![Content::Text { text: self.text(*bytes) }];
                 if let Some(at) = self.part(*pick) {
-                    self.edit(Edit::Replace { at, content });
+                    self.edit(ViewEdit::Replace { at, content });
                 }
             }
             Step::Appended(bytes) => {
                 let content = vec![Content::Text { text: self.text(*bytes) }];
                 let message = Message { id: self.thread.next_message(), content };
-                self.edit(Edit::Append { role: Role::User, message });
+                self.edit(ViewEdit::Append { role: Role::User, message });
             }
             Step::Pinned(pick) => {
                 if let Some(at) = self.part(*pick) {
@@ -219,7 +219,7 @@ impl History {
             }
             Step::Unpinned(pick) => {
                 if let Some(at) = picked(&self.thread.pinned(), *pick).copied() {
-                    self.edit(Edit::Unpin { at });
+                    self.edit(ViewEdit::Unpin { at });
                 }
             }
             Step::Mutated { messages, kept } => self.mutate(*messages, *kept),
@@ -255,7 +255,7 @@ impl History {
     pub fn end(&mut self, window: u64) -> Result<(), String> {
         let must = Compaction {
             trigger: Trigger::Must,
-            keep: Keep::Ratio(0.4),
+            keep: KeptTail::Ratio(0.4),
             summary: None,
             wanted: false,
             again: self.number.is_multiple_of(8),
@@ -270,12 +270,12 @@ impl History {
         Ok(())
     }
 
-    fn pin(&mut self, at: Part) {
+    fn pin(&mut self, at: PartId) {
         let mut trial = self.thread.clone();
-        let change = Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] };
+        let change = Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] };
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
-        if pins_too_large(&Ruler::of(None), &trial, self.budget(self.window).pins_max).is_none() {
-            self.edit(Edit::Pin { at });
+        if pins_too_large(&Ruler::for_model(None), &trial, self.budget(self.window).pins_max).is_none() {
+            self.edit(ViewEdit::Pin { at });
         }
     }
 
@@ -283,7 +283,7 @@ impl History {
         let mut spoken = Vec::new();
         for _ in 0..messages {
             let content = vec![Content::Text { text: self.text(300) }];
-            spoken.push(Spoken { role: Role::User, message: Message { id: MessageId(0), content } });
+            spoken.push(HistoryMessage { role: Role::User, message: Message { id: MessageId(0), content } });
         }
         let (revision, next) = (self.thread.view().revision(), self.thread.next_message());
         if let Ok(made) = edits::mutation(&self.thread, revision, next, spoken, kept) {
@@ -300,14 +300,14 @@ impl History {
         }
     }
 
-    pub fn wish(compaction: &Compaction) -> Wish {
+    pub fn wish(compaction: &Compaction) -> CompactionRequest {
         let Compaction { trigger, keep, wanted, .. } = *compaction;
-        Wish { trigger, keep, focus: None, summary: wanted }
+        CompactionRequest { trigger, keep, focus: None, summary: wanted }
     }
 
     pub fn budget(&self, window: u64) -> Budget {
-        let frame = Ruler::of(None).frame_of(&self.thread);
-        Budget::of(&Settings::default().compaction, window, (window / 4).min(16_384), frame)
+        let frame = Ruler::for_model(None).frame_of(&self.thread);
+        Budget::new(&Settings::default().compaction, window, (window / 4).min(16_384), frame)
     }
 
     pub fn count(&mut self, what: &str) {

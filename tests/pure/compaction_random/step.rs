@@ -1,7 +1,7 @@
 //! The steps of a conversation, generated from a seed. A step refers to things by an index modulo their
 //! current count, so that it stays meaningful when other steps are removed.
 
-use epitome::compaction::Keep;
+use epitome::compaction::KeptTail;
 use epitome::thread::{Seq, Trigger};
 use fastrand::Rng;
 
@@ -66,7 +66,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Compaction {
     pub trigger: Trigger,
-    pub keep: Keep,
+    pub keep: KeptTail,
     /// Bytes of the model's summary; `None` if no model writes one.
     pub summary: Option<usize>,
     /// A summary is requested even if masks would suffice.
@@ -162,10 +162,10 @@ fn attached(rng: &mut Rng) -> Attached {
 fn compaction(rng: &mut Rng, scale: usize) -> Compaction {
     let triggers = [Trigger::Manual, Trigger::Overflow, Trigger::Threshold, Trigger::Hook, Trigger::Must];
     let keep = match rng.u32(..8) {
-        0..=2 => Keep::Nothing,
-        3..=5 => Keep::Ratio(0.4),
-        6 => Keep::Messages(rng.usize(..6)),
-        _ => Keep::From(Seq(rng.u64(..60))),
+        0..=2 => KeptTail::Nothing,
+        3..=5 => KeptTail::Ratio(0.4),
+        6 => KeptTail::Messages(rng.usize(..6)),
+        _ => KeptTail::From(Seq(rng.u64(..60))),
     };
     let mut compaction = Compaction {
         trigger: triggers[rng.usize(..triggers.len())],

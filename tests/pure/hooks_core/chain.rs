@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::hooks::chain::{Chain, Link, Takes, links};
+use epitome::hooks::chain::{Chain, ChainLink, ToolInputCheck, links};
 use epitome::hooks::handlers::Handler;
-use epitome::hooks::hook::{FailMode, Hook, Manifest, Match};
-use epitome::hooks::moment::{InvokedBy, Moment, What};
-use epitome::hooks::output::{Action, Exit, HookOutput, Keep, PermissionDecision, Ran, Resolution};
-use epitome::thread::Verdict;
+use epitome::hooks::hook::{FailMode, Hook, HookConditions, Manifest};
+use epitome::hooks::hook_context::{EventData, HookContext, InvokedBy};
+use epitome::hooks::output::{
+    HistoryAction, HistoryTail, HookOutput, PermissionDecision, ProcessExit, RawOutcome, Resolution,
+};
+use epitome::thread::HookRunResult;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::support::*;
 
-fn two(moment: Moment, first: Value, second: Value) -> Resolution {
-    resolve(moment, vec![(script("a"), printed(first)), (script("b"), printed(second))])
+fn two(hook_context: HookContext, first: Value, second: Value) -> Resolution {
+    resolve(hook_context, vec![(script("a"), printed(first)), (script("b"), printed(second))])
 }
 
 fn with(name: &str, change: impl FnOnce(&mut Manifest)) -> Hook {
@@ -24,8 +26,8 @@ fn with(name: &str, change: impl FnOnce(&mut Manifest)) -> Hook {
     hook
 }
 
-fn names(links: &[Link]) -> Vec<String> {
-    links.iter().map(Link::name).collect()
+fn names(links: &[ChainLink]) -> Vec<String> {
+    links.iter().map(ChainLink::name).collect()
 }
 
 // Selection and order of hooks.
@@ -47,7 +49,7 @@ fn a_hook_registered_under_two_names_of_an_event_runs_once() {
     let runs = chain.next().expect("one run");
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].event_name, "after_turn");
-    chain.tell(vec![(exit(0, "", ""), Duration::ZERO)]);
+    chain.record_results(vec![(exit(0, "", ""), Duration::ZERO)]);
     assert!(chain.next().is_none());
 }
 
@@ -66,16 +68,16 @@ fn subagent_stop_runs_only_for_subagents() {
 fn conditions_apply_only_to_events_that_have_their_subject() {
     let some = |list: &[&str]| list.iter().map(|glob| (*glob).to_owned()).collect::<Vec<String>>();
     let in_recipe = |recipe: &str| {
-        let mut moment = turn_end();
-        moment.base.recipe = recipe.to_owned();
-        moment
+        let mut hook_context = turn_end();
+        hook_context.base.recipe = recipe.to_owned();
+        hook_context
     };
-    let tool = |globs: &[&str]| Match { tool_name: some(globs), ..Match::default() };
-    let recipe = |globs: &[&str]| Match { recipe: some(globs), ..Match::default() };
-    let ratio = |least| Match { usage_ratio_gte: Some(least), ..Match::default() };
-    let every = |turns| Match { every_turns: Some(turns), ..Match::default() };
-    for (condition, moment, fits) in [
-        (Match::default(), turn_end(), true),
+    let tool = |globs: &[&str]| HookConditions { tool_name: some(globs), ..HookConditions::default() };
+    let recipe = |globs: &[&str]| HookConditions { recipe: some(globs), ..HookConditions::default() };
+    let ratio = |least| HookConditions { usage_ratio_gte: Some(least), ..HookConditions::default() };
+    let every = |turns| HookConditions { every_turns: Some(turns), ..HookConditions::default() };
+    for (condition, hook_context, fits) in [
+        (HookConditions::default(), turn_end(), true),
         (tool(&["bash"]), before_call(), true),
         (tool(&["ba*"]), before_call(), true),
         (tool(&["{bash,edit}"]), after_call("x"), true),
@@ -86,18 +88,22 @@ fn conditions_apply_only_to_events_that_have_their_subject() {
         (recipe(&["*"]), in_recipe("compact"), true),
         (recipe(&["*"]), in_recipe(""), false),
         (recipe(&[""]), in_recipe(""), true),
-        (Match { invoked_by: some(&["subagent"]), ..Match::default() }, turn_end(), false),
-        (Match { trigger: some(&["auto"]), ..Match::default() }, pre_compact(false), true),
-        (Match { trigger: some(&["manual"]), ..Match::default() }, pre_compact(false), false),
+        (HookConditions { invoked_by: some(&["subagent"]), ..HookConditions::default() }, turn_end(), false),
+        (HookConditions { trigger: some(&["auto"]), ..HookConditions::default() }, pre_compact(false), true),
+        (
+            HookConditions { trigger: some(&["manual"]), ..HookConditions::default() },
+            pre_compact(false),
+            false,
+        ),
         (ratio(0.6875), turn_end(), true),
         (ratio(0.70), turn_end(), false),
         (every(5), turn_end(), true),
         (every(2), turn_end(), false),
         (every(0), turn_end(), true),
         (every(2), before_call(), true),
-        (Match { tool_name: some(&["["]), ..Match::default() }, before_call(), false),
+        (HookConditions { tool_name: some(&["["]), ..HookConditions::default() }, before_call(), false),
     ] {
-        assert_eq!(condition.fits(&moment), fits, "{condition:?} at {}", moment.what.event());
+        assert_eq!(condition.matches(&hook_context), fits, "{condition:?} at {}", hook_context.what.event());
     }
 }
 
@@ -109,7 +115,7 @@ fn hooks_run_in_sequence_except_within_a_claude_group() {
     let mut batches = Vec::new();
     while let Some(runs) = chain.next() {
         batches.push(runs.iter().map(|run| run.link.name()).collect::<Vec<_>>().join(" "));
-        chain.tell(runs.iter().map(|_| (exit(0, "", ""), Duration::ZERO)).collect());
+        chain.record_results(runs.iter().map(|_| (exit(0, "", ""), Duration::ZERO)).collect());
     }
     assert_eq!(batches, ["a", "b c", "d", "e"]);
     assert_eq!(chain.finish().quiet, 5);
@@ -122,19 +128,19 @@ fn next_returns_the_same_runs_until_results_are_provided() {
     for _ in 0..3 {
         assert_eq!(chain.next().expect("still a").len(), 1);
     }
-    chain.tell(Vec::new());
+    chain.record_results(Vec::new());
     assert!(chain.next().is_none());
     let resolution = chain.finish();
-    assert_eq!(trail(&resolution, "a").verdict, Verdict::Skipped);
+    assert_eq!(trail(&resolution, "a").verdict, HookRunResult::Skipped);
 }
 
 // Blocking.
 
 #[test]
 fn the_first_block_is_final_and_later_hooks_do_not_run() {
-    for moment in [prompt("hi"), before_call(), pre_compact(false)] {
+    for hook_context in [prompt("hi"), before_call(), pre_compact(false)] {
         let resolution = resolve(
-            moment,
+            hook_context,
             vec![
                 (script("a"), printed(json!({}))),
                 (script("b"), printed(json!({"blocked": true, "reason": "policy"}))),
@@ -144,7 +150,10 @@ fn the_first_block_is_final_and_later_hooks_do_not_run() {
         assert_eq!(resolution.block, Some(("b".to_owned(), "policy".to_owned())));
         assert_eq!((resolution.quiet, resolution.trail.len()), (1, 1));
         let run = trail(&resolution, "b");
-        assert_eq!((run.asked.as_str(), run.verdict, run.end.as_str()), ("block", Verdict::Done, "exit 0"));
+        assert_eq!(
+            (run.asked.as_str(), run.verdict, run.end.as_str()),
+            ("block", HookRunResult::Done, "exit 0")
+        );
         assert_eq!((run.milliseconds, run.digest.as_str()), (7, "digest of b"));
     }
 }
@@ -163,9 +172,9 @@ fn a_mandatory_compaction_cannot_be_blocked() {
         vec![(script("a"), printed(json!({"blocked": true}))), (closed, exit(1, "", ""))],
     );
     assert_eq!(resolution.block, None);
-    assert_eq!(trail(&resolution, "a").verdict, Verdict::Refused);
+    assert_eq!(trail(&resolution, "a").verdict, HookRunResult::Refused);
     assert!(trail(&resolution, "a").remarks[0].contains("cannot be blocked"));
-    assert_eq!(trail(&resolution, "b").verdict, Verdict::Failed);
+    assert_eq!(trail(&resolution, "b").verdict, HookRunResult::Failed);
 }
 
 #[test]
@@ -189,7 +198,7 @@ fn other_results_of_a_group_are_refused_if_one_hook_blocks() {
     );
     assert_eq!(resolution.block, Some(("a".to_owned(), "no".to_owned())));
     assert_eq!(resolution.input, None);
-    assert_eq!(trail(&resolution, "b").verdict, Verdict::Refused);
+    assert_eq!(trail(&resolution, "b").verdict, HookRunResult::Refused);
     assert_eq!(resolution.quiet, 1);
 }
 
@@ -198,29 +207,33 @@ fn other_results_of_a_group_are_refused_if_one_hook_blocks() {
 #[test]
 fn a_failed_run_is_in_the_trail_and_changes_nothing() {
     let block = r#"{"blocked": true}"#;
-    let ended = |exit, stderr: &str| Ran::Ended {
+    let ended = |exit, stderr: &str| RawOutcome::Ended {
         exit,
         stdout: block.as_bytes().to_vec(),
         stdout_cut: false,
         stderr: stderr.to_owned(),
     };
     for (ran, end, remark) in [
-        (ended(Exit::Code(1), "first\nlast\n"), "exit 1", "last line of stderr: last"),
-        (ended(Exit::Code(2), "no"), "exit 2", "last line of stderr: no"),
-        (ended(Exit::Signal(9), "x"), "signal 9", "last line of stderr: x"),
-        (ended(Exit::TimedOut(Duration::from_secs(30)), "x"), "time limit of 30 s", "last line of stderr: x"),
+        (ended(ProcessExit::Code(1), "first\nlast\n"), "exit 1", "last line of stderr: last"),
+        (ended(ProcessExit::Code(2), "no"), "exit 2", "last line of stderr: no"),
+        (ended(ProcessExit::Signal(9), "x"), "signal 9", "last line of stderr: x"),
         (
-            ended(Exit::TimedOut(Duration::from_millis(100)), "x"),
+            ended(ProcessExit::TimedOut(Duration::from_secs(30)), "x"),
+            "time limit of 30 s",
+            "last line of stderr: x",
+        ),
+        (
+            ended(ProcessExit::TimedOut(Duration::from_millis(100)), "x"),
             "time limit of 0.1 s",
             "last line of stderr: x",
         ),
         (exit(0, "oops", ""), "exit 0", "it printed something that is not a JSON object: oops"),
-        (Ran::Failed("no such file".to_owned()), "failed", "no such file"),
+        (RawOutcome::Failed("no such file".to_owned()), "failed", "no such file"),
     ] {
         let resolution = resolve(before_call(), vec![(script("a"), ran)]);
         assert_eq!(resolution.block, None);
         let run = trail(&resolution, "a");
-        assert_eq!((run.end.as_str(), run.verdict), (end, Verdict::Failed));
+        assert_eq!((run.end.as_str(), run.verdict), (end, HookRunResult::Failed));
         assert_eq!(run.remarks, [remark]);
     }
 }
@@ -228,21 +241,21 @@ fn a_failed_run_is_in_the_trail_and_changes_nothing() {
 #[test]
 fn a_hook_that_was_not_started_is_in_the_trail() {
     let closed = with("a", |manifest| manifest.fail_mode = FailMode::Closed);
-    let resolution = resolve(before_call(), vec![(closed, Ran::Skipped("not trusted".to_owned()))]);
+    let resolution = resolve(before_call(), vec![(closed, RawOutcome::Skipped("not trusted".to_owned()))]);
     assert_eq!(resolution.block, None, "what a person has not allowed stops nothing");
     let run = trail(&resolution, "a");
-    assert_eq!((run.end.as_str(), run.verdict), ("not run", Verdict::Skipped));
+    assert_eq!((run.end.as_str(), run.verdict), ("not run", HookRunResult::Skipped));
     assert_eq!(run.remarks, ["not trusted"]);
 }
 
 #[test]
 fn a_hook_that_fails_closed_blocks_blockable_events() {
-    for moment in every_moment() {
-        let can_block = moment.what.event().blocks();
+    for hook_context in every_moment() {
+        let can_block = hook_context.what.event().blocks();
         let closed = with("a", |manifest| manifest.fail_mode = FailMode::Closed);
-        let resolution = resolve(moment, vec![(closed, exit(1, "", "no network"))]);
+        let resolution = resolve(hook_context, vec![(closed, exit(1, "", "no network"))]);
         assert_eq!(resolution.block.is_some(), can_block);
-        assert_eq!(trail(&resolution, "a").verdict, Verdict::Failed);
+        assert_eq!(trail(&resolution, "a").verdict, HookRunResult::Failed);
         if let Some((by, reason)) = resolution.block {
             assert_eq!(by, "a");
             assert_eq!(
@@ -260,7 +273,7 @@ fn exit_2_blocks_where_the_hook_declares_it() {
     assert_eq!(resolution.block, Some(("a".to_owned(), "not today".to_owned())));
     assert_eq!(trail(&resolution, "a").end, "exit 2");
     let elsewhere = resolve(turn_end(), vec![(hook(), exit(2, "", "x"))]);
-    assert_eq!(trail(&elsewhere, "a").verdict, Verdict::Failed);
+    assert_eq!(trail(&elsewhere, "a").verdict, HookRunResult::Failed);
 }
 
 #[test]
@@ -268,7 +281,7 @@ fn a_run_with_only_warnings_is_in_the_trail_and_an_empty_one_is_counted() {
     let resolution = two(turn_end(), json!({"result": "explode"}), json!({}));
     assert_eq!(resolution.quiet, 1);
     let run = trail(&resolution, "a");
-    assert_eq!((run.asked.as_str(), run.verdict, run.remarks.len()), ("", Verdict::Nothing, 1));
+    assert_eq!((run.asked.as_str(), run.verdict, run.remarks.len()), ("", HookRunResult::Nothing, 1));
 }
 
 // Chaining.
@@ -278,11 +291,11 @@ fn a_changed_input_is_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call()));
     chain.next();
-    chain.tell(vec![(printed(json!({"input": {"command": "ls -a"}})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"input": {"command": "ls -a"}})), Duration::ZERO)]);
     let runs = chain.next().expect("the second");
-    let What::BeforeToolCall(call) = &runs[0].moment.what else { panic!("the same moment") };
+    let EventData::BeforeToolCall(call) = &runs[0].hook_context.what else { panic!("the same moment") };
     assert_eq!(call.input, object(json!({"command": "ls -a"})));
-    chain.tell(vec![(printed(json!({"input": {"command": "ls -a"}})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"input": {"command": "ls -a"}})), Duration::ZERO)]);
     let resolution = chain.finish();
     assert_eq!(resolution.input, Some((object(json!({"command": "ls -a"})), "a".to_owned())));
     assert_eq!(resolution.quiet, 1, "who gives the same input back has changed nothing");
@@ -293,21 +306,22 @@ fn a_changed_input_is_passed_to_the_next_hook() {
 #[test]
 fn a_rejected_input_is_not_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("guard"))];
-    let refuses = Takes(Arc::new(|_| Err("`command` is missing".to_owned())));
+    let refuses = ToolInputCheck(Arc::new(|_| Err("`command` is missing".to_owned())));
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call())).checking_inputs(refuses);
     chain.next();
-    chain.tell(vec![(printed(json!({"input": {}})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"input": {}})), Duration::ZERO)]);
     let runs = chain.next().expect("the guard");
-    let (What::BeforeToolCall(given), What::BeforeToolCall(own)) = (&runs[0].moment.what, before_call().what)
+    let (EventData::BeforeToolCall(given), EventData::BeforeToolCall(own)) =
+        (&runs[0].hook_context.what, before_call().what)
     else {
         panic!("a call")
     };
     assert_eq!(*given, own);
-    chain.tell(vec![(printed(json!({})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({})), Duration::ZERO)]);
     let resolution = chain.finish();
     assert_eq!(resolution.input, None);
     let run = trail(&resolution, "a");
-    assert_eq!(run.verdict, Verdict::Refused);
+    assert_eq!(run.verdict, HookRunResult::Refused);
     assert!(run.remarks[0].contains("`command` is missing"), "{:?}", run.remarks);
 }
 
@@ -316,11 +330,13 @@ fn a_changed_prompt_is_passed_on_and_context_accumulates() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(prompt("hi"), links(&hooks, &prompt("hi")));
     chain.next();
-    chain.tell(vec![(printed(json!({"message": "hello", "context": "one"})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"message": "hello", "context": "one"})), Duration::ZERO)]);
     let runs = chain.next().expect("the second");
-    let What::UserMessageSend { message, .. } = &runs[0].moment.what else { panic!("the same moment") };
+    let EventData::UserMessageSend { message, .. } = &runs[0].hook_context.what else {
+        panic!("the same moment")
+    };
     assert_eq!(message, "hello");
-    chain.tell(vec![(printed(json!({"context": ["two"]})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"context": ["two"]})), Duration::ZERO)]);
     let resolution = chain.finish();
     assert_eq!(resolution.message.as_deref(), Some("hello"));
     let context = [("a", "one"), ("b", "two")].map(|(by, text)| (by.to_owned(), text.to_owned()));
@@ -349,11 +365,13 @@ fn a_changed_result_is_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(after_call("secret"), links(&hooks, &after_call("secret")));
     chain.next();
-    chain.tell(vec![(printed(json!({"output_text": "***"})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"output_text": "***"})), Duration::ZERO)]);
     let runs = chain.next().expect("the second");
-    let What::AfterToolCall { result, .. } = &runs[0].moment.what else { panic!("the same moment") };
+    let EventData::AfterToolCall { result, .. } = &runs[0].hook_context.what else {
+        panic!("the same moment")
+    };
     assert_eq!(result.text, "***");
-    chain.tell(vec![(printed(json!({"context": "masked"})), Duration::ZERO)]);
+    chain.record_results(vec![(printed(json!({"context": "masked"})), Duration::ZERO)]);
     let result = chain.finish().result.expect("changed");
     assert_eq!(result.text, "***\n\n[Note by the hook b: masked]");
 }
@@ -400,7 +418,7 @@ fn compaction_instructions_are_passed_on_and_the_first_summary_wins() {
     assert_eq!(resolution.custom_instructions.as_deref(), Some("two"));
     assert_eq!(resolution.summary, Some(("a".to_owned(), "S".to_owned())));
     assert_eq!(resolution.context, [("a".to_owned(), "keep".to_owned())]);
-    assert_eq!(trail(&resolution, "b").verdict, Verdict::Refused);
+    assert_eq!(trail(&resolution, "b").verdict, HookRunResult::Refused);
 }
 
 // Decisions.
@@ -448,11 +466,11 @@ fn the_first_mutation_or_callback_wins_and_later_ones_are_conflicts() {
         (callback.clone(), mutate, "mutate with 2 messages", "callback compact by a was first"),
         (callback.clone(), callback, "callback compact", "callback compact by a was first"),
     ] {
-        for moment in [turn_end(), agent_stop()] {
-            let resolution = two(moment, first.clone(), second.clone());
+        for hook_context in [turn_end(), agent_stop()] {
+            let resolution = two(hook_context, first.clone(), second.clone());
             assert_eq!(resolution.action_by, "a");
             let run = trail(&resolution, "b");
-            assert_eq!((run.asked.as_str(), run.verdict), (asked, Verdict::Refused));
+            assert_eq!((run.asked.as_str(), run.verdict), (asked, HookRunResult::Refused));
             assert_eq!(run.remarks, [was_first]);
         }
     }
@@ -485,7 +503,7 @@ fn an_invalid_mutation_does_not_win() {
         json!({"result": "mutate", "messages": [{"role": "assistant", "content": "T"}]}),
     );
     assert_eq!(trail(&resolution, "a").remarks, ["message 2 of 2 is blank"]);
-    let Action::Mutate { messages, .. } = &resolution.action else { panic!("b's mutation") };
+    let HistoryAction::Mutate { messages, .. } = &resolution.action else { panic!("b's mutation") };
     assert_eq!(resolution.action_by, "b");
     assert_eq!(messages.len(), 2, "a user's line stands before the agent's");
     assert_eq!(messages[1], agent("T"));
@@ -503,18 +521,18 @@ fn edits_conflict_with_a_new_history_but_not_with_a_callback() {
     let edits = json!({"context_edits": [{"op": "pin", "entry": "e3"}]});
     let mutate = json!({"result": "mutate", "messages": ["S"]});
     let resolution = two(turn_end(), edits.clone(), mutate.clone());
-    assert_eq!((resolution.edits.len(), &resolution.action), (1, &Action::None));
+    assert_eq!((resolution.edits.len(), &resolution.action), (1, &HistoryAction::None));
     assert_eq!(trail(&resolution, "b").remarks, ["the edits of a were first"]);
     let resolution = two(turn_end(), mutate, edits.clone());
     assert_eq!(resolution.edits.len(), 0);
-    assert_eq!(trail(&resolution, "b").verdict, Verdict::Refused);
+    assert_eq!(trail(&resolution, "b").verdict, HookRunResult::Refused);
     let resolution = two(turn_end(), edits, json!({"action": "compact"}));
     assert_eq!(resolution.edits.len(), 1);
-    assert!(matches!(resolution.action, Action::Callback(_)));
+    assert!(matches!(resolution.action, HistoryAction::Callback(_)));
 }
 
-fn swap() -> Link {
-    Link::Handler(Arc::new(Handler {
+fn swap() -> ChainLink {
+    ChainLink::Handler(Arc::new(Handler {
         recipe: "compact".to_owned(),
         name: "swap_context".to_owned(),
         once: true,
@@ -527,8 +545,8 @@ fn with_swap(first: Value) -> Resolution {
     links.push(swap());
     drive(turn_end(), links, |name| match name {
         "a" => printed(first.clone()),
-        _ => Ran::Answered(Box::new(HookOutput {
-            action: Action::Swap { summary: "S".to_owned(), keep: Keep::Nothing },
+        _ => RawOutcome::Answered(Box::new(HookOutput {
+            action: HistoryAction::Swap { summary: "S".to_owned(), keep: HistoryTail::Nothing },
             ..HookOutput::default()
         })),
     })
@@ -539,7 +557,7 @@ fn a_swap_after_a_scripts_mutation_counts_as_done() {
     let resolution = with_swap(json!({"result": "mutate", "messages": ["M"]}));
     assert_eq!(resolution.action_by, "a");
     let run = trail(&resolution, "compact:swap_context");
-    assert_eq!((run.verdict, run.end.as_str()), (Verdict::Done, "answered"));
+    assert_eq!((run.verdict, run.end.as_str()), (HookRunResult::Done, "answered"));
     assert_eq!(run.remarks, ["a has put a new history in place, which counts as this"]);
 }
 
@@ -547,7 +565,7 @@ fn a_swap_after_a_scripts_mutation_counts_as_done() {
 fn a_swap_alone_is_done() {
     let resolution = with_swap(json!({}));
     assert_eq!(resolution.action_by, "compact:swap_context");
-    assert!(matches!(resolution.action, Action::Swap { .. }));
+    assert!(matches!(resolution.action, HistoryAction::Swap { .. }));
 }
 
 #[test]
@@ -555,7 +573,7 @@ fn notices_accumulate_and_a_halt_ends_the_turn() {
     let resolution = two(turn_end(), json!({"notice": "one"}), json!({"notice": "two"}));
     assert_eq!(resolution.notices.len(), 2);
     let halt = |reason: &str| {
-        Ran::Answered(Box::new(HookOutput { halt: Some(reason.to_owned()), ..HookOutput::default() }))
+        RawOutcome::Answered(Box::new(HookOutput { halt: Some(reason.to_owned()), ..HookOutput::default() }))
     };
     let resolution = resolve(turn_end(), vec![(script("a"), halt("one")), (script("b"), halt("two"))]);
     assert_eq!(resolution.halt, Some(("a".to_owned(), "one".to_owned())));
@@ -566,7 +584,7 @@ fn notices_accumulate_and_a_halt_ends_the_turn() {
 
 // Arbitrary runs.
 
-fn any_run() -> impl Strategy<Value = Ran> {
+fn any_run() -> impl Strategy<Value = RawOutcome> {
     let results = [
         json!({}),
         json!({"blocked": true}),
@@ -590,7 +608,7 @@ fn any_run() -> impl Strategy<Value = Ran> {
         8 => prop::sample::select(results.to_vec()).prop_map(answered),
         1 => Just(exit(1, "", "broken")),
         1 => Just(exit(0, "garbage", "")),
-        1 => Just(Ran::Skipped("not trusted".to_owned())),
+        1 => Just(RawOutcome::Skipped("not trusted".to_owned())),
     ]
 }
 
@@ -603,12 +621,12 @@ proptest! {
         which in 0usize..9,
         must: bool,
     ) {
-        let mut moment = every_moment().swap_remove(which);
-        if let What::PreCompact { must: is_must, .. } = &mut moment.what {
+        let mut hook_context = every_moment().swap_remove(which);
+        if let EventData::PreCompact { must: is_must, .. } = &mut hook_context.what {
             *is_must = must;
         }
-        let event = moment.what.event();
-        let runs: Vec<(Hook, Ran)> = runs
+        let event = hook_context.what.event();
+        let runs: Vec<(Hook, RawOutcome)> = runs
             .into_iter()
             .enumerate()
             .map(|(at, (ran, grouped, group))| {
@@ -618,8 +636,8 @@ proptest! {
             .collect();
         let hooks: Vec<Arc<Hook>> = runs.iter().map(|(hook, _)| Arc::new(hook.clone())).collect();
         let mut ran = 0;
-        let links = links(&hooks, &moment);
-        let resolution = drive(moment, links, |name| {
+        let links = links(&hooks, &hook_context);
+        let resolution = drive(hook_context, links, |name| {
             ran += 1;
             runs.iter().find(|(hook, _)| hook.name == name).expect("one for each").1.clone()
         });
@@ -629,12 +647,12 @@ proptest! {
         let winners: Vec<&str> = resolution
             .trail
             .iter()
-            .filter(|run| run.verdict == Verdict::Done)
+            .filter(|run| run.verdict == HookRunResult::Done)
             .filter(|run| run.asked.contains("mutate") || run.asked.contains("callback"))
             .map(|run| run.hook.as_str())
             .collect();
         prop_assert!(winners.len() <= 1);
-        prop_assert_eq!(winners.is_empty(), resolution.action == Action::None);
+        prop_assert_eq!(winners.is_empty(), resolution.action == HistoryAction::None);
         if let Some(winner) = winners.first() {
             prop_assert_eq!(*winner, resolution.action_by.as_str());
         }
@@ -643,12 +661,12 @@ proptest! {
         prop_assert!(resolution.block.is_none() || !(must && which == 6));
         if let Some((by, _)) = &resolution.block {
             let at = resolution.trail.iter().position(|run| run.hook == *by).expect("who blocks is in the trail");
-            let later_done = resolution.trail[at + 1..].iter().any(|run| run.verdict == Verdict::Done);
+            let later_done = resolution.trail[at + 1..].iter().any(|run| run.verdict == HookRunResult::Done);
             prop_assert!(!later_done);
         }
         // A run whose request was not fulfilled has a remark that says why.
         for run in &resolution.trail {
-            let excused = matches!(run.verdict, Verdict::Done);
+            let excused = matches!(run.verdict, HookRunResult::Done);
             prop_assert!(excused || !run.remarks.is_empty(), "{:?}", run);
         }
         let texts: Vec<_> = resolution.follow_ups.iter().map(|(_, one)| &one.text).collect();

@@ -1,8 +1,8 @@
 //! The guards: limits on hooks that prevent endless loops.
 
-use epitome::hooks::guards::{BEGINNING, Guards, checked, enforce, follow_up_text, goes_on};
-use epitome::hooks::output::{Action, Callback, Keep, Resolution, Utterance};
-use epitome::thread::{Role, Verdict};
+use epitome::hooks::guards::{BEGINNING, Guards, checked, continues, enforce, follow_up_text};
+use epitome::hooks::output::{CallbackRequest, HistoryAction, HistoryTail, Resolution, Utterance};
+use epitome::thread::{HookRunResult, Role};
 use serde_json::{Value, json};
 
 use super::support::*;
@@ -16,7 +16,7 @@ fn asked(value: Value) -> Resolution {
 }
 
 /// A resolution with an action that only handlers can request.
-fn wanting(action: Action) -> Resolution {
+fn wanting(action: HistoryAction) -> Resolution {
     let mut resolution = asked(json!({"action": "compact"}));
     resolution.action = action;
     resolution
@@ -29,18 +29,18 @@ fn settled(mut resolution: Resolution, guards: &Guards) -> Resolution {
 
 #[track_caller]
 fn assert_refused(resolution: &Resolution, why: &str) {
-    assert_eq!(resolution.action, Action::None);
+    assert_eq!(resolution.action, HistoryAction::None);
     let run = trail(resolution, "a");
-    assert_eq!(run.verdict, Verdict::Refused);
+    assert_eq!(run.verdict, HookRunResult::Refused);
     assert!(run.remarks.last().is_some_and(|remark| remark.contains(why)), "{:?}", run.remarks);
 }
 
-fn callback(name: &str) -> Action {
-    Action::Callback(Callback { name: name.to_owned(), ..Callback::default() })
+fn callback(name: &str) -> HistoryAction {
+    HistoryAction::Callback(CallbackRequest { name: name.to_owned(), ..CallbackRequest::default() })
 }
 
-fn compact(threshold: bool) -> Action {
-    Action::Compact { keep: Keep::Ratio(0.4), threshold }
+fn compact(threshold: bool) -> HistoryAction {
+    HistoryAction::Compact { keep: HistoryTail::Ratio(0.4), threshold }
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn what_no_guard_forbids_is_unchanged() {
 #[test]
 fn inside_a_callback_there_is_no_other_callback_and_no_compaction() {
     let inside = Guards { depth: 1, ..guards() };
-    let swap = Action::Swap { summary: "S".to_owned(), keep: Keep::Nothing };
+    let swap = HistoryAction::Swap { summary: "S".to_owned(), keep: HistoryTail::Nothing };
     for action in [callback("compact"), callback("review"), compact(false), swap] {
         assert_refused(&settled(wanting(action), &inside), "inside a callback");
     }
@@ -66,7 +66,7 @@ fn inside_a_callback_a_mutation_must_name_its_conversation() {
     let mutate = json!({"result": "mutate", "messages": ["S"]});
     assert_refused(&settled(asked(mutate), &inside), "must name its conversation");
     let mutate = json!({"result": "mutate", "messages": ["S"], "target_conversation_id": "s_02"});
-    assert!(matches!(settled(asked(mutate), &inside).action, Action::Mutate { .. }));
+    assert!(matches!(settled(asked(mutate), &inside).action, HistoryAction::Mutate { .. }));
 }
 
 #[test]
@@ -98,15 +98,15 @@ fn the_number_of_continuations_per_prompt_is_limited() {
     let follow_up = json!({"follow_up_messages": ["go"]});
     for continuations in 0..5 {
         let resolution = settled(asked(follow_up.clone()), &Guards { continuations, ..guards() });
-        assert_eq!(goes_on(&resolution), continuations < 3, "after {continuations}");
-        let is_refused = trail(&resolution, "a").verdict == Verdict::Refused;
+        assert_eq!(continues(&resolution), continuations < 3, "after {continuations}");
+        let is_refused = trail(&resolution, "a").verdict == HookRunResult::Refused;
         assert_eq!(is_refused, continuations >= 3);
     }
     let resolution = settled(asked(follow_up), &Guards { continuations: 3, ..guards() });
     assert_refused(&resolution, "3 times, which is the limit");
     let go_on = json!({"action": "compact", "continue": true});
     let resolution = settled(asked(go_on), &Guards { continuations: 3, ..guards() });
-    assert!(!goes_on(&resolution));
+    assert!(!continues(&resolution));
     assert_eq!(resolution.action, callback("compact"), "the callback itself is done");
 }
 
@@ -116,13 +116,13 @@ fn the_second_identical_follow_up_stops_with_a_notice() {
     let answer =
         json!({"result": "continue", "messages": [{"role": "user", "content": "Please run the linter"}]});
     let first = settled(asked(answer.clone()), &guards());
-    assert!(goes_on(&first));
+    assert!(continues(&first));
     let next = Guards { continuations: 1, last_follow_up: Some(follow_up_text(&first)), ..guards() };
     let second = settled(asked(answer), &next);
-    assert!(!goes_on(&second));
+    assert!(!continues(&second));
     assert_refused(&second, "is the same");
     let other = settled(asked(json!({"follow_up_messages": ["Run the tests"]})), &next);
-    assert!(goes_on(&other));
+    assert!(continues(&other));
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn identical_follow_ups_of_two_hooks_stop_too() {
     let last = follow_up_text(&both());
     assert_eq!(last, "lint\n\ntest");
     let resolution = settled(both(), &Guards { last_follow_up: Some(last), ..guards() });
-    assert!(!goes_on(&resolution));
-    assert!(resolution.trail.iter().all(|run| run.verdict == Verdict::Refused));
+    assert!(!continues(&resolution));
+    assert!(resolution.trail.iter().all(|run| run.verdict == HookRunResult::Refused));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn after_a_mutation_or_callback_the_agent_stops_unless_a_hook_continues() {
         (json!({"action": "compact", "follow_up_messages": ["go"]}), true),
         (json!({}), false),
     ] {
-        assert_eq!(goes_on(&settled(asked(answer.clone()), &guards())), expected, "{answer}");
+        assert_eq!(continues(&settled(asked(answer.clone()), &guards())), expected, "{answer}");
     }
 }
 

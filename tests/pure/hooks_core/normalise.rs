@@ -2,20 +2,21 @@
 
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::output::{
-    Action, Callback, HookOutput, PermissionDecision, RequestedEdit, RequestedEdits, ResultChange,
+    CallbackRequest, HistoryAction, HookOutput, PermissionDecision, RequestedEdit, RequestedEdits,
+    ResultChange,
 };
-use epitome::thread::{Part, Role, Seq};
+use epitome::thread::{PartId, Role, Seq};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::support::{agent, normal, user};
 
-fn callback(name: &str) -> Action {
-    Action::Callback(Callback { name: name.to_owned(), ..Callback::default() })
+fn callback(name: &str) -> HistoryAction {
+    HistoryAction::Callback(CallbackRequest { name: name.to_owned(), ..CallbackRequest::default() })
 }
 
-fn mutate(messages: Vec<epitome::hooks::output::Utterance>) -> Action {
-    Action::Mutate { messages, preserve_recent: 0, target: None }
+fn mutate(messages: Vec<epitome::hooks::output::Utterance>) -> HistoryAction {
+    HistoryAction::Mutate { messages, preserve_recent: 0, target: None }
 }
 
 /// The normalized result for `turn_end` and `agent_stop`, which must be equal and without warnings.
@@ -52,8 +53,9 @@ fn all_spellings_of_callback_compact_are_equivalent() {
 
 #[test]
 fn action_summary_is_a_callback_that_uses_only_the_text() {
-    let expected = Callback { name: "summary".to_owned(), text_only: true, ..Callback::default() };
-    assert_eq!(both(json!({"action": "summary"})).action, Action::Callback(expected));
+    let expected =
+        CallbackRequest { name: "summary".to_owned(), text_only: true, ..CallbackRequest::default() };
+    assert_eq!(both(json!({"action": "summary"})).action, HistoryAction::Callback(expected));
 }
 
 #[test]
@@ -186,13 +188,13 @@ fn callback_arguments_become_text() {
         "callback_args": {"a": "x", "b": 3, "c": 0.5, "d": true, "e": null},
     }));
     let args = [("a", "x"), ("b", "3"), ("c", "0.5"), ("d", "true")];
-    let expected = Callback {
+    let expected = CallbackRequest {
         name: "review".to_owned(),
         args: args.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         asynchronous: true,
-        ..Callback::default()
+        ..CallbackRequest::default()
     };
-    assert_eq!(output.action, Action::Callback(expected));
+    assert_eq!(output.action, HistoryAction::Callback(expected));
     let value = json!({"result": "callback", "callback": "review", "callback_args": {"a": [1]}});
     assert_eq!(warned(HookEvent::TurnEnd, value, "`callback_args.a` must be").action, callback("review"));
 }
@@ -205,14 +207,17 @@ fn a_target_is_accepted_in_the_result_and_in_the_arguments() {
         json!({"result": "callback", "callback": "compact", "target_conversation_id": "s_02",
                "callback_args": {"target_conversation_id": "s_03"}}),
     ] {
-        let Action::Callback(callback) = both(value).action else { panic!("a callback") };
+        let HistoryAction::Callback(callback) = both(value).action else { panic!("a callback") };
         assert_eq!(callback.target.as_deref(), Some("s_02"));
     }
     let output = both(
         json!({"result": "mutate", "messages": ["S"], "target_conversation_id": "s_02", "preserve_recent": 4}),
     );
-    let expected =
-        Action::Mutate { messages: vec![user("S")], preserve_recent: 4, target: Some("s_02".to_owned()) };
+    let expected = HistoryAction::Mutate {
+        messages: vec![user("S")],
+        preserve_recent: 4,
+        target: Some("s_02".to_owned()),
+    };
     assert_eq!(output.action, expected);
     let empty = both(json!({"result": "mutate", "messages": ["S"], "target_conversation_id": ""}));
     assert_eq!(empty.action, mutate(vec![user("S")]));
@@ -345,7 +350,7 @@ fn a_hook_may_give_a_compaction_instructions_context_and_a_summary() {
 
 #[test]
 fn context_edits_refer_to_entries_by_id() {
-    let part = |entry, part| Part { entry: Seq(entry), part };
+    let part = |entry, part| PartId { entry: Seq(entry), part };
     let value = json!({"revision": 9, "context_edits": [
         {"op": "pin", "entry": "e7"},
         {"op": "unpin", "entry": "e7"},
@@ -440,7 +445,7 @@ proptest! {
     ) {
         let object = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let output = epitome::hooks::normalise::normalise(event, &object);
-        if let Action::Mutate { messages, .. } = &output.action {
+        if let HistoryAction::Mutate { messages, .. } = &output.action {
             prop_assert!(!messages.is_empty());
         }
         prop_assert!(output.follow_ups.iter().all(|follow_up| !follow_up.text.trim().is_empty()));

@@ -3,20 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use epitome::hooks::hook::Messages;
+use epitome::hooks::hook::PayloadMessages;
+use epitome::hooks::hook_context::{EventData, HookContext, PromptAttachment};
 use epitome::hooks::messages::{MESSAGES_BYTES_MAX, messages};
-use epitome::hooks::moment::{Attachment, Moment, What};
 use epitome::hooks::payload::{Addressee, payload, timestamp};
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, View,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, HistoryMessage, Message, MessageId,
+    ModelName, Origin, OutcomeStatus, PartId, Role, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
+    View,
 };
 use serde_json::{Value, json};
 
 use super::support::*;
 
-fn given(moment: &Moment, event_name: &str, messages: Option<Messages>) -> Value {
-    payload(moment, &Addressee { name: "a", event_name, messages, transcript: None })
+fn given(hook_context: &HookContext, event_name: &str, messages: Option<PayloadMessages>) -> Value {
+    payload(hook_context, &Addressee { name: "a", event_name, messages, transcript: None })
 }
 
 fn keys(value: &Value) -> Vec<&str> {
@@ -97,11 +98,11 @@ fn every_payload_has_the_base_fields_followed_by_those_of_its_event() {
         vec!["trigger", "pre_tokens", "post_tokens", "summary", "uuid", "fallback"],
         vec!["reason"],
     ];
-    for (moment, fields) in every_moment().into_iter().zip(fields) {
-        let given = given(&moment, "as registered", None);
-        assert_eq!(keys(&given), [&BASE[..], &fields[..]].concat(), "{}", moment.what.event());
+    for (hook_context, fields) in every_moment().into_iter().zip(fields) {
+        let given = given(&hook_context, "as registered", None);
+        assert_eq!(keys(&given), [&BASE[..], &fields[..]].concat(), "{}", hook_context.what.event());
         assert_eq!(given["event"], "as registered");
-        assert_eq!(given["canonical_event"], moment.what.event().name());
+        assert_eq!(given["canonical_event"], hook_context.what.event().name());
     }
 }
 
@@ -116,7 +117,7 @@ fn a_tool_outcome_has_kodelets_form() {
     assert_eq!(given_["tool_user_id"], given_["tool_call_id"]);
     assert_eq!((&given_["tool_kind"], &given_["duration_ms"]), (&json!("execute"), &json!(12)));
     let mut blocked = after_call("no");
-    if let What::AfterToolCall { result, .. } = &mut blocked.what {
+    if let EventData::AfterToolCall { result, .. } = &mut blocked.what {
         result.success = false;
         result.blocked = true;
         result.error = Some("no".to_owned());
@@ -130,37 +131,37 @@ fn a_tool_outcome_has_kodelets_form() {
 
 #[test]
 fn the_recipe_has_two_names_and_recipe_name_only_while_one_runs() {
-    let mut moment = turn_end();
-    assert_eq!(given(&moment, "turn_end", None).get("recipe_name"), None);
-    moment.base.recipe = "compact".to_owned();
-    let given = given(&moment, "turn_end", None);
+    let mut hook_context = turn_end();
+    assert_eq!(given(&hook_context, "turn_end", None).get("recipe_name"), None);
+    hook_context.base.recipe = "compact".to_owned();
+    let given = given(&hook_context, "turn_end", None);
     assert_eq!((&given["recipe_name"], &given["invoked_recipe"]), (&json!("compact"), &json!("compact")));
 }
 
 #[test]
 fn a_callback_run_receives_its_arguments() {
-    let mut moment = agent_stop();
-    moment.base.callback_depth = 1;
-    moment.base.callback_args.insert("target_conversation_id".to_owned(), "s_01".to_owned());
-    let given = given(&moment, "agent_stop", None);
+    let mut hook_context = agent_stop();
+    hook_context.base.callback_depth = 1;
+    hook_context.base.callback_args.insert("target_conversation_id".to_owned(), "s_01".to_owned());
+    let given = given(&hook_context, "agent_stop", None);
     assert_eq!(given["callback_args"], json!({"target_conversation_id": "s_01"}));
     assert_eq!(given["callback_depth"], 1);
 }
 
 #[test]
 fn disabled_or_unknown_fields_are_omitted_and_the_window_is_never_0() {
-    let mut moment = turn_end();
-    moment.base.auto_compact = None;
-    moment.base.usage = Default::default();
-    let given_ = given(&moment, "turn_end", None);
+    let mut hook_context = turn_end();
+    hook_context.base.auto_compact = None;
+    hook_context.base.usage = Default::default();
+    let given_ = given(&hook_context, "turn_end", None);
     assert_eq!(given_["auto_compact_enabled"], false);
     assert_eq!(given_.get("auto_compact_threshold"), None);
     assert_eq!(given_["usage"]["max_context_window"], 1);
     assert_eq!(given_["context"]["size"], 1);
     assert_eq!(given_["usage"].get("cost_usd"), None);
-    moment.base.usage.cost = Some(0.25);
-    moment.base.model = Some(ModelName("anthropic/claude-x/y".to_owned()));
-    let given_ = given(&moment, "turn_end", None);
+    hook_context.base.usage.cost = Some(0.25);
+    hook_context.base.model = Some(ModelName("anthropic/claude-x/y".to_owned()));
+    let given_ = given(&hook_context, "turn_end", None);
     assert_eq!(given_["usage"]["cost_usd"], 0.25);
     assert_eq!((&given_["provider"], &given_["model"]), (&json!("anthropic"), &json!("claude-x/y")));
     let compaction = given(&pre_compact(false), "PreCompact", None);
@@ -169,24 +170,28 @@ fn disabled_or_unknown_fields_are_omitted_and_the_window_is_never_0() {
 
 #[test]
 fn the_context_object_has_counts_and_pinned_entries() {
-    let mut moment = turn_end();
-    moment.base.context.entries = 34;
-    moment.base.context.since_compaction = 4;
-    moment.base.context.compactions = 2;
-    moment.base.context.pinned =
-        vec![Part { entry: Seq(7), part: None }, Part { entry: Seq(8), part: Some(2) }];
+    let mut hook_context = turn_end();
+    hook_context.base.context.entries = 34;
+    hook_context.base.context.since_compaction = 4;
+    hook_context.base.context.compactions = 2;
+    hook_context.base.context.pinned =
+        vec![PartId { entry: Seq(7), part: None }, PartId { entry: Seq(8), part: Some(2) }];
     let expected = json!({
         "used": 88000, "size": 128000, "entries": 34, "since_compaction": 4, "compaction_count": 2,
         "pinned": ["e7", "e8.2"],
     });
-    assert_eq!(given(&moment, "turn_end", None)["context"], expected);
+    assert_eq!(given(&hook_context, "turn_end", None)["context"], expected);
 }
 
 #[test]
 fn attachments_and_transcript_have_their_locations() {
-    let mut moment = prompt("look");
-    if let What::UserMessageSend { attachments, .. } = &mut moment.what {
-        attachments.push(Attachment { kind: "image", uri: None, mime_type: Some("image/png".to_owned()) });
+    let mut hook_context = prompt("look");
+    if let EventData::UserMessageSend { attachments, .. } = &mut hook_context.what {
+        attachments.push(PromptAttachment {
+            kind: "image",
+            uri: None,
+            mime_type: Some("image/png".to_owned()),
+        });
     }
     let to = Addressee {
         name: "a",
@@ -194,7 +199,7 @@ fn attachments_and_transcript_have_their_locations() {
         messages: None,
         transcript: Some(Path::new("/tmp/t.jsonl")),
     };
-    let given = payload(&moment, &to);
+    let given = payload(&hook_context, &to);
     assert_eq!(given["attachments"], json!([{"type": "image", "mime_type": "image/png"}]));
     assert_eq!(given["transcript_path"], "/tmp/t.jsonl");
 }
@@ -235,7 +240,7 @@ fn conversation() -> View {
             id: CallId(id.to_owned()),
             name: "file_edit".to_owned(),
             input: json!({"path": path}),
-            card: Card::default(),
+            card: CallDisplay::default(),
         })
     };
     let mut reply = text(1, "I will.");
@@ -260,7 +265,7 @@ fn conversation() -> View {
 
 #[test]
 fn the_conversation_has_ids_that_edits_can_refer_to() {
-    let given: Vec<String> = messages(&conversation(), Messages::Full)
+    let given: Vec<String> = messages(&conversation(), PayloadMessages::Full)
         .iter()
         .map(|one| {
             let word = |name: &str| one.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
@@ -279,9 +284,9 @@ fn the_conversation_has_ids_that_edits_can_refer_to() {
         "e7 | assistant | tool_result | c3 | Tool result: edited c",
     ];
     assert_eq!(given, expected);
-    for one in messages(&conversation(), Messages::Full) {
+    for one in messages(&conversation(), PayloadMessages::Full) {
         let id = one["id"].as_str().expect("an id");
-        assert_eq!(id.parse::<Part>().expect("an id that edits can name").to_string(), id);
+        assert_eq!(id.parse::<PartId>().expect("an id that edits can name").to_string(), id);
     }
 }
 
@@ -304,12 +309,12 @@ fn a_summary_has_its_own_kind() {
         },
     ]);
     let expected = json!({"id": "e2", "role": "user", "content": "S", "kind": "compaction_summary"});
-    assert_eq!(messages(&view, Messages::Full), [expected]);
+    assert_eq!(messages(&view, PayloadMessages::Full), [expected]);
 }
 
 #[test]
 fn messages_of_a_history_made_by_a_hook_have_their_own_ids() {
-    let spoken = |role, id, words| Spoken { role, message: text(id, words) };
+    let spoken = |role, id, words| HistoryMessage { role, message: text(id, words) };
     let view = log(vec![
         said(0, "one"),
         Change::Mutated {
@@ -322,7 +327,7 @@ fn messages_of_a_history_made_by_a_hook_have_their_own_ids() {
         },
         said(3, "two"),
     ]);
-    let given: Vec<String> = messages(&view, Messages::Full)
+    let given: Vec<String> = messages(&view, PayloadMessages::Full)
         .iter()
         .map(|one| ["id", "role", "content"].map(|name| one[name].as_str().expect("text")).join(" "))
         .collect();
@@ -331,34 +336,34 @@ fn messages_of_a_history_made_by_a_hook_have_their_own_ids() {
 
 #[test]
 fn a_hook_receives_as_many_messages_as_it_requests() {
-    let at = |mut moment: Moment, asked| {
-        moment.base.view = conversation();
-        let given = given(&moment, "x", asked);
+    let at = |mut hook_context: HookContext, asked| {
+        hook_context.base.view = conversation();
+        let given = given(&hook_context, "x", asked);
         given.get("messages").map(|messages| messages.as_array().expect("a list").len())
     };
-    for (moment, asked, count) in [
+    for (hook_context, asked, count) in [
         (agent_stop(), None, Some(9)),
-        (agent_stop(), Some(Messages::Full), Some(9)),
-        (agent_stop(), Some(Messages::Last(2)), Some(2)),
-        (agent_stop(), Some(Messages::Last(100)), Some(9)),
-        (agent_stop(), Some(Messages::None), Some(0)),
+        (agent_stop(), Some(PayloadMessages::Full), Some(9)),
+        (agent_stop(), Some(PayloadMessages::Last(2)), Some(2)),
+        (agent_stop(), Some(PayloadMessages::Last(100)), Some(9)),
+        (agent_stop(), Some(PayloadMessages::None), Some(0)),
         (turn_end(), None, None),
-        (turn_end(), Some(Messages::Full), Some(9)),
-        (turn_end(), Some(Messages::None), None),
+        (turn_end(), Some(PayloadMessages::Full), Some(9)),
+        (turn_end(), Some(PayloadMessages::None), None),
         (pre_compact(false), None, None),
-        (pre_compact(false), Some(Messages::Full), Some(9)),
-        (before_call(), Some(Messages::Full), None),
+        (pre_compact(false), Some(PayloadMessages::Full), Some(9)),
+        (before_call(), Some(PayloadMessages::Full), None),
     ] {
-        assert_eq!(at(moment.clone(), asked), count, "{} {asked:?}", moment.what.event());
+        assert_eq!(at(hook_context.clone(), asked), count, "{} {asked:?}", hook_context.what.event());
     }
-    assert_eq!(messages(&conversation(), Messages::Last(1))[0]["id"], "e7");
+    assert_eq!(messages(&conversation(), PayloadMessages::Last(1))[0]["id"], "e7");
 }
 
 #[test]
 fn beyond_the_size_limit_the_oldest_contents_are_cut() {
     let big = "ä".repeat(MESSAGES_BYTES_MAX / 4);
     let view = log(vec![said(0, "first"), said(1, &big), said(2, &big), said(3, "last")]);
-    let given = messages(&view, Messages::Full);
+    let given = messages(&view, PayloadMessages::Full);
     let contents: Vec<&str> = given.iter().map(|one| one["content"].as_str().expect("text")).collect();
     assert_eq!(contents[3], "last");
     assert_eq!(contents[2], big);

@@ -4,19 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::hooks::chain::{Chain, Link, links};
+use epitome::hooks::chain::{Chain, ChainLink, links};
 use epitome::hooks::event::HookEvent;
-use epitome::hooks::hook::{Hook, Kind, Manifest, Place};
-use epitome::hooks::moment::{
-    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+use epitome::hooks::hook::{Hook, HookKind, HookOrigin, Manifest};
+use epitome::hooks::hook_context::{
+    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
+    PayloadBase, UsageFacts,
 };
 use epitome::hooks::normalise::normalise;
-use epitome::hooks::output::{Exit, HookOutput, Ran, Resolution, Utterance};
+use epitome::hooks::output::{HookOutput, ProcessExit, RawOutcome, Resolution, Utterance};
 use epitome::thread::{HookRun, Mode, Role, Seq, ToolKind, View};
 use serde_json::{Map, Value, json};
 
-pub fn base() -> Base {
-    Base {
+pub fn base() -> PayloadBase {
+    PayloadBase {
         session: "s_01".to_owned(),
         cwd: PathBuf::from("/w/app"),
         invoked_by: InvokedBy::Main,
@@ -34,28 +35,28 @@ pub fn base() -> Base {
     }
 }
 
-pub fn at(what: What) -> Moment {
-    Moment { base: base(), what }
+pub fn at(what: EventData) -> HookContext {
+    HookContext { base: base(), what }
 }
 
-pub fn round() -> Round {
-    Round { number: 5, session_number: 41, tools_used: true, ..Round::default() }
+pub fn round() -> HookRound {
+    HookRound { number: 5, session_number: 41, tools_used: true, ..HookRound::default() }
 }
 
-pub fn turn_end() -> Moment {
-    at(What::TurnEnd(round()))
+pub fn turn_end() -> HookContext {
+    at(EventData::TurnEnd(round()))
 }
 
-pub fn agent_stop() -> Moment {
-    at(What::AgentStop { round: round(), stop_reason: "end_turn", continuations: 0 })
+pub fn agent_stop() -> HookContext {
+    at(EventData::AgentStop { round: round(), stop_reason: "end_turn", continuations: 0 })
 }
 
-pub fn prompt(text: &str) -> Moment {
-    at(What::UserMessageSend { message: text.to_owned(), attachments: Vec::new() })
+pub fn prompt(text: &str) -> HookContext {
+    at(EventData::UserMessageSend { message: text.to_owned(), attachments: Vec::new() })
 }
 
-pub fn call() -> Call {
-    Call {
+pub fn call() -> HookCall {
+    HookCall {
         id: "call_1".to_owned(),
         tool: "bash".to_owned(),
         input: object(json!({"command": "ls"})),
@@ -63,12 +64,12 @@ pub fn call() -> Call {
     }
 }
 
-pub fn before_call() -> Moment {
-    at(What::BeforeToolCall(call()))
+pub fn before_call() -> HookContext {
+    at(EventData::BeforeToolCall(call()))
 }
 
-pub fn result(text: &str) -> CallResult {
-    CallResult {
+pub fn result(text: &str) -> HookCallResult {
+    HookCallResult {
         success: true,
         error: None,
         metadata_type: Some("bash".to_owned()),
@@ -79,12 +80,12 @@ pub fn result(text: &str) -> CallResult {
     }
 }
 
-pub fn after_call(text: &str) -> Moment {
-    at(What::AfterToolCall { call: call(), result: result(text) })
+pub fn after_call(text: &str) -> HookContext {
+    at(EventData::AfterToolCall { call: call(), result: result(text) })
 }
 
-pub fn pre_compact(must: bool) -> Moment {
-    at(What::PreCompact {
+pub fn pre_compact(must: bool) -> HookContext {
+    at(EventData::PreCompact {
         trigger: CompactTrigger::Auto,
         reason: if must { "must_compact" } else { "threshold" },
         custom_instructions: None,
@@ -98,16 +99,16 @@ pub fn pre_compact(must: bool) -> Moment {
 }
 
 /// One event of each kind.
-pub fn every_moment() -> Vec<Moment> {
+pub fn every_moment() -> Vec<HookContext> {
     vec![
-        at(What::SessionStart { source: "startup" }),
+        at(EventData::SessionStart { source: "startup" }),
         prompt("hello"),
         before_call(),
         after_call("files"),
         turn_end(),
         agent_stop(),
         pre_compact(false),
-        at(What::PostCompact {
+        at(EventData::PostCompact {
             trigger: CompactTrigger::Manual,
             tokens_before: 88_231,
             tokens_after: 6_000,
@@ -115,7 +116,7 @@ pub fn every_moment() -> Vec<Moment> {
             uuid: "7f0c".to_owned(),
             fallback: None,
         }),
-        at(What::SessionEnd { reason: "closed" }),
+        at(EventData::SessionEnd { reason: "closed" }),
     ]
 }
 
@@ -123,8 +124,8 @@ pub fn every_moment() -> Vec<Moment> {
 pub fn script(name: &str) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: Place::User,
-        kind: Kind::Script { path: PathBuf::from(format!("/h/{name}")) },
+        place: HookOrigin::User,
+        kind: HookKind::Script { path: PathBuf::from(format!("/h/{name}")) },
         events: HookEvent::ALL.into_iter().map(|event| (event, event.name().to_owned())).collect(),
         manifest: Manifest::default(),
         digest: format!("digest of {name}"),
@@ -139,7 +140,7 @@ pub fn claude(name: &str, group: usize) -> Hook {
         Some((event, (*name).to_owned()))
     };
     let kind =
-        Kind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() };
+        HookKind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() };
     Hook { kind, events: HookEvent::ALL.into_iter().filter_map(theirs).collect(), ..script(name) }
 }
 
@@ -147,40 +148,44 @@ pub fn object(value: Value) -> Map<String, Value> {
     value.as_object().expect("an object").clone()
 }
 
-pub fn exit(code: i32, stdout: &str, stderr: &str) -> Ran {
-    Ran::Ended {
-        exit: Exit::Code(code),
+pub fn exit(code: i32, stdout: &str, stderr: &str) -> RawOutcome {
+    RawOutcome::Ended {
+        exit: ProcessExit::Code(code),
         stdout: stdout.as_bytes().to_vec(),
         stdout_cut: false,
         stderr: stderr.to_owned(),
     }
 }
 
-pub fn printed(value: Value) -> Ran {
+pub fn printed(value: Value) -> RawOutcome {
     exit(0, &value.to_string(), "")
 }
 
 /// A result that no process printed, so that a hook of any kind may return it.
-pub fn answered(value: Value) -> Ran {
-    Ran::Object(object(value))
+pub fn answered(value: Value) -> RawOutcome {
+    RawOutcome::Object(object(value))
 }
 
 /// Runs hooks in sequence with the given results; returns the resolution.
-pub fn resolve(moment: Moment, runs: Vec<(Hook, Ran)>) -> Resolution {
+pub fn resolve(hook_context: HookContext, runs: Vec<(Hook, RawOutcome)>) -> Resolution {
     let hooks: Vec<Arc<Hook>> = runs.iter().map(|(hook, _)| Arc::new(hook.clone())).collect();
-    let links = links(&hooks, &moment);
-    drive(moment, links, |name| {
+    let links = links(&hooks, &hook_context);
+    drive(hook_context, links, |name| {
         let (_, ran) = runs.iter().find(|(hook, _)| hook.name == name).expect("a run for each hook");
         ran.clone()
     })
 }
 
 /// Runs a chain to its end.
-pub fn drive(moment: Moment, links: Vec<Link>, mut ran: impl FnMut(&str) -> Ran) -> Resolution {
-    let mut chain = Chain::new(moment, links);
+pub fn drive(
+    hook_context: HookContext,
+    links: Vec<ChainLink>,
+    mut ran: impl FnMut(&str) -> RawOutcome,
+) -> Resolution {
+    let mut chain = Chain::new(hook_context, links);
     while let Some(runs) = chain.next() {
         let heard = runs.iter().map(|run| (ran(&run.link.name()), Duration::from_millis(7))).collect();
-        chain.tell(heard);
+        chain.record_results(heard);
     }
     chain.finish()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use epitome::config::WireFormat;
 use epitome::provider::wire::encoding::Encoded;
-use epitome::thread::{CallId, Change, Content, Entry, Message, Part, Piece, Seq, Thread, View};
+use epitome::thread::{CallId, Change, Content, Entry, Message, PartId, Seq, Thread, View, ViewPart};
 
 /// How often each check had something to check.
 pub type Counts = BTreeMap<&'static str, u64>;
@@ -34,7 +34,7 @@ pub fn same_view(kept: &View, cold: &View) -> Result<(), String> {
             return Err(format!("{kept} is kept, {cold} is folded"));
         }
     }
-    let parts = |view: &View| -> Vec<Part> { view.pieces().into_iter().map(|(part, _)| part).collect() };
+    let parts = |view: &View| -> Vec<PartId> { view.pieces().into_iter().map(|(part, _)| part).collect() };
     if parts(kept) != parts(cold) {
         return Err(format!("{:?} are kept, {:?} are folded", parts(kept), parts(cold)));
     }
@@ -127,7 +127,7 @@ pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
 
 /// Pins survive compactions. A history made by a hook is exempt until the next compaction, and pins on a
 /// layer are undone with the layer.
-fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
+fn is_beyond_pins(thread: &Thread, part: PartId) -> bool {
     let holds = |entry: &&Arc<Entry>| !thread.is_undone(entry.seq);
     let newest = thread
         .entries()
@@ -153,10 +153,10 @@ pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     if thread.is_rewritten(seq) || thread.last_compaction().is_some_and(is_rewritten) {
         return Ok(None);
     }
-    match thread.view().piece(Part { entry: seq, part: None }) {
-        Some(Piece::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
+    match thread.view().piece(PartId { entry: seq, part: None }) {
+        Some(ViewPart::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
         // Shortened in place.
-        Some(Piece::Said(shown, _)) if shows_head(&shown.text(), &message.text()) => {
+        Some(ViewPart::Said(shown, _)) if shows_head(&shown.text(), &message.text()) => {
             return Ok(Some(Held::InPart));
         }
         Some(_) | None => {}

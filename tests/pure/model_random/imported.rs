@@ -10,14 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Message, MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus,
-    ToolCall, ToolOutcome, Trigger, text,
+    CallDisplay, CallId, Change, Content, Message, MessageId, ModelName, Origin, OutcomeContent,
+    OutcomeStatus, ToolCall, ToolOutcome, Trigger, text,
 };
 use serde_json::Value;
 
 use super::model::Model;
 use super::step::{Compaction, Reply, Shown, Speaker, Step, Thinks, What};
-use epitome::compaction::Keep;
+use epitome::compaction::KeptTail;
 
 /// Maximum number of successive compactions of one session.
 const COMPACTIONS_MAX: usize = 10;
@@ -180,7 +180,7 @@ fn live_on(model: &mut Model, window: u64, compactions: usize) -> Result<u64, St
     let before = text::markdown(&model.thread);
     for number in 0..compactions.min(COMPACTIONS_MAX) {
         let trigger = [Trigger::Threshold, Trigger::Manual, Trigger::Overflow][number % 3];
-        let keep = [Keep::Ratio(0.4), Keep::Nothing, Keep::Messages(4)][number % 3];
+        let keep = [KeptTail::Ratio(0.4), KeptTail::Nothing, KeptTail::Messages(4)][number % 3];
         let summary = (number % 4 != 3).then_some(80);
         let compaction = Compaction {
             trigger,
@@ -297,7 +297,7 @@ fn replied(block: &Value) -> Option<Content> {
             id: CallId(field(block, "id")),
             name: field(block, "name"),
             input: block["input"].clone(),
-            card: Card::default(),
+            card: CallDisplay::default(),
         })),
         _ => None,
     }

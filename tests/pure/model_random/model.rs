@@ -14,8 +14,8 @@ use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::encoding::Encoding;
 use epitome::provider::wire::stream::Decoding;
 use epitome::thread::{
-    Change, Content, Edit, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq, SessionId,
-    ThoughtLevel, Thread, ToolSpec,
+    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq, SessionId,
+    ThoughtLevel, Thread, ToolSpec, ViewEdit,
 };
 use epitome::tokens::Ruler;
 use serde_json::Value;
@@ -201,8 +201,8 @@ impl Model {
                 let parts: Vec<_> = self.thread.view().pieces().iter().map(|(part, _)| *part).collect();
                 if let Some(at) = picked(&parts, *pick).copied() {
                     let edit = match self.thread.pinned().contains(&at) {
-                        true => Edit::Unpin { at },
-                        false => Edit::Pin { at },
+                        true => ViewEdit::Unpin { at },
+                        false => ViewEdit::Pin { at },
                     };
                     self.commit_edits(vec![edit], "you");
                 }
@@ -268,13 +268,13 @@ impl Model {
     }
 
     fn ruler(&self) -> Ruler {
-        Ruler::of(Some(&self.endpoints[self.chosen].name))
+        Ruler::for_model(Some(&self.endpoints[self.chosen].name))
     }
 
     fn budget(&self, window: u64) -> Budget {
         let settings = Settings::default().compaction;
         let reserve = u64::from(settings.output_reserve).min(window / 4);
-        Budget::of(&settings, window, reserve, self.ruler().frame_of(&self.thread))
+        Budget::new(&settings, window, reserve, self.ruler().frame_of(&self.thread))
     }
 
     fn append(&mut self, change: Change) -> Seq {

@@ -6,11 +6,11 @@ use epitome::config::{Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
-use epitome::provider::{Basis, Request};
+use epitome::provider::{Basis, ModelRequest};
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part as ViewPart, Seq, SessionId, ThoughtLevel, Thread, ToolCall, ToolOutcome, Trigger,
-    View,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, PartId as ViewPart, Seq, SessionId, ThoughtLevel, Thread, ToolCall, ToolOutcome, Trigger,
+    View, ViewEdit,
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn said(seq: u64, text: &str) -> Arc<Entry> {
 fn called(seq: u64, calls: &[&str]) -> Arc<Entry> {
     let call = |id: &&str| {
         let (id, name) = (CallId((*id).into()), "look".to_owned());
-        Content::Call(ToolCall { id, name, input: json!({}), card: Card::default() })
+        Content::Call(ToolCall { id, name, input: json!({}), card: CallDisplay::default() })
     };
     let message = Message { id: MessageId(seq), content: calls.iter().map(call).collect() };
     entry(seq, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
@@ -106,7 +106,7 @@ fn lost_pins_and_prompts_are_detected() {
             2,
             Change::Edited {
                 by: "you".into(),
-                edits: vec![Edit::Pin { at: ViewPart { entry: Seq(1), part: None } }],
+                edits: vec![ViewEdit::Pin { at: ViewPart { entry: Seq(1), part: None } }],
             },
         )
     };
@@ -125,7 +125,7 @@ fn endpoint(name: &str, wire: WireFormat) -> Endpoint {
 
 fn encoded(encoding: &mut Encoding, view: &View, basis: Option<Basis>) -> Encoded {
     let endpoint = endpoint("anthropic/claude-sonnet-5-5", WireFormat::AnthropicMessages);
-    let request = Request {
+    let request = ModelRequest {
         system: "You are an agent.",
         tools: &[],
         items: view.items(),

@@ -1,7 +1,7 @@
 //! The possible next steps of a session. A step refers to things by an index modulo their current count, so
 //! that a shortened sequence stays meaningful.
 
-use epitome::compaction::Keep;
+use epitome::compaction::KeptTail;
 use epitome::thread::{OutcomeStatus, Role, Trigger};
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ pub enum Op {
 #[derive(Clone, Debug)]
 pub struct Compaction {
     pub trigger: Trigger,
-    pub keep: Keep,
+    pub keep: KeptTail,
     /// In tokens.
     pub window: u64,
     /// Words of the model's summary; `None` if no model writes one.
@@ -243,9 +243,9 @@ fn compaction() -> impl Strategy<Value = Compaction> {
         Just(Trigger::Must),
     ];
     let keep = prop_oneof![
-        Just(Keep::Nothing),
-        (0..5usize).prop_map(Keep::Messages),
-        (0.0..0.8f64).prop_map(Keep::Ratio),
+        Just(KeptTail::Nothing),
+        (0..5usize).prop_map(KeptTail::Messages),
+        (0.0..0.8f64).prop_map(KeptTail::Ratio),
     ];
     let window = prop::sample::select(WINDOWS.to_vec());
     let summary = prop::option::weighted(0.7, 1..200usize);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Call, Out, Part, Usage, Voice, split};
-use crate::Stop;
+use crate::ScriptedStop;
 use crate::seal::{self, Before};
 use epitome_config::WireFormat;
 
@@ -128,17 +128,17 @@ impl Voice for Anthropic {
         out.event("error", json!({ "error": body["error"] }));
     }
 
-    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+    fn end(&mut self, stop: Option<&ScriptedStop>, out: &mut Out) {
         if let Some(request) = self.compacts.take() {
             self.compacted(&request, None, out);
         }
         let (reason, details) = match stop {
-            Some(Stop::MaxTokens) => ("max_tokens", Value::Null),
-            Some(Stop::Refusal(why)) => {
+            Some(ScriptedStop::MaxTokens) => ("max_tokens", Value::Null),
+            Some(ScriptedStop::Refusal(why)) => {
                 ("refusal", json!({"type": "refusal", "category": null, "explanation": why}))
             }
-            Some(Stop::Window) => ("model_context_window_exceeded", Value::Null),
-            Some(Stop::Pause) => ("pause_turn", Value::Null),
+            Some(ScriptedStop::Window) => ("model_context_window_exceeded", Value::Null),
+            Some(ScriptedStop::Pause) => ("pause_turn", Value::Null),
             None if self.made => ("compaction", Value::Null),
             None if self.called => ("tool_use", Value::Null),
             None => ("end_turn", Value::Null),

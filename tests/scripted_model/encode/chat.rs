@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Call, Out, Part, Piece, Usage, Voice, split};
-use crate::Stop;
+use crate::ScriptedStop;
 
 pub(super) struct Chat {
     model: String,
@@ -66,15 +66,15 @@ impl Voice for Chat {
         out.data(body);
     }
 
-    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+    fn end(&mut self, stop: Option<&ScriptedStop>, out: &mut Out) {
         let reason = match stop {
-            Some(Stop::MaxTokens | Stop::Window) => "length",
-            Some(Stop::Refusal(_)) => "content_filter",
-            Some(Stop::Pause) => "stop",
+            Some(ScriptedStop::MaxTokens | ScriptedStop::Window) => "length",
+            Some(ScriptedStop::Refusal(_)) => "content_filter",
+            Some(ScriptedStop::Pause) => "stop",
             None if self.index > 0 => "tool_calls",
             None => "stop",
         };
-        if let Some(Stop::Refusal(why)) = stop
+        if let Some(ScriptedStop::Refusal(why)) = stop
             && !why.is_empty()
         {
             self.chunk_delta(&json!({ "refusal": why }), out);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Call, Out, Part, Usage, Voice};
-use crate::Stop;
+use crate::ScriptedStop;
 use crate::seal::Before;
 use epitome_config::WireFormat;
 
@@ -84,11 +84,11 @@ impl Voice for Gemini {
     }
 
     /// The last chunk has an empty text, with the signature if the model thought before a final answer.
-    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+    fn end(&mut self, stop: Option<&ScriptedStop>, out: &mut Out) {
         let (reason, why) = match stop {
-            Some(Stop::MaxTokens | Stop::Window) => ("MAX_TOKENS", ""),
-            Some(Stop::Refusal(why)) => ("SAFETY", why.as_str()),
-            Some(Stop::Pause) | None => ("STOP", ""),
+            Some(ScriptedStop::MaxTokens | ScriptedStop::Window) => ("MAX_TOKENS", ""),
+            Some(ScriptedStop::Refusal(why)) => ("SAFETY", why.as_str()),
+            Some(ScriptedStop::Pause) | None => ("STOP", ""),
         };
         let part = match self.thought && !self.called {
             true => json!({"text": "", "thoughtSignature": self.before.seal("")}),

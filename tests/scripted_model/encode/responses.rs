@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Call, Out, Part, Usage, Voice, split};
-use crate::Stop;
+use crate::ScriptedStop;
 use crate::seal::{Before, OF_REASONING};
 use epitome_config::WireFormat;
 
@@ -213,14 +213,14 @@ impl Voice for Responses {
         self.event("response.failed", json!({ "response": response }), out);
     }
 
-    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+    fn end(&mut self, stop: Option<&ScriptedStop>, out: &mut Out) {
         let incomplete = match stop {
-            Some(Stop::MaxTokens | Stop::Window) => Some("max_output_tokens"),
-            Some(Stop::Refusal(why)) => {
+            Some(ScriptedStop::MaxTokens | ScriptedStop::Window) => Some("max_output_tokens"),
+            Some(ScriptedStop::Refusal(why)) => {
                 self.refused(if why.is_empty() { "I can't help with that." } else { why }, out);
                 None
             }
-            Some(Stop::Pause) | None => None,
+            Some(ScriptedStop::Pause) | None => None,
         };
         let mut response = self.response.clone();
         response["output"] = self.output.clone().into();

@@ -76,12 +76,12 @@ fn stops_and_errors_use_each_formats_wording() {
     let table: [(WireFormat, Vec<ModelStep>, &[&str]); 12] = [
         (
             WireFormat::OpenAiResponses,
-            vec![ModelStep::Text("So".into()), ModelStep::Stop(Stop::MaxTokens)],
+            vec![ModelStep::Text("So".into()), ModelStep::Stop(ScriptedStop::MaxTokens)],
             &["event: response.incomplete", r#""incomplete_details":{"reason":"max_output_tokens"}"#],
         ),
         (
             WireFormat::OpenAiResponses,
-            vec![ModelStep::Stop(Stop::Refusal("No.".into()))],
+            vec![ModelStep::Stop(ScriptedStop::Refusal("No.".into()))],
             &["event: response.refusal.done", r#"{"type":"refusal","refusal":"No."}"#],
         ),
         (
@@ -101,12 +101,12 @@ fn stops_and_errors_use_each_formats_wording() {
         ),
         (
             WireFormat::Gemini,
-            vec![ModelStep::Text("So".into()), ModelStep::Stop(Stop::MaxTokens)],
+            vec![ModelStep::Text("So".into()), ModelStep::Stop(ScriptedStop::MaxTokens)],
             &[r#""finishReason":"MAX_TOKENS""#],
         ),
         (
             WireFormat::Gemini,
-            vec![ModelStep::Stop(Stop::Refusal("No.".into()))],
+            vec![ModelStep::Stop(ScriptedStop::Refusal("No.".into()))],
             &[r#""finishReason":"SAFETY""#, r#""finishMessage":"No.""#],
         ),
         (

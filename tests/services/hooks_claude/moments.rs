@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use epitome::hooks::moment::{
-    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+use epitome::hooks::hook_context::{
+    CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
+    PayloadBase, UsageFacts,
 };
 use epitome::thread::{Mode, ModelName, Seq, ToolKind, View};
 use serde_json::Value;
 
-pub fn moment(what: What) -> Moment {
-    let base = Base {
+pub fn hook_context(what: EventData) -> HookContext {
+    let base = PayloadBase {
         session: "s_01".to_owned(),
         cwd: PathBuf::from("/w/app"),
         invoked_by: InvokedBy::Main,
@@ -26,31 +27,31 @@ pub fn moment(what: What) -> Moment {
         auto_compact: Some(0.8),
         context: ContextFacts::default(),
     };
-    Moment { base, what }
+    HookContext { base, what }
 }
 
 /// The same event in the conversation of a subagent that runs a recipe.
-pub fn in_subagent(mut moment: Moment, recipe: &str) -> Moment {
-    moment.base.invoked_by = InvokedBy::Subagent;
-    moment.base.recipe = recipe.to_owned();
-    moment
+pub fn in_subagent(mut hook_context: HookContext, recipe: &str) -> HookContext {
+    hook_context.base.invoked_by = InvokedBy::Subagent;
+    hook_context.base.recipe = recipe.to_owned();
+    hook_context
 }
 
-pub fn call(tool: &str, input: Value) -> Call {
+pub fn call(tool: &str, input: Value) -> HookCall {
     let Value::Object(input) = input else { panic!("an input is an object") };
-    Call { id: "call_1".to_owned(), tool: tool.to_owned(), input, kind: ToolKind::Other }
+    HookCall { id: "call_1".to_owned(), tool: tool.to_owned(), input, kind: ToolKind::Other }
 }
 
-pub fn before(tool: &str, input: Value) -> Moment {
-    moment(What::BeforeToolCall(call(tool, input)))
+pub fn before(tool: &str, input: Value) -> HookContext {
+    hook_context(EventData::BeforeToolCall(call(tool, input)))
 }
 
-pub fn after(tool: &str, input: Value, result: CallResult) -> Moment {
-    moment(What::AfterToolCall { call: call(tool, input), result })
+pub fn after(tool: &str, input: Value, result: HookCallResult) -> HookContext {
+    hook_context(EventData::AfterToolCall { call: call(tool, input), result })
 }
 
-pub fn result(text: &str, metadata: Option<Value>) -> CallResult {
-    CallResult {
+pub fn result(text: &str, metadata: Option<Value>) -> HookCallResult {
+    HookCallResult {
         success: true,
         error: None,
         metadata_type: None,
@@ -61,29 +62,30 @@ pub fn result(text: &str, metadata: Option<Value>) -> CallResult {
     }
 }
 
-pub fn failure(error: &str) -> CallResult {
-    CallResult { success: false, error: Some(error.to_owned()), ..result(error, None) }
+pub fn failure(error: &str) -> HookCallResult {
+    HookCallResult { success: false, error: Some(error.to_owned()), ..result(error, None) }
 }
 
-pub fn prompt(message: &str) -> Moment {
-    moment(What::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
+pub fn prompt(message: &str) -> HookContext {
+    hook_context(EventData::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
 }
 
-pub fn stop(continuations: u32) -> Moment {
-    let round = Round { response: "Done.".to_owned(), number: 3, session_number: 9, ..Round::default() };
-    moment(What::AgentStop { round, stop_reason: "end_turn", continuations })
+pub fn stop(continuations: u32) -> HookContext {
+    let round =
+        HookRound { response: "Done.".to_owned(), number: 3, session_number: 9, ..HookRound::default() };
+    hook_context(EventData::AgentStop { round, stop_reason: "end_turn", continuations })
 }
 
-pub fn start(source: &'static str) -> Moment {
-    moment(What::SessionStart { source })
+pub fn start(source: &'static str) -> HookContext {
+    hook_context(EventData::SessionStart { source })
 }
 
-pub fn end(reason: &'static str) -> Moment {
-    moment(What::SessionEnd { reason })
+pub fn end(reason: &'static str) -> HookContext {
+    hook_context(EventData::SessionEnd { reason })
 }
 
-pub fn pre_compact(trigger: CompactTrigger, custom_instructions: Option<&str>) -> Moment {
-    moment(What::PreCompact {
+pub fn pre_compact(trigger: CompactTrigger, custom_instructions: Option<&str>) -> HookContext {
+    hook_context(EventData::PreCompact {
         trigger,
         reason: "command",
         custom_instructions: custom_instructions.map(str::to_owned),
@@ -96,8 +98,8 @@ pub fn pre_compact(trigger: CompactTrigger, custom_instructions: Option<&str>) -
     })
 }
 
-pub fn post_compact(trigger: CompactTrigger) -> Moment {
-    moment(What::PostCompact {
+pub fn post_compact(trigger: CompactTrigger) -> HookContext {
+    hook_context(EventData::PostCompact {
         trigger,
         tokens_before: 90_000,
         tokens_after: 6_000,

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use epitome::hooks::claude::output::normalise;
 use epitome::hooks::claude::payload::event_name;
-use epitome::hooks::moment::{CompactTrigger, Moment};
-use epitome::hooks::output::{Exit, HookOutput, PermissionDecision, Utterance};
+use epitome::hooks::hook_context::{CompactTrigger, HookContext};
+use epitome::hooks::output::{HookOutput, PermissionDecision, ProcessExit, Utterance};
 use epitome::thread::Role;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::moments::*;
 
-fn heard(moment: &Moment, exit: Exit, stdout: &str, stderr: &str) -> Option<HookOutput> {
-    let registered = event_name(moment).expect("a moment that Claude Code has");
-    normalise(registered, moment, exit, stdout.as_bytes(), stderr)
+fn heard(hook_context: &HookContext, exit: ProcessExit, stdout: &str, stderr: &str) -> Option<HookOutput> {
+    let registered = event_name(hook_context).expect("a moment that Claude Code has");
+    normalise(registered, hook_context, exit, stdout.as_bytes(), stderr)
 }
 
-fn well(moment: &Moment, stdout: &str) -> HookOutput {
-    heard(moment, Exit::Code(0), stdout, "").expect("exit 0 is a result")
+fn well(hook_context: &HookContext, stdout: &str) -> HookOutput {
+    heard(hook_context, ProcessExit::Code(0), stdout, "").expect("exit 0 is a result")
 }
 
 fn nothing() -> HookOutput {
@@ -46,11 +46,11 @@ fn context(text: &str) -> HookOutput {
     HookOutput { context: vec![text.to_owned()], ..nothing() }
 }
 
-fn bash() -> Moment {
+fn bash() -> HookContext {
     before("bash", json!({"command": "rm -rf build", "timeout": 5}))
 }
 
-fn bash_done() -> Moment {
+fn bash_done() -> HookContext {
     after("bash", json!({"command": "make"}), result("ok", None))
 }
 
@@ -71,17 +71,25 @@ fn exit_2_blocks_blockable_events_with_stderr_as_the_reason() {
         (end("closed"), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
         (post_compact(CompactTrigger::Auto), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
     ];
-    for (moment, expected) in table {
+    for (hook_context, expected) in table {
         // Whatever is on stdout, even an object that allows the call.
         for stdout in ["", "some words", r#"{"decision": "approve"}"#] {
-            assert_eq!(heard(&moment, Exit::Code(2), stdout, "not here\n"), Some(expected.clone()));
+            assert_eq!(
+                heard(&hook_context, ProcessExit::Code(2), stdout, "not here\n"),
+                Some(expected.clone())
+            );
         }
     }
 }
 
 #[test]
 fn other_exit_statuses_are_failures_whatever_was_printed() {
-    for exit in [Exit::Code(1), Exit::Code(127), Exit::Signal(9), Exit::TimedOut(Duration::from_secs(60))] {
+    for exit in [
+        ProcessExit::Code(1),
+        ProcessExit::Code(127),
+        ProcessExit::Signal(9),
+        ProcessExit::TimedOut(Duration::from_secs(60)),
+    ] {
         assert_eq!(heard(&bash(), exit, r#"{"decision": "block"}"#, "why"), None);
     }
 }
@@ -89,11 +97,11 @@ fn other_exit_statuses_are_failures_whatever_was_printed() {
 #[test]
 fn plain_text_is_context_for_events_that_accept_it() {
     let text = "The branch is main.\n";
-    for moment in [prompt("hello"), start("startup")] {
-        assert_eq!(well(&moment, text), context("The branch is main."));
+    for hook_context in [prompt("hello"), start("startup")] {
+        assert_eq!(well(&hook_context, text), context("The branch is main."));
     }
-    for moment in [bash(), bash_done(), stop(0), end("closed"), post_compact(CompactTrigger::Auto)] {
-        assert_eq!(well(&moment, text), nothing());
+    for hook_context in [bash(), bash_done(), stop(0), end("closed"), post_compact(CompactTrigger::Auto)] {
+        assert_eq!(well(&hook_context, text), nothing());
     }
 }
 
@@ -204,16 +212,16 @@ fn outputs_for_other_events() {
             HookOutput { notice: Some("Formatted 2 files".to_owned()), ..nothing() },
         ),
     ];
-    for (moment, printed, expected) in table {
-        assert_eq!(well(&moment, &printed.to_string()), expected, "{printed}");
+    for (hook_context, printed, expected) in table {
+        assert_eq!(well(&hook_context, &printed.to_string()), expected, "{printed}");
     }
 }
 
 #[test]
 fn continue_false_ends_the_turn_and_overrides_follow_ups() {
     let printed = r#"{"continue": false, "stopReason": "Budget", "decision": "block", "reason": "More"}"#;
-    for moment in [bash_done(), prompt("x"), stop(0)] {
-        let output = well(&moment, printed);
+    for hook_context in [bash_done(), prompt("x"), stop(0)] {
+        let output = well(&hook_context, printed);
         assert_eq!(output.halt.as_deref(), Some("Budget"));
         assert_eq!(output.follow_ups, []);
     }
@@ -241,8 +249,8 @@ fn an_invalid_field_causes_a_warning_and_the_others_apply() {
         ),
         (bash(), json!({"async": true, "systemMessage": "m"}), "`async`"),
     ];
-    for (moment, printed, warning) in table {
-        let output = well(&moment, &printed.to_string());
+    for (hook_context, printed, warning) in table {
+        let output = well(&hook_context, &printed.to_string());
         assert_eq!(output.notice.as_deref(), Some("m"));
         assert!(output.warnings.len() == 1 && output.warnings[0].contains(warning), "{:?}", output.warnings);
         assert_eq!(HookOutput { warnings: Vec::new(), notice: None, ..output }, nothing());
@@ -259,9 +267,9 @@ fn malformed_json_is_text_with_a_warning() {
 proptest! {
     #[test]
     fn any_output_is_accepted(stdout in any::<Vec<u8>>(), stderr in any::<String>(), code in 0..4) {
-        for moment in [bash(), bash_done(), prompt("x"), stop(1), start("load"), end("closed")] {
-            let registered = event_name(&moment).expect("a moment that Claude Code has");
-            let read = normalise(registered, &moment, Exit::Code(code), &stdout, &stderr);
+        for hook_context in [bash(), bash_done(), prompt("x"), stop(1), start("load"), end("closed")] {
+            let registered = event_name(&hook_context).expect("a moment that Claude Code has");
+            let read = normalise(registered, &hook_context, ProcessExit::Code(code), &stdout, &stderr);
             prop_assert_eq!(read.is_some(), code == 0 || code == 2);
         }
     }

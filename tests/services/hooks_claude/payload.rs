@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use epitome::hooks::claude::payload::payload;
-use epitome::hooks::claude::tools::{ours, theirs};
-use epitome::hooks::moment::{CompactTrigger, Moment};
+use epitome::hooks::claude::tools::{to_claude_input, to_our_input};
+use epitome::hooks::hook_context::{CompactTrigger, HookContext};
 use epitome::thread::Mode;
 use serde_json::{Value, json};
 
 use super::moments::*;
 
 /// The payload without the common fields.
-fn special(moment: &Moment) -> Value {
-    let mut payload = payload(moment, Path::new("/state/s_01.jsonl"));
+fn special(hook_context: &HookContext) -> Value {
+    let mut payload = payload(hook_context, Path::new("/state/s_01.jsonl"));
     let fields = payload.as_object_mut().expect("a payload is an object");
     for common in ["session_id", "transcript_path", "cwd", "permission_mode"] {
         assert!(fields.shift_remove(common).is_some(), "{common} is missing");
@@ -22,10 +22,10 @@ fn special(moment: &Moment) -> Value {
 
 #[test]
 fn payload_of_pre_tool_use() {
-    let moment =
+    let hook_context =
         before("bash", json!({"description": "Run the tests", "command": "make test", "timeout": 90}));
     assert_eq!(
-        payload(&moment, Path::new("/state/s_01.jsonl")),
+        payload(&hook_context, Path::new("/state/s_01.jsonl")),
         json!({
             "session_id": "s_01",
             "transcript_path": "/state/s_01.jsonl",
@@ -111,8 +111,8 @@ fn payloads_of_all_other_events() {
         ),
         (end("closed"), json!({"hook_event_name": "SessionEnd", "reason": "other"})),
     ];
-    for (moment, expected) in table {
-        assert_eq!(special(&moment), expected);
+    for (hook_context, expected) in table {
+        assert_eq!(special(&hook_context), expected);
     }
 }
 
@@ -126,9 +126,9 @@ fn permission_modes_have_claude_codes_names() {
         (Mode::Full, "bypassPermissions"),
     ];
     for (mode, name) in table {
-        let mut moment = stop(0);
-        moment.base.mode = mode;
-        assert_eq!(payload(&moment, Path::new("/t"))["permission_mode"], name);
+        let mut hook_context = stop(0);
+        hook_context.base.mode = mode;
+        assert_eq!(payload(&hook_context, Path::new("/t"))["permission_mode"], name);
     }
 }
 
@@ -170,16 +170,16 @@ fn tool_inputs_are_mapped_in_both_directions() {
         ("mcp__memory__store", json!({"key": "a"}), json!({"key": "a"})),
     ];
     for (tool, here, there) in table {
-        let given = theirs(&call(tool, here.clone()), Path::new("/w/app"));
+        let given = to_claude_input(&call(tool, here.clone()), Path::new("/w/app"));
         assert_eq!(Value::Object(given.clone()), there, "{tool}");
-        assert_eq!(Value::Object(ours(tool, &given)), here, "{tool}");
+        assert_eq!(Value::Object(to_our_input(tool, &given)), here, "{tool}");
     }
 }
 
 /// Scripts compare paths with the project directory, and Claude Code's are always absolute.
 #[test]
 fn relative_paths_become_absolute() {
-    let given = theirs(&call("file_read", json!({"file_path": "src/a.rs"})), Path::new("/w/app"));
+    let given = to_claude_input(&call("file_read", json!({"file_path": "src/a.rs"})), Path::new("/w/app"));
     assert_eq!(given["file_path"], "/w/app/src/a.rs");
 }
 
@@ -187,8 +187,8 @@ fn relative_paths_become_absolute() {
 fn unknown_keys_are_kept() {
     let odd = json!({"file_path": 7, "timeout": "soon", "todos": "all", "extra": null});
     for tool in ["bash", "file_read", "file_edit", "todo_write", "other"] {
-        let given = theirs(&call(tool, odd.clone()), Path::new("/w/app"));
-        assert_eq!(Value::Object(ours(tool, &given)), odd);
+        let given = to_claude_input(&call(tool, odd.clone()), Path::new("/w/app"));
+        assert_eq!(Value::Object(to_our_input(tool, &given)), odd);
     }
 }
 
@@ -242,7 +242,7 @@ fn tool_responses_have_claude_codes_forms() {
         (after("recall", json!({}), result("found", Some(json!({"hits": 2})))), json!({"hits": 2})),
         (after("recall", json!({}), result("found", None)), json!("found")),
     ];
-    for (moment, expected) in table {
-        assert_eq!(special(&moment)["tool_response"], expected);
+    for (hook_context, expected) in table {
+        assert_eq!(special(&hook_context)["tool_response"], expected);
     }
 }

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::hooks::chain::Link;
-use epitome::hooks::chain::{Chain, Run, links};
+use epitome::hooks::chain::ChainLink;
+use epitome::hooks::chain::{Chain, ChainRun, links};
 use epitome::hooks::claude::parse;
 use epitome::hooks::claude::payload::payload;
-use epitome::hooks::hook::{Hook, Kind, Place};
-use epitome::hooks::moment::{CompactTrigger, Moment};
-use epitome::hooks::output::{PermissionDecision, Ran, Resolution};
-use epitome::hooks::process::{self, Order, Program};
+use epitome::hooks::hook::{Hook, HookKind, HookOrigin};
+use epitome::hooks::hook_context::{CompactTrigger, HookContext};
+use epitome::hooks::output::{PermissionDecision, RawOutcome, Resolution};
+use epitome::hooks::process::{self, HookProgram, ProcessSpec};
 use epitome::tools::reaper::Reaper;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -39,7 +39,7 @@ impl Project {
             .collect();
         let settings = json!({"hooks": {event: groups}}).to_string();
         let path = folder.path().join(".claude/settings.json");
-        let (hooks, problems) = parse(&path, &settings, Place::User, folder.path());
+        let (hooks, problems) = parse(&path, &settings, HookOrigin::User, folder.path());
         assert_eq!(problems, []);
         Project { hooks: hooks.into_iter().map(Arc::new).collect(), folder }
     }
@@ -49,35 +49,35 @@ impl Project {
         self
     }
 
-    fn run(&self, mut moment: Moment) -> Resolution {
-        moment.base.cwd = self.folder.path().to_path_buf();
-        let mut chain = Chain::new(moment.clone(), links(&self.hooks, &moment));
+    fn run(&self, mut hook_context: HookContext) -> Resolution {
+        hook_context.base.cwd = self.folder.path().to_path_buf();
+        let mut chain = Chain::new(hook_context.clone(), links(&self.hooks, &hook_context));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         while let Some(runs) = chain.next() {
             let ran =
                 runtime.block_on(futures_util::future::join_all(runs.into_iter().map(|run| self.one(run))));
-            chain.tell(ran.into_iter().map(|ran| (ran, Duration::ZERO)).collect());
+            chain.record_results(ran.into_iter().map(|ran| (ran, Duration::ZERO)).collect());
         }
         chain.finish()
     }
 
-    async fn one(&self, run: Run) -> Ran {
-        let Link::Hook(hook) = &run.link else { panic!("no handler was given") };
-        let Kind::Claude { line, .. } = &hook.kind else { panic!("not a Claude Code hook") };
-        let order = Order {
-            program: Program::Line(line.clone()),
-            stdin: payload(&run.moment, &PathBuf::from("/none.jsonl")).to_string().into_bytes(),
+    async fn one(&self, run: ChainRun) -> RawOutcome {
+        let ChainLink::Hook(hook) = &run.link else { panic!("no handler was given") };
+        let HookKind::Claude { line, .. } = &hook.kind else { panic!("not a Claude Code hook") };
+        let order = ProcessSpec {
+            program: HookProgram::Line(line.clone()),
+            stdin: payload(&run.hook_context, &PathBuf::from("/none.jsonl")).to_string().into_bytes(),
             cwd: self.folder.path().to_path_buf(),
             environment: Arc::new(std::env::vars_os().collect()),
             more: vec![("CLAUDE_PROJECT_DIR", OsString::from(self.folder.path()))],
             limit: hook.manifest.timeout,
-            reaper: Arc::new(Reaper::none()),
+            reaper: Arc::new(Reaper::disabled()),
         };
         process::run(order).await.expect("a shell")
     }
 }
 
-fn rm() -> Moment {
+fn rm() -> HookContext {
     before("bash", json!({"command": "rm -rf build", "description": "Clean"}))
 }
 

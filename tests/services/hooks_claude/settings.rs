@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::hooks::claude::command_line::files_named;
-use epitome::hooks::claude::{disables_all, fits, parse};
-use epitome::hooks::digest::of_hook;
+use epitome::hooks::claude::{disables_all, matches, parse};
+use epitome::hooks::digest::hash_hook;
 use epitome::hooks::event::HookEvent;
-use epitome::hooks::hook::{FailMode, Hook, Kind, Place};
-use epitome::hooks::moment::CompactTrigger;
+use epitome::hooks::hook::{FailMode, Hook, HookKind, HookOrigin};
+use epitome::hooks::hook_context::CompactTrigger;
 use epitome::problem::Problem;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use super::moments::*;
 const SETTINGS: &str = "/w/app/.claude/settings.json";
 
 fn read(text: &str) -> (Vec<Hook>, Vec<Problem>) {
-    parse(Path::new(SETTINGS), text, Place::Repository, Path::new("/w/app"))
+    parse(Path::new(SETTINGS), text, HookOrigin::Repository, Path::new("/w/app"))
 }
 
 fn well(text: &str) -> Vec<Hook> {
@@ -37,7 +37,7 @@ fn with(event: &str, matcher: &str, command: Value) -> Hook {
 }
 
 fn line(hook: &Hook) -> &str {
-    let Kind::Claude { line, .. } = &hook.kind else { panic!("not a Claude Code hook: {hook:?}") };
+    let HookKind::Claude { line, .. } = &hook.kind else { panic!("not a Claude Code hook: {hook:?}") };
     line
 }
 
@@ -89,7 +89,7 @@ fn a_typical_settings_file_is_parsed() {
         ]
     );
     assert_eq!(hooks[0].events, [(HookEvent::AfterToolCall, "PostToolUse".to_owned())]);
-    assert!(hooks.iter().all(|hook| hook.place == Place::Repository && hook.manifest.transcript));
+    assert!(hooks.iter().all(|hook| hook.place == HookOrigin::Repository && hook.manifest.transcript));
 }
 
 #[test]
@@ -97,8 +97,11 @@ fn hooks_of_one_matcher_form_a_group() {
     let groups: Vec<usize> = well(TEAM)
         .iter()
         .map(|hook| match &hook.kind {
-            Kind::Claude { group, .. } => *group,
-            Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
+            HookKind::Claude { group, .. } => *group,
+            HookKind::Script { .. }
+            | HookKind::Resident { .. }
+            | HookKind::Declared { .. }
+            | HookKind::Webhook { .. } => {
                 panic!("not a Claude Code hook: {hook:?}")
             }
         })
@@ -113,9 +116,9 @@ fn the_same_hook_in_two_files_has_two_names() {
     let text = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}"#;
     let project = Path::new("/w/app");
     let files = [
-        ("/w/app/.claude/settings.json", Place::Repository, "Stop#1@.claude/settings.json"),
-        ("/w/app/.claude/settings.local.json", Place::Repository, "Stop#1@.claude/settings.local.json"),
-        ("/home/ann/.claude/settings.json", Place::User, "Stop#1@~/.claude/settings.json"),
+        ("/w/app/.claude/settings.json", HookOrigin::Repository, "Stop#1@.claude/settings.json"),
+        ("/w/app/.claude/settings.local.json", HookOrigin::Repository, "Stop#1@.claude/settings.local.json"),
+        ("/home/ann/.claude/settings.json", HookOrigin::User, "Stop#1@~/.claude/settings.json"),
     ];
     for (path, place, name) in files {
         assert_eq!(parse(Path::new(path), text, place, project).0[0].name, name);
@@ -249,7 +252,7 @@ fn matchers_accept_tool_names_of_claude_code_and_epitome() {
         ("^[^B]", "bash", false),
     ];
     for (matcher, tool, expected) in table {
-        let fitted = fits(&hook("PreToolUse", matcher), &before(tool, json!({})));
+        let fitted = matches(&hook("PreToolUse", matcher), &before(tool, json!({})));
         assert_eq!(fitted, expected, "{matcher} and {tool}");
     }
 }
@@ -279,8 +282,8 @@ fn matchers_of_other_events_match_trigger_or_source() {
         (hook("PostToolUseFailure", ""), after("bash", json!({}), failure("exit 1")), true),
         (hook("PostToolUseFailure", ""), before("bash", json!({})), false),
     ];
-    for (hook, moment, expected) in table {
-        assert_eq!(fits(&hook, &moment), expected, "{} at {:?}", hook.name, moment.what);
+    for (hook, hook_context, expected) in table {
+        assert_eq!(matches(&hook, &hook_context), expected, "{} at {:?}", hook.name, hook_context.what);
     }
 }
 
@@ -310,14 +313,14 @@ fn an_if_rule_restricts_a_hook_to_matching_calls() {
         ("Edit(*.rs)", edit("/elsewhere/a.rs"), false),
         ("Bash(git *)", prompt("git push"), false),
     ];
-    for (rule, moment, expected) in table {
-        let event = if matches!(moment.what.event(), HookEvent::BeforeToolCall) {
+    for (rule, hook_context, expected) in table {
+        let event = if matches!(hook_context.what.event(), HookEvent::BeforeToolCall) {
             "PreToolUse"
         } else {
             "UserPromptSubmit"
         };
         let hook = with(event, "", json!({"type": "command", "command": "x", "if": rule}));
-        assert_eq!(fits(&hook, &moment), expected, "{rule} at {:?}", moment.what);
+        assert_eq!(matches(&hook, &hook_context), expected, "{rule} at {:?}", hook_context.what);
     }
 }
 
@@ -357,6 +360,6 @@ fn a_changed_declaration_has_a_different_digest() {
         with("PreToolUse", "Bash", json!({"type": "command", "command": "./check.sh -f"})),
         with("PreToolUse", "Bash", json!({"type": "command", "command": "./check.sh", "if": "Bash(a)"})),
     ];
-    assert_eq!(of_hook(&plain), of_hook(&with("PreToolUse", "Bash", command)));
-    assert!(others.iter().all(|other| of_hook(other) != of_hook(&plain)));
+    assert_eq!(hash_hook(&plain), hash_hook(&with("PreToolUse", "Bash", command)));
+    assert!(others.iter().all(|other| hash_hook(other) != hash_hook(&plain)));
 }

@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use epitome::hooks::chain::{Chain, Link};
+use epitome::hooks::chain::{Chain, ChainLink};
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::functions::Functions;
-use epitome::hooks::handlers::{At, Handler};
-use epitome::hooks::hook::{Hook, Kind, Manifest, Place};
-use epitome::hooks::moment::{Base, ContextFacts, InvokedBy, Moment, UsageFacts, What};
+use epitome::hooks::handlers::{Handler, HandlerContext};
+use epitome::hooks::hook::{Hook, HookKind, HookOrigin, Manifest};
+use epitome::hooks::hook_context::{
+    ContextFacts, EventData, HookContext, InvokedBy, PayloadBase, UsageFacts,
+};
 use epitome::hooks::output::Resolution;
-use epitome::hooks::resident::Services;
+use epitome::hooks::resident::HookServices;
 use epitome::hooks::run::{Runner, perform};
 use epitome::hooks::transcript::Transcript;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
-    ToolCall, ToolOutcome, Usage, Verdict, View,
+    CallDisplay, CallId, Change, Content, Entry, HookRunResult, Message, MessageId, Mode, ModelName, Origin,
+    OutcomeStatus, Seq, ToolCall, ToolOutcome, Usage, View,
 };
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Exposure, Workspace};
@@ -31,7 +33,7 @@ use super::scripts::{AMPLE, environment, patiently, script};
 
 struct NoServices;
 
-impl Services for NoServices {
+impl HookServices for NoServices {
     fn call<'a>(&'a self, _: &'a str, _: &'a str, _: Value) -> BoxFuture<'a, Result<Value, String>> {
         Box::pin(async { Err("there are none".to_owned()) })
     }
@@ -41,17 +43,17 @@ fn runner(folder: &Path) -> Runner {
     let workspace = Workspace::new(folder.to_path_buf(), Vec::new(), environment());
     Runner {
         session: "s_01".to_owned(),
-        at: At { workspace: Arc::new(workspace), functions: Functions::default() },
-        reaper: Arc::new(Reaper::none()),
+        at: HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() },
+        reaper: Arc::new(Reaper::disabled()),
         http: Http::new(),
         residents: Arc::default(),
-        transcript: Arc::new(Transcript::of(&Paths::below(folder), "s_01")),
+        transcript: Arc::new(Transcript::new(&Paths::below(folder), "s_01")),
         services: Arc::new(NoServices),
     }
 }
 
-fn prompt(folder: &Path) -> Moment {
-    let base = Base {
+fn prompt(folder: &Path) -> HookContext {
+    let base = PayloadBase {
         session: "s_01".to_owned(),
         cwd: folder.to_path_buf(),
         invoked_by: InvokedBy::Main,
@@ -67,7 +69,10 @@ fn prompt(folder: &Path) -> Moment {
         auto_compact: None,
         context: ContextFacts::default(),
     };
-    Moment { base, what: What::UserMessageSend { message: "Fix it.".to_owned(), attachments: Vec::new() } }
+    HookContext {
+        base,
+        what: EventData::UserMessageSend { message: "Fix it.".to_owned(), attachments: Vec::new() },
+    }
 }
 
 fn conversation() -> View {
@@ -76,7 +81,7 @@ fn conversation() -> View {
         id: CallId("c1".to_owned()),
         name: "bash".to_owned(),
         input: json!({"command": "ls", "timeout": 2}),
-        card: Card::default(),
+        card: CallDisplay::default(),
     };
     let message = |id, content| Message { id: MessageId(id), content };
     let changes = [
@@ -98,14 +103,14 @@ fn conversation() -> View {
     View::fold(&entries, &Default::default())
 }
 
-fn hook(name: &str, kind: Kind) -> Link {
-    Link::Hook(Arc::new(declared(name, kind)))
+fn hook(name: &str, kind: HookKind) -> ChainLink {
+    ChainLink::Hook(Arc::new(declared(name, kind)))
 }
 
-fn declared(name: &str, kind: Kind) -> Hook {
+fn declared(name: &str, kind: HookKind) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: Place::User,
+        place: HookOrigin::User,
         kind,
         events: vec![(HookEvent::UserMessageSend, "user.message".to_owned())],
         manifest: Manifest { timeout: AMPLE, ..Manifest::default() },
@@ -114,7 +119,7 @@ fn declared(name: &str, kind: Kind) -> Hook {
     }
 }
 
-async fn resolve(runner: &Runner, folder: &Path, links: Vec<Link>) -> Resolution {
+async fn resolve(runner: &Runner, folder: &Path, links: Vec<ChainLink>) -> Resolution {
     let (runner, chain) = (runner.clone(), Chain::new(prompt(folder), links));
     // In a task of its own, like in a session.
     let task = tokio::spawn(async move { perform(&runner, chain).await });
@@ -128,7 +133,7 @@ async fn each_hook_receives_the_changes_of_the_previous_ones() {
     let text = "#!/bin/sh\ncat > \"$EPITOME_CWD/payload\"; env | grep ^EPITOME | sort > names\n\
                 echo '{\"context\":\"Mind the tests.\"}'\n";
     let path = script(folder.path(), "second", text);
-    let links = vec![hook("first", Kind::Declared { then }), hook("second", Kind::Script { path })];
+    let links = vec![hook("first", HookKind::Declared { then }), hook("second", HookKind::Script { path })];
     let resolution = resolve(&runner(folder.path()), folder.path(), links).await;
     assert_eq!(resolution.message.as_deref(), Some("Fix it all."));
     assert_eq!(resolution.context, [("second".to_owned(), "Mind the tests.".to_owned())]);
@@ -155,14 +160,15 @@ async fn hooks_get_the_variables_of_their_place() {
     let exposure = Exposure { provider_keys: vec!["A_PROVIDER".to_owned()], ..Exposure::default() };
     let workspace = Workspace::new(folder.path().to_path_buf(), Vec::new(), Arc::new(variables))
         .exposing(Arc::new(exposure));
-    let at = At { workspace: Arc::new(workspace), functions: Functions::default() };
+    let at = HandlerContext { workspace: Arc::new(workspace), functions: Functions::default() };
     let runner = Runner { at, ..runner(folder.path()) };
-    for (place, wanted) in [(Place::User, "-made-up"), (Place::Repository, "-")] {
+    for (place, wanted) in [(HookOrigin::User, "-made-up"), (HookOrigin::Repository, "-")] {
         let text = "#!/bin/sh\necho \"{\\\"message\\\":\\\"$A_PROVIDER-$GH_TOKEN\\\"}\"\n";
         let path = script(folder.path(), "prints", text);
-        let mut hook = Hook { place, files: vec![path.clone()], ..declared("prints", Kind::Script { path }) };
-        hook.digest = epitome::hooks::digest::of_hook(&hook).expect("it can be read");
-        let resolution = resolve(&runner, folder.path(), vec![Link::Hook(Arc::new(hook))]).await;
+        let mut hook =
+            Hook { place, files: vec![path.clone()], ..declared("prints", HookKind::Script { path }) };
+        hook.digest = epitome::hooks::digest::hash_hook(&hook).expect("it can be read");
+        let resolution = resolve(&runner, folder.path(), vec![ChainLink::Hook(Arc::new(hook))]).await;
         assert_eq!(resolution.message.as_deref(), Some(wanted), "{place:?}");
     }
 }
@@ -174,8 +180,12 @@ async fn hooks_of_a_group_run_concurrently() {
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("meet")).status();
     assert!(made.expect("mkfifo runs").success());
     let shell = |name: &str, line: &str| {
-        let kind =
-            Kind::Claude { line: line.to_owned(), group: 1, matcher: String::new(), only_if: String::new() };
+        let kind = HookKind::Claude {
+            line: line.to_owned(),
+            group: 1,
+            matcher: String::new(),
+            only_if: String::new(),
+        };
         hook(name, kind)
     };
     let links = vec![shell("writes", "echo here > meet"), shell("reads", "read word < meet; echo $word")];
@@ -187,7 +197,7 @@ async fn hooks_of_a_group_run_concurrently() {
 async fn claude_code_hooks_receive_the_conversation_in_a_private_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let line = "cat > payload; echo \"$CLAUDE_PROJECT_DIR\" > project".to_owned();
-    let kind = Kind::Claude { line, group: 1, matcher: String::new(), only_if: String::new() };
+    let kind = HookKind::Claude { line, group: 1, matcher: String::new(), only_if: String::new() };
     let runner = runner(folder.path());
     resolve(&runner, folder.path(), vec![hook("claude", kind)]).await;
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
@@ -224,7 +234,7 @@ async fn transcripts_left_by_killed_processes_are_removed() {
         let file = std::fs::File::create(left.join(name)).expect("a file can be made");
         file.set_modified(written).expect("its time can be set");
     }
-    let transcript = Transcript::of(&paths, "s_01");
+    let transcript = Transcript::new(&paths, "s_01");
     let written = transcript.write(&prompt(folder.path())).await.expect("it is written");
     let names = || {
         let files = std::fs::read_dir(&left).expect("it can be listed").flatten();
@@ -240,17 +250,17 @@ async fn transcripts_left_by_killed_processes_are_removed() {
 async fn a_repository_hook_that_changed_since_consent_does_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = script(folder.path(), "audit", "#!/bin/sh\ntouch ran\n");
-    let mut audit = declared("audit", Kind::Script { path: path.clone() });
-    (audit.place, audit.files) = (Place::Repository, vec![path.clone()]);
-    audit.digest = epitome::hooks::digest::of_hook(&audit).expect("it can be read");
-    let links = vec![Link::Hook(Arc::new(audit))];
+    let mut audit = declared("audit", HookKind::Script { path: path.clone() });
+    (audit.place, audit.files) = (HookOrigin::Repository, vec![path.clone()]);
+    audit.digest = epitome::hooks::digest::hash_hook(&audit).expect("it can be read");
+    let links = vec![ChainLink::Hook(Arc::new(audit))];
     let runner = runner(folder.path());
     resolve(&runner, folder.path(), links.clone()).await;
     std::fs::remove_file(folder.path().join("ran")).expect("it ran");
     script(folder.path(), "audit", "#!/bin/sh\ntouch ran\necho changed\n");
     let resolution = resolve(&runner, folder.path(), links).await;
     assert!(!folder.path().join("ran").exists(), "it ran");
-    assert_eq!(resolution.trail[0].verdict, Verdict::Skipped, "{:?}", resolution.trail);
+    assert_eq!(resolution.trail[0].verdict, HookRunResult::Skipped, "{:?}", resolution.trail);
 }
 
 #[tokio::test]
@@ -262,22 +272,27 @@ async fn a_failing_hook_does_not_prevent_others_from_running() {
     runner.at.functions = functions;
     let handler = |name: &str| {
         let params = serde_json::Map::new();
-        Link::Handler(Arc::new(Handler { recipe: String::new(), name: name.to_owned(), once: false, params }))
+        ChainLink::Handler(Arc::new(Handler {
+            recipe: String::new(),
+            name: name.to_owned(),
+            once: false,
+            params,
+        }))
     };
     let then = json!({"context": "Still here."}).as_object().cloned().expect("an object");
-    let missing = Kind::Script { path: folder.path().join("missing") };
+    let missing = HookKind::Script { path: folder.path().join("missing") };
     let links = vec![
         handler("panics"),
         handler("unknown"),
         hook("missing", missing),
-        hook("last", Kind::Declared { then }),
+        hook("last", HookKind::Declared { then }),
     ];
     let resolution = resolve(&runner, folder.path(), links).await;
     assert_eq!(resolution.context, [("last".to_owned(), "Still here.".to_owned())]);
     let failed: Vec<&str> = resolution
         .trail
         .iter()
-        .filter(|run| run.verdict == Verdict::Failed)
+        .filter(|run| run.verdict == HookRunResult::Failed)
         .map(|run| run.hook.as_str())
         .collect();
     assert_eq!(failed, ["panics", "unknown", "missing"], "{:?}", resolution.trail);

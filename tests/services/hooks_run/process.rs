@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::hooks::output::{Exit, Ran};
-use epitome::hooks::process::{self, Program, STDERR_BYTES_MAX, STDOUT_BYTES_MAX};
+use epitome::hooks::output::{ProcessExit, RawOutcome};
+use epitome::hooks::process::{self, HookProgram, STDERR_BYTES_MAX, STDOUT_BYTES_MAX};
 
 use super::scripts::{environment, group, is_gone, order, patiently, pipe, script, told};
 
@@ -17,18 +17,20 @@ async fn exit_status_stdout_and_stderr_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (small, large) = (b"{}\n".to_vec(), large());
     for (title, stdin, text, exit, stdout, stderr) in [
-        ("it blocks", &small, r#"echo '{"blocked":true}'"#, Exit::Code(0), r#"{"blocked":true}"#, ""),
-        ("it prints nothing", &small, "cat >/dev/null", Exit::Code(0), "", ""),
-        ("it prints garbage", &small, "echo oops", Exit::Code(0), "oops", ""),
-        ("it fails", &small, "echo why >&2; exit 1", Exit::Code(1), "", "why"),
-        ("it ends itself", &small, "kill -9 $$", Exit::Signal(9), "", ""),
-        ("it reads nothing", &large, "echo '{}'", Exit::Code(0), "{}", ""),
-        ("it closes its stdin", &large, "exec <&-; echo '{}'", Exit::Code(0), "{}", ""),
-        ("it reads all", &large, "wc -c | tr -d ' '", Exit::Code(0), "1000000", ""),
+        ("it blocks", &small, r#"echo '{"blocked":true}'"#, ProcessExit::Code(0), r#"{"blocked":true}"#, ""),
+        ("it prints nothing", &small, "cat >/dev/null", ProcessExit::Code(0), "", ""),
+        ("it prints garbage", &small, "echo oops", ProcessExit::Code(0), "oops", ""),
+        ("it fails", &small, "echo why >&2; exit 1", ProcessExit::Code(1), "", "why"),
+        ("it ends itself", &small, "kill -9 $$", ProcessExit::Signal(9), "", ""),
+        ("it reads nothing", &large, "echo '{}'", ProcessExit::Code(0), "{}", ""),
+        ("it closes its stdin", &large, "exec <&-; echo '{}'", ProcessExit::Code(0), "{}", ""),
+        ("it reads all", &large, "wc -c | tr -d ' '", ProcessExit::Code(0), "1000000", ""),
     ] {
         let path = script(folder.path(), "hook", &format!("#!/bin/sh\n{text}\n"));
         let ran = patiently(process::run(order(folder.path(), path, stdin))).await.expect("it starts");
-        let Ran::Ended { exit: code, stdout: out, stdout_cut, stderr: err } = ran else { panic!("{title}") };
+        let RawOutcome::Ended { exit: code, stdout: out, stdout_cut, stderr: err } = ran else {
+            panic!("{title}")
+        };
         let out = String::from_utf8(out).expect("text");
         assert_eq!((code, out.trim(), err.trim(), stdout_cut), (exit, stdout, stderr, false), "{title}");
     }
@@ -39,7 +41,7 @@ async fn a_script_gets_only_the_given_environment() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut order = order(folder.path(), script(folder.path(), "hook", "#!/bin/sh\nenv\npwd\n"), b"");
     order.more = vec![("EPITOME_HOOK_NAME", "hook".into())];
-    let Ran::Ended { stdout, .. } = patiently(process::run(order)).await.expect("it starts") else {
+    let RawOutcome::Ended { stdout, .. } = patiently(process::run(order)).await.expect("it starts") else {
         panic!()
     };
     let text = String::from_utf8(stdout).expect("text");
@@ -60,8 +62,8 @@ async fn at_its_time_limit_a_script_is_killed_with_its_descendants() {
     // Long enough for a shell to print its process id on a busy machine.
     order.limit = Duration::from_secs(2);
     let ran = patiently(process::run(order)).await.expect("it starts");
-    let Ran::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
-    assert_eq!(exit, Exit::TimedOut(Duration::from_secs(2)));
+    let RawOutcome::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
+    assert_eq!(exit, ProcessExit::TimedOut(Duration::from_secs(2)));
     is_gone(group(&String::from_utf8(stdout).expect("text"))).await;
 }
 
@@ -71,8 +73,8 @@ async fn a_child_that_keeps_the_pipe_open_does_not_delay_the_result() {
     let text = "#!/bin/sh\nsleep 600 &\necho $$\n";
     let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
     let ran = patiently(process::run(order)).await.expect("it starts");
-    let Ran::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
-    assert_eq!(exit, Exit::Code(0));
+    let RawOutcome::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
+    assert_eq!(exit, ProcessExit::Code(0));
     is_gone(group(&String::from_utf8(stdout).expect("text"))).await;
 }
 
@@ -82,8 +84,8 @@ async fn long_stdout_keeps_its_beginning_and_long_stderr_its_end() {
     let text = "#!/bin/sh\nhead -c 100000000 /dev/zero\nhead -c 1000000 /dev/zero >&2\necho last >&2\n";
     let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
     let ran = patiently(process::run(order)).await.expect("it starts");
-    let Ran::Ended { exit, stdout, stdout_cut, stderr } = ran else { panic!() };
-    assert_eq!((exit, stdout.len(), stdout_cut), (Exit::Code(0), STDOUT_BYTES_MAX, true));
+    let RawOutcome::Ended { exit, stdout, stdout_cut, stderr } = ran else { panic!() };
+    assert_eq!((exit, stdout.len(), stdout_cut), (ProcessExit::Code(0), STDOUT_BYTES_MAX, true));
     assert_eq!(stderr.len(), STDERR_BYTES_MAX);
     assert!(stderr.ends_with("last\n"));
 }
@@ -133,7 +135,7 @@ async fn a_script_that_cannot_be_started_is_an_error_with_a_reason() {
 async fn a_missing_directory_is_named_in_the_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut order = order(folder.path(), "/bin/sh".into(), b"");
-    order.program = Program::Line("true".to_owned());
+    order.program = HookProgram::Line("true".to_owned());
     order.environment = environment();
     order.cwd = folder.path().join("gone");
     let error = patiently(process::run(order)).await.expect_err("there is no such directory").to_string();

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use epitome::hooks::output::{Exit, Ran};
-use epitome::hooks::process::{Order, Program};
+use epitome::hooks::output::{ProcessExit, RawOutcome};
+use epitome::hooks::process::{HookProgram, ProcessSpec};
 use epitome::hooks::resident::{
-    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, RESTARTS_MAX, Resident, Residents, STRAY_LINES_MAX, Services,
+    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, HookServices, RESTARTS_MAX, Resident, Residents, STRAY_LINES_MAX,
 };
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ use super::scripts::{AMPLE, is_gone, order, patiently, script};
 /// Returns each request; `nested` first calls the hook itself, and `boom` panics.
 #[derive(Default)]
 struct Echo {
-    nested: OnceLock<(Arc<Residents>, Order)>,
+    nested: OnceLock<(Arc<Residents>, ProcessSpec)>,
 }
 
-impl Services for Echo {
+impl HookServices for Echo {
     fn call<'a>(
         &'a self,
         hook: &'a str,
@@ -45,7 +45,7 @@ impl Services for Echo {
     }
 }
 
-fn resident_with(order: Order, services: Arc<dyn Services>) -> Resident {
+fn resident_with(order: ProcessSpec, services: Arc<dyn HookServices>) -> Resident {
     Resident { name: "hook".to_owned(), digest: "1".to_owned(), order, services }
 }
 
@@ -75,16 +75,16 @@ impl Session {
         Session { path, ..Session::of("") }
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> ProcessSpec {
         order(self.folder.path(), self.path.clone(), b"")
     }
 
-    async fn ask_within(&self, payload: Value, limit: Duration) -> Ran {
+    async fn ask_within(&self, payload: Value, limit: Duration) -> RawOutcome {
         let resident = resident_with(self.order(), self.services.clone());
         patiently(self.residents.ask(resident, payload, limit)).await
     }
 
-    async fn ask(&self, payload: Value) -> Ran {
+    async fn ask(&self, payload: Value) -> RawOutcome {
         self.ask_within(payload, AMPLE).await
     }
 
@@ -98,22 +98,22 @@ impl Session {
     async fn remarked(&self, payload: Value) -> (Value, Vec<String>) {
         let (ran, remarks) = apart(self.ask(payload).await);
         match ran {
-            Ran::Object(object) => (Value::Object(object), remarks),
+            RawOutcome::Object(object) => (Value::Object(object), remarks),
             other => panic!("no result: {other:?}"),
         }
     }
 
     async fn failure(&self) -> String {
         match apart(self.ask(json!({})).await).0 {
-            Ran::Failed(why) => why,
+            RawOutcome::Failed(why) => why,
             other => panic!("no failure: {other:?}"),
         }
     }
 }
 
-fn apart(ran: Ran) -> (Ran, Vec<String>) {
+fn apart(ran: RawOutcome) -> (RawOutcome, Vec<String>) {
     match ran {
-        Ran::Remarked(ran, remarks) => (*ran, remarks),
+        RawOutcome::Remarked(ran, remarks) => (*ran, remarks),
         other => (other, Vec::new()),
     }
 }
@@ -139,11 +139,11 @@ async fn concurrent_requests_are_sent_one_by_one() {
 #[tokio::test]
 async fn a_response_may_be_null_an_error_or_malformed() {
     for (answer, expected) in [
-        (r#""result":null"#, Ran::Object(serde_json::Map::new())),
-        (r#""error":{"message":"no linter"}"#, Ran::Failed("no linter".to_owned())),
-        (r#""error":"no linter""#, Ran::Failed("no linter".to_owned())),
-        (r#""result":[1]"#, Ran::Failed("its result is not a JSON object".to_owned())),
-        (r#""say":1"#, Ran::Failed("its answer has neither a result nor an error".to_owned())),
+        (r#""result":null"#, RawOutcome::Object(serde_json::Map::new())),
+        (r#""error":{"message":"no linter"}"#, RawOutcome::Failed("no linter".to_owned())),
+        (r#""error":"no linter""#, RawOutcome::Failed("no linter".to_owned())),
+        (r#""result":[1]"#, RawOutcome::Failed("its result is not a JSON object".to_owned())),
+        (r#""say":1"#, RawOutcome::Failed("its answer has neither a result nor an error".to_owned())),
     ] {
         let session = Session::new(&format!(r#"echo '{{"id":"'"$id"'",{answer}}}'"#));
         assert_eq!(session.ask(json!({})).await, expected, "{answer}");
@@ -282,7 +282,10 @@ async fn a_request_that_times_out_ends_the_process_but_not_the_hook() {
     let before = session.result(json!({})).await;
     let limit = Duration::from_millis(200);
     let ran = session.ask_within(json!({"event": "hang"}), limit).await;
-    assert!(matches!(ran, Ran::Ended { exit: Exit::TimedOut(over), .. } if over == limit), "{ran:?}");
+    assert!(
+        matches!(ran, RawOutcome::Ended { exit: ProcessExit::TimedOut(over), .. } if over == limit),
+        "{ran:?}"
+    );
     is_gone(group(&before)).await;
     assert_ne!(session.result(json!({})).await, before);
 }
@@ -316,7 +319,7 @@ async fn a_new_version_of_the_hook_gets_a_new_process() {
     let changed =
         Resident { digest: "2".to_owned(), ..resident_with(session.order(), session.services.clone()) };
     let ran = patiently(session.residents.ask(changed, json!({}), AMPLE)).await;
-    assert!(matches!(&ran, Ran::Object(after) if after["process"] != before["process"]), "{ran:?}");
+    assert!(matches!(&ran, RawOutcome::Object(after) if after["process"] != before["process"]), "{ran:?}");
     is_gone(group(&before)).await;
 }
 
@@ -347,7 +350,7 @@ async fn the_sh_example_blocks_a_forced_push() {
 
 /// The manifest that a program prints.
 fn manifest(session: &Session) -> String {
-    let Program::File { path, .. } = session.order().program else { panic!("a file") };
+    let HookProgram::File { path, .. } = session.order().program else { panic!("a file") };
     let said = std::process::Command::new(path).arg("hook").output().expect("it runs");
     let manifest: Value = serde_json::from_slice(&said.stdout).expect("JSON");
     manifest["mode"].to_string()

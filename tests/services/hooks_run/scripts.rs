@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epitome::hooks::process::{Order, Program};
+use epitome::hooks::process::{HookProgram, ProcessSpec};
 use epitome::tools::reaper::Reaper;
 use rustix::process::{Pid, test_kill_process_group};
 
@@ -24,15 +24,15 @@ pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-pub fn order(folder: &Path, path: PathBuf, stdin: &[u8]) -> Order {
-    Order {
-        program: Program::File { path, arguments: vec!["run".into()] },
+pub fn order(folder: &Path, path: PathBuf, stdin: &[u8]) -> ProcessSpec {
+    ProcessSpec {
+        program: HookProgram::File { path, arguments: vec!["run".into()] },
         stdin: stdin.to_vec(),
         cwd: folder.to_path_buf(),
         environment: environment(),
         more: Vec::new(),
         limit: AMPLE,
-        reaper: Arc::new(Reaper::none()),
+        reaper: Arc::new(Reaper::disabled()),
     }
 }
 

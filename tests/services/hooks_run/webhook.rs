@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use epitome::hooks::output::Ran;
+use epitome::hooks::output::RawOutcome;
 use epitome::hooks::webhook::{self, Webhook};
 use epitome::provider::http::Http;
 
@@ -51,7 +51,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
 }
 
-async fn post(url: &str, secret: Option<&str>, limit: Duration) -> Ran {
+async fn post(url: &str, secret: Option<&str>, limit: Duration) -> RawOutcome {
     let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer HIDDEN".to_owned())]);
     let to = Webhook { url, headers: &headers, secret };
     patiently(webhook::post(&Http::new(), to, b"{\"event\":\"turn_end\"}\n".to_vec(), limit)).await
@@ -61,7 +61,7 @@ async fn post(url: &str, secret: Option<&str>, limit: Duration) -> Ran {
 async fn the_payload_is_posted_with_its_headers_and_signature() {
     let (url, got) = server(answer("200 OK", "", r#"{"blocked":true}"#));
     let ran = post(&url, Some("a secret"), AMPLE).await;
-    assert_eq!(ran, Ran::Replied { status: 200, body: br#"{"blocked":true}"#.to_vec() });
+    assert_eq!(ran, RawOutcome::Replied { status: 200, body: br#"{"blocked":true}"#.to_vec() });
     let (head, body) = got.recv().expect("a request");
     assert_eq!(body, "{\"event\":\"turn_end\"}\n");
     assert!(head.starts_with("post /services/key http/1.1"), "{head}");
@@ -79,7 +79,7 @@ async fn the_payload_is_posted_with_its_headers_and_signature() {
 #[tokio::test]
 async fn a_successful_empty_response_is_no_result() {
     let (url, _got) = server("HTTP/1.1 204 No Content\r\n\r\n".to_owned());
-    assert_eq!(post(&url, None, AMPLE).await, Ran::Replied { status: 204, body: Vec::new() });
+    assert_eq!(post(&url, None, AMPLE).await, RawOutcome::Replied { status: 204, body: Vec::new() });
 }
 
 #[tokio::test]
@@ -94,11 +94,11 @@ async fn other_responses_are_failures_that_show_no_key() {
     ] {
         let (url, _got) = server(answer);
         let ran = post(&url, None, limit).await;
-        let Ran::Failed(sentence) = ran else { panic!("{expected}: {ran:?}") };
+        let RawOutcome::Failed(sentence) = ran else { panic!("{expected}: {ran:?}") };
         assert!(sentence.contains(expected) && sentence.contains("127.0.0.1"), "{sentence}");
         assert!(!sentence.contains("KEY") && !sentence.contains("HIDDEN"), "{sentence}");
     }
     assert!(second.try_recv().is_err(), "the redirect was followed");
     let ran = post("file:///etc/passwd", None, AMPLE).await;
-    assert!(matches!(&ran, Ran::Failed(why) if why.contains("http://")), "{ran:?}");
+    assert!(matches!(&ran, RawOutcome::Failed(why) if why.contains("http://")), "{ran:?}");
 }

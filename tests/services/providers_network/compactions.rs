@@ -7,7 +7,7 @@ use epitome::provider::endpoint::Endpoint;
 use epitome::provider::http::Http;
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
-use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, Request};
+use epitome::provider::{ErrorClass, ModelRequest, ProviderError, ProviderEvent};
 use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ToolSpec, Usage, ViewItem};
 use epitome_scripted_model::{ModelStep, ScriptedModel};
 use serde_json::json;
@@ -38,7 +38,7 @@ fn encoded(endpoint: &Endpoint, said: &[Message], purpose: Purpose<'_>) -> Encod
     });
     let schema = json!({"type": "object"});
     let tools = [ToolSpec { name: "look".into(), description: "Looks.".into(), schema }];
-    let request = Request {
+    let request = ModelRequest {
         system: "Be brief.",
         tools: &tools,
         items: items.collect(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use epitome::provider::ErrorClass;
-use epitome::provider::http::{Http, Limits};
+use epitome::provider::http::{CallTimeouts, Http};
 use tokio::io::AsyncWriteExt;
 
 use super::calls::{call, encoded, endpoint};
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn limited(first_byte: Duration, silence: Duration) -> Http {
-    Http::new().with_limits(Limits { connect: LONG, first_byte, silence })
+    Http::new().with_limits(CallTimeouts { connect: LONG, first_byte, silence })
 }
 
 /// Reads one request, sends this beginning of a response, and keeps the connection open.
@@ -84,7 +84,7 @@ async fn repeated_polling_does_not_extend_the_silence_limit() {
 #[tokio::test]
 async fn a_proxy_that_never_answers_hits_the_connect_timeout() {
     let (listener, address) = listen().await;
-    let limits = Limits { connect: SHORT, first_byte: LONG, silence: LONG };
+    let limits = CallTimeouts { connect: SHORT, first_byte: LONG, silence: LONG };
     let env = [("HTTPS_PROXY", format!("http://{address}"))];
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let far = endpoint("https://models.test/v1", &env);

@@ -16,7 +16,7 @@ pub fn one_of_each() -> Vec<Change> {
         id: CallId("call_1".into()),
         name: "bash".into(),
         input: json!({"z": 1.1, "a": [null, true, 18446744073709551615u64, -3], "é": {"nested": "\u{0}\n"}}),
-        card: Card {
+        card: CallDisplay {
             title: "Run".into(),
             kind: ToolKind::Execute,
             locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
@@ -70,7 +70,7 @@ pub fn one_of_each() -> Vec<Change> {
             ),
             model: model.clone(),
             usage: Some(usage),
-            cut: Some(Cut::Broken { reason: "reset".into() }),
+            cut: Some(ReplyCut::Broken { reason: "reset".into() }),
         },
         Change::ToolFinished {
             outcome: ToolOutcome {
@@ -86,13 +86,13 @@ pub fn one_of_each() -> Vec<Change> {
                     },
                 ],
                 shown: vec![
-                    Shown::Text { text: "no".into() },
-                    Shown::Diff { path: "/w/a".into(), old: None, new: "b".into() },
+                    ToolDisplay::Text { text: "no".into() },
+                    ToolDisplay::Diff { path: "/w/a".into(), old: None, new: "b".into() },
                 ],
                 locations: vec![Location { path: "/w/a".into(), line: None }],
                 raw: Some(json!({"stdout": "", "exitCode": 1})),
                 whole: Some("all of it".into()),
-                decided: Some(Decided { allowed: true, by: Decider::Mode { mode: Mode::Full } }),
+                decided: Some(RecordedDecision { allowed: true, by: Decider::Mode { mode: Mode::Full } }),
             },
         },
         Change::Compacted {
@@ -106,13 +106,13 @@ pub fn one_of_each() -> Vec<Change> {
             model: None,
             usage: Some(usage),
             masks: vec![mask()],
-            account: Account {
-                kept: Share { entries: 2, tokens: 30 },
+            account: CompactionStats {
+                kept: PartSize { entries: 2, tokens: 30 },
                 quoted: vec![Seq(1)],
                 facts: 3,
                 left_out: vec![Seq(2)],
                 fallback: Some("no model".into()),
-                ..Account::default()
+                ..CompactionStats::default()
             },
         },
         Change::Pruned {
@@ -142,8 +142,8 @@ pub fn one_of_each() -> Vec<Change> {
         Change::Mutated {
             through: Seq(4),
             messages: vec![
-                Spoken { role: Role::System, message: message(5, vec![text("so far")]) },
-                Spoken { role: Role::Assistant, message: message(6, vec![text("yes")]) },
+                HistoryMessage { role: Role::System, message: message(5, vec![text("so far")]) },
+                HistoryMessage { role: Role::Assistant, message: message(6, vec![text("yes")]) },
             ],
             by: "swap".into(),
             tokens_before: 100,
@@ -154,7 +154,7 @@ pub fn one_of_each() -> Vec<Change> {
         Change::CallChanged {
             call: CallId("call_1".into()),
             input: json!({"z": 2, "a": {"\u{0}": "é"}}),
-            card: Card { title: "Run".into(), kind: ToolKind::Execute, locations: Vec::new() },
+            card: CallDisplay { title: "Run".into(), kind: ToolKind::Execute, locations: Vec::new() },
             by: "guard".into(),
         },
         Change::Withheld {
@@ -171,7 +171,7 @@ pub fn one_of_each() -> Vec<Change> {
                 milliseconds: 12,
                 end: "exit 0".into(),
                 asked: "mutate with 1 message".into(),
-                verdict: Verdict::Refused,
+                verdict: HookRunResult::Refused,
                 remarks: vec!["too large".into()],
             }],
         },
@@ -194,15 +194,15 @@ pub fn one_of_each() -> Vec<Change> {
     changes
 }
 
-fn one_edit_of_each(message: Message) -> Vec<Edit> {
-    let at = Part { entry: Seq(2), part: Some(1) };
+fn one_edit_of_each(message: Message) -> Vec<ViewEdit> {
+    let at = PartId { entry: Seq(2), part: Some(1) };
     vec![
-        Edit::Pin { at: Part { entry: Seq(3), part: None } },
-        Edit::Unpin { at },
-        Edit::Mask { at, note: "long".into() },
-        Edit::Drop { at },
-        Edit::Replace { at, content: message.content.clone() },
-        Edit::Append { role: Role::User, message },
+        ViewEdit::Pin { at: PartId { entry: Seq(3), part: None } },
+        ViewEdit::Unpin { at },
+        ViewEdit::Mask { at, note: "long".into() },
+        ViewEdit::Drop { at },
+        ViewEdit::Replace { at, content: message.content.clone() },
+        ViewEdit::Append { role: Role::User, message },
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use epitome::store::{FindingKind, Health, IndexState, Repair, Severity};
+use epitome::store::{FindingKind, FindingSeverity, Health, IndexState, Repair};
 
 use super::*;
 
@@ -77,12 +77,12 @@ fn a_healthy_store_has_no_findings() {
 #[test]
 fn damage_is_found_and_reported_with_its_location() {
     type Harm = fn(&Home, &SessionId);
-    let rows: [(&str, Harm, FindingKind, Severity, Option<u64>); 9] = [
+    let rows: [(&str, Harm, FindingKind, FindingSeverity, Option<u64>); 9] = [
         (
             "a line in the middle",
             |home, session| flip(&home.journal(session), 3),
             FindingKind::DamagedJournal,
-            Severity::Error,
+            FindingSeverity::Error,
             Some(3),
         ),
         (
@@ -93,7 +93,7 @@ fn damage_is_found_and_reported_with_its_location() {
                 fs::write(home.journal(session), [lines[0], lines[2], lines[3], ""].join("\n")).unwrap();
             },
             FindingKind::DamagedJournal,
-            Severity::Error,
+            FindingSeverity::Error,
             Some(2),
         ),
         (
@@ -104,21 +104,21 @@ fn damage_is_found_and_reported_with_its_location() {
                 fs::write(home.journal(session), bytes).unwrap();
             },
             FindingKind::TornLine,
-            Severity::Note,
+            FindingSeverity::Note,
             Some(6),
         ),
         (
             "a body is gone",
             |home, session| fs::remove_file(only_blob(home, session)).unwrap(),
             FindingKind::MissingBlob,
-            Severity::Error,
+            FindingSeverity::Error,
             Some(3),
         ),
         (
             "a body is another",
             |home, session| fs::write(only_blob(home, session), "y").unwrap(),
             FindingKind::ChangedBlob,
-            Severity::Error,
+            FindingSeverity::Error,
             Some(3),
         ),
         (
@@ -127,21 +127,21 @@ fn damage_is_found_and_reported_with_its_location() {
                 fs::write(only_blob(home, session).with_file_name("left.new"), "y").unwrap();
             },
             FindingKind::UnnamedBlob,
-            Severity::Note,
+            FindingSeverity::Note,
             None,
         ),
         (
             "the journal is gone",
             |home, session| fs::remove_file(home.journal(session)).unwrap(),
             FindingKind::OrphanBlobs,
-            Severity::Warning,
+            FindingSeverity::Warning,
             None,
         ),
         (
             "kept lines",
             |home, session| fs::write(home.torn(session), "{\n").unwrap(),
             FindingKind::TornKept,
-            Severity::Note,
+            FindingSeverity::Note,
             None,
         ),
         (
@@ -153,7 +153,7 @@ fn damage_is_found_and_reported_with_its_location() {
                 drop(home.store().create(&session, future).unwrap());
             },
             FindingKind::FutureFormat,
-            Severity::Warning,
+            FindingSeverity::Warning,
             None,
         ),
     ];
@@ -436,7 +436,7 @@ fn checkpoints_without_a_session_are_reported_and_kept() {
     let [told] = told[..] else { panic!("{:?}", health.findings) };
     assert_eq!(
         (&told.path, told.severity, &told.session),
-        (&checkpoints(&id(9)), Severity::Warning, &Some(id(9)))
+        (&checkpoints(&id(9)), FindingSeverity::Warning, &Some(id(9)))
     );
     assert!(told.todo.as_deref().is_some_and(|todo| todo.contains("delete the directory")), "{told:?}");
     repaired(&home);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
-use epitome::acp::connection::{Connection, Exit, Tap};
+use epitome::acp::connection::{Connection, ConnectionExit, Tap};
 use epitome::acp::server::ConnectionConfig;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub struct Wire {
     /// Dropping it closes the connection.
     pub to_agent: PipeWriter,
     pub from_agent: BufReader<PipeReader>,
-    pub served: JoinHandle<Exit>,
+    pub served: JoinHandle<ConnectionExit>,
 }
 
 /// Serves a client over two pipes, on its own thread.
@@ -129,7 +129,7 @@ impl Editor {
         self.request("session/prompt", prompt(session, text))
     }
 
-    pub fn close(self) -> (Played, Exit) {
+    pub fn close(self) -> (Played, ConnectionExit) {
         drop(self.wire.to_agent);
         let exit = self.wire.served.join().unwrap();
         drop(self.runtime);

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use epitome::session::port::SessionPort;
 use epitome::session::registry::Header;
 use epitome::session::{
-    Answer, AskId, ClientId, CommandInfo, Decision, ModelChoice, Opening, Out, Outlet, PermissionAsk,
-    Question, Replay, Reply, SessionCommand, SessionError, SessionOptions, Steered, TextKind, Ticket, Wants,
+    AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PermissionRequest, QuestionKind,
+    QuestionReply, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, SessionOptions,
+    Steered, TextKind, Ticket, UserDecision, UserQuestion,
 };
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
-    SessionId, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
+    CallDisplay, CallId, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus,
+    Seq, SessionId, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
 };
 use serde_json::json;
 
@@ -23,11 +24,11 @@ pub struct Played {
 
 #[derive(Default)]
 pub struct State {
-    pub live: HashMap<SessionId, Arc<dyn Outlet>>,
+    pub live: HashMap<SessionId, Arc<dyn EventSink>>,
     pub made: u64,
     pub waiting: Vec<(SessionId, Ticket)>,
-    pub decisions: Vec<(AskId, Decision)>,
-    pub replies: Vec<(AskId, Reply)>,
+    pub decisions: Vec<(AskId, UserDecision)>,
+    pub replies: Vec<(AskId, QuestionReply)>,
     pub headers: Vec<Header>,
     pub detached: Vec<ClientId>,
 }
@@ -37,7 +38,7 @@ fn options() -> Arc<SessionOptions> {
     Arc::new(SessionOptions {
         mode: Mode::Ask,
         model: Some(model.clone()),
-        models: vec![ModelChoice { name: model, about: "Claude".into() }],
+        models: vec![ModelOption { name: model, about: "Claude".into() }],
         thought: ThoughtLevel::Medium,
         remarks: Vec::new(),
     })
@@ -56,13 +57,13 @@ fn replied(id: u64, text: &str) -> Change {
     Change::Replied { message: message(id, text), model, usage: None, cut: None }
 }
 
-fn ended(reason: StopReason) -> Result<Answer, SessionError> {
-    Ok(Answer::TurnEnded { reason, usage: Usage::default(), meta: None })
+fn ended(reason: StopReason) -> Result<SessionAnswer, SessionError> {
+    Ok(SessionAnswer::TurnEnded { reason, usage: Usage::default(), meta: None })
 }
 
-fn commands() -> Out {
+fn commands() -> SessionEvent {
     let compact = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint: None };
-    Out::Commands(Arc::new([compact]))
+    SessionEvent::Commands(Arc::new([compact]))
 }
 
 /// A text longer than any pipe or outbox can buffer.
@@ -77,8 +78,8 @@ impl SessionPort for Played {
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
         state.live.insert(session.clone(), outlet.clone());
-        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
-        outlet.put(&session, Out::Answer { ticket, answer });
+        let answer = Ok(SessionAnswer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
         session
     }
@@ -88,7 +89,7 @@ impl SessionPort for Played {
         let mut state = self.state.lock().unwrap();
         if !state.live.contains_key(&session) {
             let answer = Err(SessionError::NotFound(session.clone()));
-            return outlet.put(&session, Out::Answer { ticket, answer });
+            return outlet.put(&session, SessionEvent::Answer { ticket, answer });
         }
         state.live.insert(session.clone(), outlet.clone());
         if replay == Replay::Everything {
@@ -98,12 +99,14 @@ impl SessionPort for Played {
                 replied(1, "hi"),
             ];
             for (seq, change) in past.into_iter().enumerate() {
-                outlet
-                    .put(&session, Out::Entry { entry: entry(seq as u64, change), replay: true, own: false });
+                outlet.put(
+                    &session,
+                    SessionEvent::Entry { entry: entry(seq as u64, change), replay: true, own: false },
+                );
             }
         }
-        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
-        outlet.put(&session, Out::Answer { ticket, answer });
+        let answer = Ok(SessionAnswer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
     }
 
@@ -112,32 +115,36 @@ impl SessionPort for Played {
         let Some(outlet) = state.live.get(session).cloned() else {
             return Err(SessionError::NotFound(session.clone()));
         };
-        let answer = |ticket, answer| outlet.put(session, Out::Answer { ticket, answer });
+        let answer = |ticket, answer| outlet.put(session, SessionEvent::Answer { ticket, answer });
         match command {
             SessionCommand::Prompt { ticket, content, .. } => match &content[0] {
                 Content::Text { text } if text == "wait" => state.waiting.push((session.clone(), ticket)),
                 Content::Text { text } if text == "ask" => {
-                    outlet.put(session, Out::Ask { ask: AskId(1), permission: Arc::new(permission()) });
+                    outlet.put(
+                        session,
+                        SessionEvent::Ask { ask: AskId(1), permission: Arc::new(permission()) },
+                    );
                     state.waiting.push((session.clone(), ticket));
                 }
                 Content::Text { text } if text == "visit" => {
-                    let wants = Wants::Url { url: "https://login.example/a".into(), id: "mcp_1".into() };
-                    let question = Arc::new(Question { message: "Log in".into(), wants });
-                    outlet.put(session, Out::Question { ask: AskId(3), question });
+                    let wants =
+                        QuestionKind::Url { url: "https://login.example/a".into(), id: "mcp_1".into() };
+                    let question = Arc::new(UserQuestion { message: "Log in".into(), wants });
+                    outlet.put(session, SessionEvent::Question { ask: AskId(3), question });
                     state.waiting.push((session.clone(), ticket));
                 }
                 Content::Text { text } if text == "child" => {
                     // A call that is in no entry, because a child of the session made it.
                     let call = CallId("s_child.c1".into());
-                    let permission = Arc::new(PermissionAsk { call: call.clone(), ..permission() });
+                    let permission = Arc::new(PermissionRequest { call: call.clone(), ..permission() });
                     let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Denied, "No."));
-                    outlet.put(session, Out::Ask { ask: AskId(2), permission });
-                    outlet.put(session, Out::Withdrawn { ask: AskId(2) });
-                    outlet.put(session, Out::CallFinished { outcome });
+                    outlet.put(session, SessionEvent::Ask { ask: AskId(2), permission });
+                    outlet.put(session, SessionEvent::Withdrawn { ask: AskId(2) });
+                    outlet.put(session, SessionEvent::CallFinished { outcome });
                     answer(ticket, ended(StopReason::EndTurn));
                 }
                 Content::Text { text } if text == "withdraw" => {
-                    outlet.put(session, Out::Withdrawn { ask: AskId(1) });
+                    outlet.put(session, SessionEvent::Withdrawn { ask: AskId(1) });
                     answer(ticket, ended(StopReason::EndTurn));
                 }
                 Content::Text { text } if text == "stream" => {
@@ -148,11 +155,14 @@ impl SessionPort for Played {
                         for piece in whole.as_bytes().chunks(20) {
                             let text = std::str::from_utf8(piece).unwrap().to_owned();
                             let (message, kind) = (MessageId(1), TextKind::Reply);
-                            outlet.put(&session, Out::Text { message, part: 0, kind, text });
+                            outlet.put(&session, SessionEvent::Text { message, part: 0, kind, text });
                         }
                         let entry = entry(1, replied(1, &whole));
-                        outlet.put(&session, Out::Entry { entry, replay: false, own: true });
-                        outlet.put(&session, Out::Answer { ticket, answer: ended(StopReason::EndTurn) });
+                        outlet.put(&session, SessionEvent::Entry { entry, replay: false, own: true });
+                        outlet.put(
+                            &session,
+                            SessionEvent::Answer { ticket, answer: ended(StopReason::EndTurn) },
+                        );
                     });
                 }
                 Content::Text { text } if text == "fail" => {
@@ -173,15 +183,17 @@ impl SessionPort for Played {
                 state.waiting.retain(|(_, waiting)| *waiting != ticket);
                 answer(ticket, ended(StopReason::Cancelled));
             }
-            SessionCommand::Steer { ticket, .. } => answer(ticket, Ok(Answer::Steered(Steered::Injected))),
+            SessionCommand::Steer { ticket, .. } => {
+                answer(ticket, Ok(SessionAnswer::Steered(Steered::Injected)))
+            }
             SessionCommand::SetMode { ticket, mode, .. } => answer(
                 ticket,
                 match Mode::parse(&mode) {
-                    Some(_) => Ok(Answer::Options(options())),
+                    Some(_) => Ok(SessionAnswer::Options(options())),
                     None => Err(SessionError::Invalid("there is no such mode".into())),
                 },
             ),
-            SessionCommand::SetOption { ticket, .. } => answer(ticket, Ok(Answer::Options(options()))),
+            SessionCommand::SetOption { ticket, .. } => answer(ticket, Ok(SessionAnswer::Options(options()))),
             SessionCommand::Decide { ask, decision } => {
                 state.decisions.push((ask, decision));
                 for (_, ticket) in std::mem::take(&mut state.waiting) {
@@ -192,17 +204,17 @@ impl SessionPort for Played {
                 state.replies.push((ask, reply));
                 // Completion of a URL is announced once, however often the session reports it.
                 for _ in 0..2 {
-                    outlet.put(session, Out::QuestionDone { id: "mcp_1".into() });
+                    outlet.put(session, SessionEvent::QuestionDone { id: "mcp_1".into() });
                 }
                 for (_, ticket) in std::mem::take(&mut state.waiting) {
                     answer(ticket, ended(StopReason::EndTurn));
                 }
             }
-            SessionCommand::Absent { ask, .. } => state.decisions.push((ask, Decision::Absent)),
+            SessionCommand::Absent { ask, .. } => state.decisions.push((ask, UserDecision::Absent)),
             SessionCommand::Fulfil { .. } => unreachable!("nothing is wanted of an editor here"),
             SessionCommand::Close { ticket, .. } => {
                 state.live.remove(session);
-                answer(ticket, Ok(Answer::Closed));
+                answer(ticket, Ok(SessionAnswer::Closed));
             }
             SessionCommand::CancelAgent { .. }
             | SessionCommand::Attach { .. }
@@ -245,12 +257,12 @@ impl SessionPort for Played {
     }
 }
 
-fn permission() -> PermissionAsk {
-    PermissionAsk {
+fn permission() -> PermissionRequest {
+    PermissionRequest {
         call: CallId("c1".into()),
         tool: "bash".into(),
         input: json!({ "command": "make" }),
-        card: Card { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
+        card: CallDisplay { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
         preview: vec![],
         always: None,
         never: None,

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::daemon::Daemon;
-use epitome::daemon::control::limits::Limits;
-use epitome::daemon::control::{Client, serve};
+use epitome::daemon::control::limits::MethodTimeouts;
+use epitome::daemon::control::{ControlClient, serve};
 use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::learned::Learned;
 use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{Services, Sessions};
-use epitome::session::resting::REST_AFTER;
+use epitome::session::registry::{SessionServices, Sessions};
+use epitome::session::suspended::REST_AFTER;
 use epitome::store::Store;
 use epitome::tokens::Rulers;
 use epitome::tools::Toolbox;
@@ -44,11 +44,11 @@ pub fn text(text: &str) -> Vec<ModelStep> {
 impl Desk {
     /// A model that sends these replies, one per call, and then "ok". Must be called within a runtime.
     pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
-        Desk::with_limits(replies, Limits::default())
+        Desk::with_limits(replies, MethodTimeouts::default())
     }
 
     /// The same with different time limits for its calls.
-    pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: Limits) -> Desk {
+    pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: MethodTimeouts) -> Desk {
         let mut replies = replies.into_iter();
         let model = ScriptedModel::start(move |_| replies.next().unwrap_or_else(|| text("ok")));
         let model = model.expect("loopback");
@@ -59,17 +59,17 @@ impl Desk {
         }
         let paths = Paths::below(&home);
         let store = Store::new(&paths);
-        let services = Services {
+        let services = SessionServices {
             store: store.clone(),
             paths: paths.clone(),
             http: Http::new(),
             learned: Learned::below(&paths.data),
-            toolbox: Toolbox::built_in(Arc::new(Reaper::none())),
+            toolbox: Toolbox::built_in(Arc::new(Reaper::disabled())),
             watch: RecipeWatch::new(),
-            reaper: Arc::new(Reaper::none()),
+            reaper: Arc::new(Reaper::disabled()),
             rulers: Rulers::default(),
             functions: Functions::default(),
-            rest_after: REST_AFTER,
+            suspend_after: REST_AFTER,
             checkpoints: None,
         };
         let sessions = Sessions::new(services, Handle::current());
@@ -106,8 +106,8 @@ impl Desk {
         }
     }
 
-    pub fn client(&self) -> Client {
-        Client::here(self.daemon.clone()).expect("a pair of sockets")
+    pub fn client(&self) -> ControlClient {
+        ControlClient::here(self.daemon.clone()).expect("a pair of sockets")
     }
 
     /// A session with one prompt.

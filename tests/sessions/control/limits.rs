@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use epitome::daemon::control::limits::Limits;
+use epitome::daemon::control::limits::MethodTimeouts;
 use serde_json::{Value, json};
 
 use super::desk::Desk;
@@ -18,7 +18,13 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
         let short = Duration::from_millis(200);
         let desk = Desk::with_limits(
             Vec::new(),
-            Limits { read: short, change: short, long: short, compact: short, ..Limits::default() },
+            MethodTimeouts {
+                read: short,
+                change: short,
+                long: short,
+                compact: short,
+                ..MethodTimeouts::default()
+            },
         );
         let mut wire = desk.connect();
         let session = "s_00000000000000000000";

@@ -5,12 +5,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use epitome::daemon::control::Client;
+use epitome::daemon::control::ControlClient;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::paths::Paths;
 use epitome::session::port::SessionPort;
-use epitome::session::{Attachment, ClientId, Opening, Out, Outlet, Ticket};
+use epitome::session::{Attachment, ClientId, EventSink, Opening, SessionEvent, Ticket};
 use epitome::thread::SessionId;
 use epitome_scripted_model::{ModelStep, ScriptedModel};
 use serde_json::Value;
@@ -79,7 +79,7 @@ impl Home {
     }
 
     pub fn runtime_dir(&self) -> RuntimeDir {
-        RuntimeDir::of(&Paths::below(&self.path().join("home")))
+        RuntimeDir::new(&Paths::below(&self.path().join("home")))
     }
 
     /// Starts a daemon as a child of the test. It has no keys.
@@ -107,8 +107,8 @@ impl Drop for Daemon {
 
 struct Deaf;
 
-impl Outlet for Deaf {
-    fn put(&self, _: &SessionId, _: Out) {}
+impl EventSink for Deaf {
+    fn put(&self, _: &SessionId, _: SessionEvent) {}
 }
 
 pub fn out(output: &Output) -> String {
@@ -133,7 +133,8 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     let session = last["session"].as_str().expect("an id").to_owned();
 
     // Another client opens it.
-    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
+    let client =
+        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
     let opening = Opening {
         attachment: Attachment { client: ClientId(1), outlet: Arc::new(Deaf) },

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use epitome::daemon::control::fault::Kind;
+use epitome::daemon::control::fault::FaultKind;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::session::port::SessionPort;
 use epitome::session::{
-    Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError,
-    Ticket,
+    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionError,
+    SessionEvent, Ticket, UserDecision,
 };
 use epitome::thread::{Content, Seq, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
@@ -18,15 +18,15 @@ use serde_json::json;
 
 use super::desk::{Desk, WITHIN, text};
 
-pub struct Tray(pub Mutex<Sender<Out>>);
+pub struct Tray(pub Mutex<Sender<SessionEvent>>);
 
-impl Outlet for Tray {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for Tray {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         drop(self.0.lock().expect("no panic under it").send(out));
     }
 }
 
-pub fn until<T>(news: &Receiver<Out>, wanted: impl Fn(&Out) -> Option<T>) -> T {
+pub fn until<T>(news: &Receiver<SessionEvent>, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
     loop {
         let out = news.recv_timeout(WITHIN).expect("it did not come");
         if let Some(found) = wanted(&out) {
@@ -35,14 +35,14 @@ pub fn until<T>(news: &Receiver<Out>, wanted: impl Fn(&Out) -> Option<T>) -> T {
     }
 }
 
-pub fn answer(news: &Receiver<Out>, wanted: u64) -> Result<Answer, SessionError> {
+pub fn answer(news: &Receiver<SessionEvent>, wanted: u64) -> Result<SessionAnswer, SessionError> {
     until(news, |out| match out {
-        Out::Answer { ticket: Ticket(ticket), answer } if *ticket == wanted => Some(answer.clone()),
+        SessionEvent::Answer { ticket: Ticket(ticket), answer } if *ticket == wanted => Some(answer.clone()),
         _ => None,
     })
 }
 
-fn opening(desk: &Desk) -> (Opening, Receiver<Out>) {
+fn opening(desk: &Desk) -> (Opening, Receiver<SessionEvent>) {
     let (sender, news) = channel();
     let attachment = Attachment { client: ClientId(1), outlet: Arc::new(Tray(Mutex::new(sender))) };
     let opening = Opening {
@@ -62,7 +62,7 @@ async fn a_failed_call_has_a_kind_and_a_hint() {
     let client = desk.client();
     assert_eq!(client.call("status", json!({})).await.expect("a status")["running_turns"], 0);
     let fault = client.call("sessions.show", json!({ "session": "x" })).await.expect_err("there is none");
-    assert_eq!((fault.kind, fault.hint.is_some()), (Kind::NotFound, true));
+    assert_eq!((fault.kind, fault.hint.is_some()), (FaultKind::NotFound, true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,21 +89,26 @@ async fn a_daemons_sessions_work_like_local_ones() {
     let (cwd, (opening, news)) = (desk.cwd.clone(), opening(&desk));
     let story = move || {
         let session = remote.create(Ticket(1), opening.clone());
-        assert!(matches!(answer(&news, 1), Ok(Answer::Attached { session: made, .. }) if made == session));
-        until(&news, |out| matches!(out, Out::Commands(_)).then_some(()));
+        assert!(
+            matches!(answer(&news, 1), Ok(SessionAnswer::Attached { session: made, .. }) if made == session)
+        );
+        until(&news, |out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         let content = vec![Content::Text { text: "go".into() }];
         let client = ClientId(1);
         remote
             .send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content })
             .expect("it lives");
         let ask = until(&news, |out| match out {
-            Out::Ask { ask, .. } => Some(*ask),
+            SessionEvent::Ask { ask, .. } => Some(*ask),
             _ => None,
         });
-        let decision = Decision::AllowOnce;
+        let decision = UserDecision::AllowOnce;
         remote.send(&session, SessionCommand::Decide { ask, decision }).expect("it lives");
         let ended = answer(&news, 2);
-        assert!(matches!(ended, Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+        assert!(
+            matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })),
+            "{ended:?}"
+        );
         assert!(cwd.join("here").exists());
         assert_eq!(remote.list(None).expect("a list").len(), 1);
 
@@ -129,17 +134,20 @@ async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
     let (cwd, (opening, news)) = (desk.cwd.clone(), opening(&desk));
     let story = move || {
         let session = remote.create(Ticket(1), opening);
-        until(&news, |out| matches!(out, Out::Commands(_)).then_some(()));
+        until(&news, |out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         let (client, content) = (ClientId(1), vec![Content::Text { text: "go".into() }]);
         let prompt = SessionCommand::Prompt { ticket: Ticket(2), client, content };
         remote.send(&session, prompt).expect("it lives");
         let ask = until(&news, |out| match out {
-            Out::Ask { ask, .. } => Some(*ask),
+            SessionEvent::Ask { ask, .. } => Some(*ask),
             _ => None,
         });
         remote.send(&session, SessionCommand::Absent { ask, client }).expect("it lives");
         let ended = answer(&news, 2);
-        assert!(matches!(ended, Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+        assert!(
+            matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })),
+            "{ended:?}"
+        );
         assert!(!cwd.join("here").exists());
     };
     tokio::task::spawn_blocking(story).await.expect("the story holds");
@@ -148,12 +156,13 @@ async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
 /// The daemon died during a run, which then waited for an answer forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pending_calls_fail_when_the_daemon_exits() {
-    use epitome::daemon::control::Client;
+    use epitome::daemon::control::ControlClient;
     use epitome::daemon::control::client::Serves;
     let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
     let (ours, theirs) = tokio::net::UnixStream::pair().expect("a pair of sockets");
     let served = tokio::spawn(epitome::daemon::control::serve(desk.daemon.clone(), theirs));
-    let remote = RemoteSessions::begin(Client::over(ours, Serves::Daemon)).await.expect("the same version");
+    let remote =
+        RemoteSessions::begin(ControlClient::over(ours, Serves::Daemon)).await.expect("the same version");
     let (opening, news) = opening(&desk);
     let story = move || {
         let session = remote.create(Ticket(1), opening);
@@ -161,7 +170,7 @@ async fn pending_calls_fail_when_the_daemon_exits() {
         let content = vec![Content::Text { text: "go".into() }];
         let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
         remote.send(&session, prompt).expect("it lives");
-        until(&news, |out| matches!(out, Out::Text { .. }).then_some(()));
+        until(&news, |out| matches!(out, SessionEvent::Text { .. }).then_some(()));
         served.abort();
         let told = answer(&news, 2).expect_err("the daemon is gone");
         assert!(told.to_string().contains("the daemon ended"), "{told}");

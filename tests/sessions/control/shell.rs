@@ -7,11 +7,11 @@ use std::process::{Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use epitome::daemon::control::Client;
+use epitome::daemon::control::ControlClient;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::session::port::SessionPort;
 use epitome::session::{
-    Answer, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, Ticket,
+    Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Ticket, UserDecision,
 };
 use epitome::thread::{Change, Content, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
@@ -21,8 +21,9 @@ use super::process::{Home, lines, out};
 use super::remote::{Tray, answer, until};
 
 /// A client that has this session open in the daemon, like an editor.
-async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<Out>) {
-    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
+async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<SessionEvent>) {
+    let client =
+        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
     let (sender, news) = channel();
     let pair = |(name, value): (String, String)| (name.into(), value.into());
@@ -320,7 +321,8 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let _daemon = home.daemon();
     let made = home.shell(&["sessions", "list", "--json"]);
     assert!(made.status.success(), "{made:?}");
-    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
+    let client =
+        ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let params = json!({ "cwd": home.cwd() });
     let session = client.call("sessions.new", params).await.expect("a session");
     let session = session["session"].as_str().expect("an id").to_owned();
@@ -337,7 +339,7 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
         let ended = child.wait_with_output().expect("it ends");
         assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     };
-    let streamed = |out: &Out| matches!(out, Out::Text { .. }).then_some(());
+    let streamed = |out: &SessionEvent| matches!(out, SessionEvent::Text { .. }).then_some(());
     let content = vec![Content::Text { text: "Do it".into() }];
     let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
     let (sender, id) = (remote.clone(), SessionId(session.clone()));
@@ -346,19 +348,19 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     until(&news, streamed);
     let child = run("No, this");
     until(&news, |out| match out {
-        Out::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
+        SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
         _ => None,
     });
     interrupted(child);
     home.model.release();
     let ended = answer(&news, 2);
-    assert!(matches!(ended, Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+    assert!(matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
 
     let child = run("Tell me a story");
     until(&news, streamed);
     interrupted(child);
     let reason = until(&news, |out| match out {
-        Out::Entry { entry, .. } => match &entry.change {
+        SessionEvent::Entry { entry, .. } => match &entry.change {
             Change::TurnEnded { reason, .. } => Some(*reason),
             _ => None,
         },
@@ -384,10 +386,10 @@ async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     command.envs(home.keys()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary is built");
     let ask = until(&news, |out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    let decide = SessionCommand::Decide { ask, decision: Decision::AllowOnce };
+    let decide = SessionCommand::Decide { ask, decision: UserDecision::AllowOnce };
     let (sender, id) = (remote.clone(), SessionId(session.clone()));
     let sent = tokio::task::spawn_blocking(move || sender.send(&id, decide)).await;
     sent.expect("no panic").expect("it lives");

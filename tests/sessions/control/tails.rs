@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::daemon::attachments::fresh_client;
-use epitome::session::{Attachment, Opening, Out, Outlet, Replay, SessionCommand, Ticket};
+use epitome::session::{Attachment, EventSink, Opening, Replay, SessionCommand, SessionEvent, Ticket};
 use epitome::thread::SessionId;
 use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
@@ -208,9 +208,9 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
 /// Collects the client's answers.
 struct Answers(mpsc::UnboundedSender<()>);
 
-impl Outlet for Answers {
-    fn put(&self, _: &SessionId, out: Out) {
-        if let Out::Answer { .. } = out {
+impl EventSink for Answers {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
+        if let SessionEvent::Answer { .. } = out {
             // A finished test has dropped the receiver.
             let _ = self.0.send(());
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use epitome::config::Settings;
-use epitome::daemon::inspect::entry::{self, Seen};
-use epitome::daemon::inspect::timeline::{self, Facts, Timeline, Window};
+use epitome::daemon::inspect::entry::{self, SeenByModel};
+use epitome::daemon::inspect::timeline::{self, ContextWindow, Timeline, TimelineInputs};
 use epitome::thread::*;
 use epitome::tokens::Ruler;
 use proptest::prelude::*;
@@ -17,9 +17,9 @@ fn golden(name: &str) -> Thread {
 }
 
 fn told(thread: &Thread) -> Timeline {
-    let window = Some(Window { size: 200_000, reserve: 16_000 });
-    let (ruler, settings) = (Ruler::of(None), Settings::default());
-    timeline::timeline(thread, &Facts { ruler: &ruler, settings: &settings, window })
+    let window = Some(ContextWindow { size: 200_000, reserve: 16_000 });
+    let (ruler, settings) = (Ruler::for_model(None), Settings::default());
+    timeline::timeline(thread, &TimelineInputs { ruler: &ruler, settings: &settings, window })
 }
 
 /// One line for each item of the timeline.
@@ -56,14 +56,14 @@ fn lines(timeline: &Timeline) -> Vec<String> {
 
 fn assert_sound(thread: &Thread) {
     let timeline = told(thread);
-    let ruler = Ruler::of(None);
+    let ruler = Ruler::for_model(None);
     let view = ruler.view(thread.view()) + ruler.frame_of(thread);
     assert_eq!(timeline.context.sum(), view);
     assert_eq!(timeline.meter.last().expect("a log has an entry").kinds, timeline.context);
     for entry in thread.entries() {
         let looked = entry::look(thread, entry.seq).expect("it is in the log");
         let in_view = thread.view().entries().iter().any(|shown| shown.seq == entry.seq);
-        let seen = matches!(looked.seen, Seen::Whole | Seen::Changed);
+        let seen = matches!(looked.seen, SeenByModel::Whole | SeenByModel::Changed);
         assert_eq!(seen, in_view, "{} is {:?}", entry.seq, looked.seen);
     }
     assert!(entry::look(thread, thread.next_seq()).is_none());
@@ -129,7 +129,7 @@ fn an_entry_shows_its_visibility_and_bounded_text() {
     let long = "é".repeat(100_000);
     let thread = thread_of(vec![said(&long)]);
     let looked = entry::look(&thread, Seq(1)).expect("it is there");
-    assert_eq!(looked.seen, Seen::Whole);
+    assert_eq!(looked.seen, SeenByModel::Whole);
     assert_eq!((looked.blocks[0].bytes, looked.blocks[0].cut), (200_000, true));
     assert!(looked.blocks[0].text.len() <= 64 * 1024);
     assert!(looked.why.contains("The model sees it as it came"), "{}", looked.why);
@@ -177,7 +177,7 @@ fn said(text: &str) -> Change {
 fn replied(id: u64, text: &str, calls: &[String]) -> Change {
     let call = |id: &String| {
         let (id, name, input) = (CallId(id.clone()), "bash".to_owned(), serde_json::json!({"a": 1}));
-        Content::Call(ToolCall { id, name, input, card: Card::default() })
+        Content::Call(ToolCall { id, name, input, card: CallDisplay::default() })
     };
     let content = std::iter::once(words(text)).chain(calls.iter().map(call)).collect();
     let usage = Usage { input: 100, output: 10, cache_read: 60, ..Usage::default() };
@@ -212,7 +212,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             model: None,
             usage: None,
             masks: Vec::new(),
-            account: Account::default(),
+            account: CompactionStats::default(),
         }),
         1 => seq.clone().prop_map(|entry| Change::Pruned {
             masks: vec![Mask { entry, text: "shorter".into() }],
@@ -223,7 +223,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         }),
         1 => (seq.clone(), text).prop_map(|(through, text)| Change::Mutated {
             through,
-            messages: vec![Spoken { role: Role::User, message: message(11, vec![words(&text)]) }],
+            messages: vec![HistoryMessage { role: Role::User, message: message(11, vec![words(&text)]) }],
             by: "hook".into(),
             tokens_before: 100,
             tokens_after: 10,
@@ -231,7 +231,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         }),
         1 => seq.clone().prop_map(|entry| Change::Edited {
             by: "hook".into(),
-            edits: vec![Edit::Mask { at: Part { entry, part: None }, note: "no".into() }],
+            edits: vec![ViewEdit::Mask { at: PartId { entry, part: None }, note: "no".into() }],
         }),
         1 => seq.clone().prop_map(|entry| Change::Undone { entry }),
         1 => seq.prop_map(|entry| Change::Redone { entry }),

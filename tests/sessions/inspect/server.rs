@@ -14,7 +14,7 @@ use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::learned::Learned;
 use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{Services, Sessions};
+use epitome::session::registry::{SessionServices, Sessions};
 use epitome::store::Store;
 use epitome::thread::{Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId};
 use epitome::tokens::Rulers;
@@ -36,8 +36,8 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let store = Store::new(paths);
-        let reaper = Arc::new(Reaper::none());
-        let services = Services {
+        let reaper = Arc::new(Reaper::disabled());
+        let services = SessionServices {
             store: store.clone(),
             paths: paths.clone(),
             http: Http::new(),
@@ -47,7 +47,7 @@ impl Served {
             reaper,
             rulers: Rulers::default(),
             functions: Functions::default(),
-            rest_after: epitome::session::resting::REST_AFTER,
+            suspend_after: epitome::session::suspended::REST_AFTER,
             checkpoints: None,
         };
         let sessions = Sessions::new(services, runtime.handle().clone());
@@ -279,7 +279,7 @@ fn an_unused_page_server_stops() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = listener.local_addr().expect("an address").port();
         let page = Arc::new(PageState::new(Keys::new().expect("random numbers"), port, Duration::ZERO));
-        let door = Arc::new(Backend::of(served.daemon.clone()));
+        let door = Arc::new(Backend::new(served.daemon.clone()));
         tokio::time::timeout(WITHIN, server::serve(listener, page.clone(), door)).await.map(|()| page.touch())
     });
     assert_eq!(ended, Ok(false), "it takes nobody any more");

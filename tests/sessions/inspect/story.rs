@@ -15,8 +15,10 @@ use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::learned::Learned;
 use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{Services, Sessions};
-use epitome::session::{Attachment, ClientId, Decision, Opening, Out, Outlet, SessionCommand, Ticket};
+use epitome::session::registry::{SessionServices, Sessions};
+use epitome::session::{
+    Attachment, ClientId, EventSink, Opening, SessionCommand, SessionEvent, Ticket, UserDecision,
+};
 use epitome::store::Store;
 use epitome::thread::{Change, Content, Entry, SessionId};
 use epitome::tokens::Rulers;
@@ -40,10 +42,10 @@ pub struct Home {
     _directory: tempfile::TempDir,
 }
 
-struct Tray(Mutex<Sender<Out>>);
+struct Tray(Mutex<Sender<SessionEvent>>);
 
-impl Outlet for Tray {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for Tray {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         // A finished story has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send(out));
     }
@@ -72,8 +74,8 @@ pub fn played() -> Home {
     let paths = Paths::below(&home);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let reaper = Arc::new(Reaper::none());
-    let services = Services {
+    let reaper = Arc::new(Reaper::disabled());
+    let services = SessionServices {
         store: Store::new(&paths),
         paths: paths.clone(),
         http: Http::new(),
@@ -83,7 +85,7 @@ pub fn played() -> Home {
         reaper,
         rulers: Rulers::default(),
         functions: Functions::default(),
-        rest_after: epitome::session::resting::REST_AFTER,
+        suspend_after: epitome::session::suspended::REST_AFTER,
         checkpoints: None,
     };
     let store = services.store.clone();
@@ -133,7 +135,7 @@ fn line(entry: &Entry) -> String {
 struct Player {
     sessions: Sessions,
     session: SessionId,
-    news: Receiver<Out>,
+    news: Receiver<SessionEvent>,
     tickets: u64,
     asked: u32,
 }
@@ -150,17 +152,17 @@ impl Player {
     fn answered(&mut self, wanted: Ticket) {
         loop {
             match self.news.recv_timeout(WITHIN).expect("the session answers") {
-                Out::Answer { ticket, answer } if ticket == wanted => {
+                SessionEvent::Answer { ticket, answer } if ticket == wanted => {
                     answer.expect("it is done");
                     return;
                 }
-                Out::Ask { ask, permission } => {
+                SessionEvent::Ask { ask, permission } => {
                     let is_push =
                         permission.input["command"].as_str().is_some_and(|line| line.contains("push"));
                     let decision = match (self.asked, is_push) {
-                        (_, true) => Decision::Reject,
-                        (0, false) => Decision::AllowAlways,
-                        (_, false) => Decision::AllowOnce,
+                        (_, true) => UserDecision::Reject,
+                        (0, false) => UserDecision::AllowAlways,
+                        (_, false) => UserDecision::AllowOnce,
                     };
                     self.asked += 1;
                     self.send(SessionCommand::Decide { ask, decision });

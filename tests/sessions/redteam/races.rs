@@ -36,7 +36,7 @@ impl Scene {
 
     /// Decides about a call, exchanges directories and runs it.
     fn run(&self, tool: &str, input: Value, is_told: bool, exchange: impl FnOnce(&Path)) -> ToolResult {
-        let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+        let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
         let tool = toolbox.get(tool).expect("a tool").clone();
         let access = tool.access(&input, &self.workspace).expect("a valid call");
         let decided = is_told.then(|| Arc::new(access));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use epitome::hooks::functions::Functions;
 use epitome::session::registry::Sessions;
-use epitome::session::{Decision, Out, SessionCommand};
+use epitome::session::{SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
@@ -101,7 +101,7 @@ pub struct Row {
     mode: &'static str,
     pub expect: Expect,
     /// The user's decision if permission is requested.
-    answer: Decision,
+    answer: UserDecision,
     /// Runs while the permission request is open.
     meanwhile: Option<fn(&Place)>,
     /// The call of the subagent that the attempt starts.
@@ -149,7 +149,7 @@ pub fn row(name: &'static str, tool: &'static str, input: Value, expect: Expect)
         input,
         mode: "ask",
         expect,
-        answer: Decision::Reject,
+        answer: UserDecision::Reject,
         meanwhile: None,
         agent: None,
         is_possible: || true,
@@ -176,7 +176,7 @@ impl Row {
 
     /// The user allows the call once.
     pub fn allowed(self) -> Row {
-        Row { answer: Decision::AllowOnce, ..self }
+        Row { answer: UserDecision::AllowOnce, ..self }
     }
 
     pub fn meanwhile(self, then: fn(&Place)) -> Row {
@@ -265,7 +265,7 @@ impl Range {
         place.write_outside("secret.txt", SECRET);
         prepare(&place);
         let mut services = desk.services.clone();
-        services.toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+        services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
         let runtime = desk.on_runtime(tokio::runtime::Handle::current);
         desk.services = services.clone();
         desk.sessions = Sessions::new(services, runtime);
@@ -278,7 +278,7 @@ impl Range {
         opening.cwd = place.workspace.clone();
         desk.session = desk.sessions.create(ticket, opening);
         desk.client.answer(ticket).expect("a session");
-        desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         Range { desk, place, steps, _outside: outside }
     }
 
@@ -351,8 +351,8 @@ impl Range {
                 Came(Box<ToolOutcome>),
             }
             let news = self.desk.client.until(|out| match out {
-                Out::Ask { ask, .. } => Some(News::Asked(*ask)),
-                Out::Entry { entry, .. } => match &entry.change {
+                SessionEvent::Ask { ask, .. } => Some(News::Asked(*ask)),
+                SessionEvent::Entry { entry, .. } => match &entry.change {
                     Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
                     _ => None,
                 },

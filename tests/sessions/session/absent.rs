@@ -1,7 +1,9 @@
 //! Clients that cannot ask their user, in a session with other clients.
 
-use epitome::session::{AskId, Decision, Out, Replay, SessionCommand, Ticket};
-use epitome::thread::{Answered, Change, Decided, Decider, OutcomeStatus, StopReason, ToolOutcome};
+use epitome::session::{AskId, Replay, SessionCommand, SessionEvent, Ticket, UserDecision};
+use epitome::thread::{
+    Change, Decider, OutcomeStatus, PermissionChoice, RecordedDecision, StopReason, ToolOutcome,
+};
 use serde_json::json;
 
 use super::desk::{Client, Desk, call};
@@ -9,7 +11,7 @@ use super::hooks_consent::repository;
 
 fn asked(client: &mut Client) -> AskId {
     client.until(|out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     })
 }
@@ -21,12 +23,13 @@ fn outcome(client: &mut Client) -> ToolOutcome {
     })
 }
 
-fn by(outcome: &ToolOutcome) -> (OutcomeStatus, Option<Decided>) {
+fn by(outcome: &ToolOutcome) -> (OutcomeStatus, Option<RecordedDecision>) {
     (outcome.status, outcome.decided.clone())
 }
 
-const ONCE: Option<Decided> = Some(Decided { allowed: true, by: Decider::Person { answer: Answered::Once } });
-const NOBODY: Option<Decided> = Some(Decided { allowed: false, by: Decider::Nobody });
+const ONCE: Option<RecordedDecision> =
+    Some(RecordedDecision { allowed: true, by: Decider::Person { answer: PermissionChoice::Once } });
+const NOBODY: Option<RecordedDecision> = Some(RecordedDecision { allowed: false, by: Decider::Nobody });
 
 fn absent(desk: &mut Desk, ask: AskId, client: &Client) {
     desk.send(SessionCommand::Absent { ask, client: client.id });
@@ -58,7 +61,7 @@ fn a_client_that_cannot_ask_leaves_the_request_to_the_others() {
     absent(&mut desk, ask, &here);
     absent(&mut desk, ask, &here);
     absent(&mut desk, ask, &Client::new(9));
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(by(&outcome(&mut other)), (OutcomeStatus::Completed, ONCE));
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 }
@@ -68,7 +71,7 @@ fn a_permission_request_is_denied_when_all_clients_are_absent() {
     let (mut desk, mut other, ticket, ask) = shared();
     absent(&mut desk, ask, &Client::new(1));
     absent(&mut desk, ask, &Client::new(2));
-    other.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
     assert_eq!(by(&outcome(&mut other)), (OutcomeStatus::Denied, NOBODY));
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 
@@ -104,7 +107,7 @@ fn a_client_that_attaches_again_is_asked_again() {
     attach(&mut desk, &mut other);
     assert_eq!(asked(&mut other), ask);
     absent(&mut desk, ask, &Client::new(1));
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(by(&outcome(&mut desk.client)), (OutcomeStatus::Completed, ONCE));
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 }
@@ -112,7 +115,7 @@ fn a_client_that_attaches_again_is_asked_again() {
 #[test]
 fn consent_is_decided_by_a_present_client_or_denied() {
     for (decision, status) in
-        [(Some(Decision::AllowOnce), OutcomeStatus::Completed), (None, OutcomeStatus::Denied)]
+        [(Some(UserDecision::AllowOnce), OutcomeStatus::Completed), (None, OutcomeStatus::Denied)]
     {
         let mut desk = repository();
         let mut other = Client::new(2);
@@ -125,7 +128,7 @@ fn consent_is_decided_by_a_present_client_or_denied() {
             None => absent(&mut desk, ask, &other),
         }
         let told = other.until(|out| match out {
-            Out::CallFinished { outcome } => Some(outcome.status),
+            SessionEvent::CallFinished { outcome } => Some(outcome.status),
             _ => None,
         });
         assert_eq!(told, status);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::session::{
-    Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, Subagent,
-    SubagentEnd, SubagentState,
+    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Subagent,
+    SubagentEnd, SubagentState, UserDecision,
 };
 use epitome::thread::{Change, OutcomeStatus, SessionId, StopReason};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
@@ -21,14 +21,14 @@ const WITHIN: Duration = Duration::from_secs(20);
 struct Shower {
     id: ClientId,
     outlet: Arc<Tray>,
-    news: Receiver<(SessionId, Out)>,
-    told: Vec<(SessionId, Out)>,
+    news: Receiver<(SessionId, SessionEvent)>,
+    told: Vec<(SessionId, SessionEvent)>,
 }
 
-struct Tray(Mutex<Sender<(SessionId, Out)>>);
+struct Tray(Mutex<Sender<(SessionId, SessionEvent)>>);
 
-impl Outlet for Tray {
-    fn put(&self, session: &SessionId, out: Out) {
+impl EventSink for Tray {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
         // A finished test has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send((session.clone(), out)));
     }
@@ -47,12 +47,12 @@ impl Shower {
         let opening = Opening { attachment, ..desk.opening(&desk.client, desk.environment()) };
         let ticket = desk.ticket();
         desk.sessions.attach(ticket, desk.session.clone(), opening, replay);
-        shower.until(|_, out| matches!(out, Out::Answer { .. }).then_some(()));
+        shower.until(|_, out| matches!(out, SessionEvent::Answer { .. }).then_some(()));
         shower
     }
 
     /// The next event of this kind; all events before it are kept.
-    fn until<T>(&mut self, wanted: impl Fn(&SessionId, &Out) -> Option<T>) -> T {
+    fn until<T>(&mut self, wanted: impl Fn(&SessionId, &SessionEvent) -> Option<T>) -> T {
         loop {
             let (session, out) = self.news.recv_timeout(WITHIN).expect("it came");
             let found = wanted(&session, &out);
@@ -65,14 +65,16 @@ impl Shower {
 
     fn began(&mut self) -> Subagent {
         self.until(|_, out| match out {
-            Out::Subagent(now) if now.about.is_some() => Some(now.clone()),
+            SessionEvent::Subagent(now) if now.about.is_some() => Some(now.clone()),
             _ => None,
         })
     }
 
     fn ended(&mut self, agent: &SessionId) -> SubagentEnd {
         self.until(|_, out| match out {
-            Out::Subagent(Subagent { session, state: SubagentState::Ended(end), .. }) if session == agent => {
+            SessionEvent::Subagent(Subagent { session, state: SubagentState::Ended(end), .. })
+                if session == agent =>
+            {
                 Some(end.clone())
             }
             _ => None,
@@ -85,15 +87,17 @@ impl Shower {
         for (session, out) in &self.told {
             let place = if *session == desk.session { "parent" } else { "agent" };
             let what = match out {
-                Out::Subagent(Subagent { about: Some(about), .. }) => format!("works: {}", about.title),
-                Out::Subagent(Subagent { about: None, state, .. }) => match state {
+                SessionEvent::Subagent(Subagent { about: Some(about), .. }) => {
+                    format!("works: {}", about.title)
+                }
+                SessionEvent::Subagent(Subagent { about: None, state, .. }) => match state {
                     SubagentState::Running => "goes on".to_owned(),
                     SubagentState::RequiresAction => "waits".to_owned(),
                     SubagentState::Ended(end) => format!("{end:?}"),
                 },
-                Out::Entry { entry, .. } if place == "agent" => entry.change.kind().to_owned(),
-                Out::Ask { permission, .. } => format!("asks: {}", permission.card.title),
-                Out::Withdrawn { .. } => "answered".to_owned(),
+                SessionEvent::Entry { entry, .. } if place == "agent" => entry.change.kind().to_owned(),
+                SessionEvent::Ask { permission, .. } => format!("asks: {}", permission.card.title),
+                SessionEvent::Withdrawn { .. } => "answered".to_owned(),
                 _ => continue,
             };
             let line = format!("{place} {what}");
@@ -131,12 +135,12 @@ fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
     let ticket = desk.prompt("Go");
     let agent = shower.began().session;
     let (ask, card) = shower.until(|_, out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     let of = card.agent.as_ref().expect("whose card it is");
     assert_eq!((&of.session, of.title.as_str()), (&agent, "Doing"));
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(shower.ended(&agent), SubagentEnd::Stopped(StopReason::EndTurn));
     assert_eq!(
@@ -157,7 +161,7 @@ fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
         ]
     );
     // A client that does not show subagents gets no such events, but the permission request as usual.
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Subagent(_))));
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Subagent(_))));
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
     let mut waits = Vec::new();
     while waits.len() < 2 {
         let running = shower.until(|session, out| match out {
-            Out::CallStarted { .. } => Some(session.clone()),
+            SessionEvent::CallStarted { .. } => Some(session.clone()),
             _ => None,
         });
         if running == one || running == two {
@@ -204,11 +208,11 @@ fn subagents_end_before_their_cancelled_turn() {
     let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
     let ticket = desk.prompt("Go");
     let agent = shower.began().session;
-    shower.until(|_, out| matches!(out, Out::Ask { .. }).then_some(()));
+    shower.until(|_, out| matches!(out, SessionEvent::Ask { .. }).then_some(()));
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
     shower.until(|session, out| match out {
-        Out::Entry { entry, .. } if *session == desk.session => {
+        SessionEvent::Entry { entry, .. } if *session == desk.session => {
             matches!(entry.change, Change::TurnEnded { .. }).then_some(())
         }
         _ => None,
@@ -234,7 +238,7 @@ fn a_client_that_attaches_later_learns_of_running_subagents() {
     let agent = early.began().session;
     early.until(|session, out| {
         let is_reply =
-            matches!(out, Out::Entry { entry, .. } if matches!(entry.change, Change::Replied { .. }));
+            matches!(out, SessionEvent::Entry { entry, .. } if matches!(entry.change, Change::Replied { .. }));
         (*session == agent && is_reply).then_some(())
     });
     let loaded = Shower::join(&mut desk, 7, Replay::Everything);
@@ -260,17 +264,17 @@ fn a_nested_subagent_belongs_to_its_parent_and_is_cancelled_alone() {
     let ticket = desk.prompt("Go");
     let child = shower.began().session;
     let (under, grandchild) = shower.until(|session, out| match out {
-        Out::Subagent(now) if now.about.is_some() => Some((session.clone(), now.session.clone())),
+        SessionEvent::Subagent(now) if now.about.is_some() => Some((session.clone(), now.session.clone())),
         _ => None,
     });
     assert_eq!(under, child);
     shower.until(|session, out| {
-        (*session == grandchild && matches!(out, Out::CallStarted { .. })).then_some(())
+        (*session == grandchild && matches!(out, SessionEvent::CallStarted { .. })).then_some(())
     });
     desk.send(SessionCommand::CancelAgent { agent: grandchild.clone() });
     assert_eq!(shower.ended(&grandchild), SubagentEnd::Stopped(StopReason::Cancelled));
     assert_eq!(shower.ended(&child), SubagentEnd::Stopped(StopReason::EndTurn));
-    let Ok(Answer::TurnEnded { reason, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { reason, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
     assert_eq!(reason, StopReason::EndTurn);
     let _ = shower.id;
 }

@@ -4,14 +4,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use epitome::session::{AskId, EditorAnswer, Offers, Out, Replay, SessionCommand, Ticket, Wish};
+use epitome::session::{
+    AskId, EditorRequest, EditorResponse, EditorSupport, Replay, SessionCommand, SessionEvent, Ticket,
+};
 use epitome::thread::{Change, Content, OutcomeStatus};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Client, Desk, text};
 
-const BOTH: Offers = Offers { reads: true, writes: true };
+const BOTH: EditorSupport = EditorSupport { reads: true, writes: true };
 const EDITS: (&str, &str) = ("home/config.toml", "mode = \"accept_edits\"\n");
 const FULL: (&str, &str) = ("home/config.toml", "mode = \"full\"\n");
 const SAVED: &str = "one\ntwo\n";
@@ -38,15 +40,15 @@ fn edit(old: &str, new: &str) -> ModelStep {
     tool("file_edit", json!({ "file_path": "a.txt", "old_text": old, "new_text": new }))
 }
 
-fn wish(client: &mut Client) -> (AskId, Wish) {
+fn wish(client: &mut Client) -> (AskId, EditorRequest) {
     client.until(|out| match out {
-        Out::Wish { ask, wish } => Some((*ask, (**wish).clone())),
+        SessionEvent::Wish { ask, wish } => Some((*ask, (**wish).clone())),
         _ => None,
     })
 }
 
 fn wishes(client: &Client) -> usize {
-    client.seen.iter().filter(|out| matches!(out, Out::Wish { .. })).count()
+    client.seen.iter().filter(|out| matches!(out, SessionEvent::Wish { .. })).count()
 }
 
 impl Desk {
@@ -58,25 +60,25 @@ impl Desk {
         fs::read_to_string(self.file()).expect("it is there")
     }
 
-    fn fulfil(&mut self, ask: AskId, answer: EditorAnswer) {
+    fn fulfil(&mut self, ask: AskId, answer: EditorResponse) {
         self.send(SessionCommand::Fulfil { ask, answer });
     }
 
     /// Answers the request for the text of `a.txt` with `held`.
     fn holds(&mut self, held: &str) {
         let (ask, wish) = wish(&mut self.client);
-        assert_eq!(wish, Wish::Text { path: self.file() });
-        self.fulfil(ask, EditorAnswer::Text(held.into()));
+        assert_eq!(wish, EditorRequest::Text { path: self.file() });
+        self.fulfil(ask, EditorResponse::Text(held.into()));
     }
 
     /// Receives the editor's new text for `a.txt`, and saves it if `saves`.
     fn takes(&mut self, saves: bool) -> String {
         let (ask, wish) = wish(&mut self.client);
-        let Wish::Put { path, text } = wish else { panic!("an edit was expected: {wish:?}") };
+        let EditorRequest::Put { path, text } = wish else { panic!("an edit was expected: {wish:?}") };
         if saves {
             fs::write(path, &text).expect("saved");
         }
-        self.fulfil(ask, EditorAnswer::Taken);
+        self.fulfil(ask, EditorResponse::Taken);
         text
     }
 
@@ -128,7 +130,7 @@ impl Desk {
         let now = self.on_disk();
         assert_eq!(now, expected);
         // This was only a peek; the caller answers the request.
-        self.client.seen.insert(0, Out::Wish { ask, wish: wish.into() });
+        self.client.seen.insert(0, SessionEvent::Wish { ask, wish: wish.into() });
         now
     }
 }
@@ -149,7 +151,9 @@ fn a_stale_answer_after_a_command_is_ignored() {
     let turn = desk.prompt("Go on.");
     desk.holds(SAVED);
     desk.client.until(|out| match out {
-        Out::Entry { entry, .. } => matches!(entry.change, Change::ToolFinished { .. }).then_some(()),
+        SessionEvent::Entry { entry, .. } => {
+            matches!(entry.change, Change::ToolFinished { .. }).then_some(())
+        }
         _ => None,
     });
     for name in ["a.txt", "b.txt"] {
@@ -159,7 +163,7 @@ fn a_stale_answer_after_a_command_is_ignored() {
     desk.holds(SAVED);
     // The previous contents of this file were never seen.
     let (ask, _) = wish(&mut desk.client);
-    desk.fulfil(ask, EditorAnswer::Text(SAVED.into()));
+    desk.fulfil(ask, EditorResponse::Text(SAVED.into()));
     desk.holds(SAVED);
     let outcomes = desk.end(turn);
     for at in [2, 3] {
@@ -170,20 +174,20 @@ fn a_stale_answer_after_a_command_is_ignored() {
 
 #[test]
 fn only_an_editor_that_answers_is_asked_again() {
-    let failed = || Some(EditorAnswer::Failed("Method not found".into()));
-    for (answer, asked_again) in [(None, false), (failed(), false), (Some(EditorAnswer::Missing), true)] {
+    let failed = || Some(EditorResponse::Failed("Method not found".into()));
+    for (answer, asked_again) in [(None, false), (failed(), false), (Some(EditorResponse::Missing), true)] {
         let mut desk = desk(EDITS, vec![read("a.txt"), read("b.txt")]);
         let turn = desk.prompt("Read them.");
         let (ask, _) = wish(&mut desk.client);
         match answer.clone() {
             Some(answer) => desk.fulfil(ask, answer),
-            None => desk
-                .client
-                .until(|out| matches!(out, Out::Withdrawn { ask: taken } if *taken == ask).then_some(())),
+            None => desk.client.until(|out| {
+                matches!(out, SessionEvent::Withdrawn { ask: taken } if *taken == ask).then_some(())
+            }),
         }
         if asked_again {
             let (ask, _) = wish(&mut desk.client);
-            desk.fulfil(ask, EditorAnswer::Missing);
+            desk.fulfil(ask, EditorResponse::Missing);
         }
         let outcomes = desk.end(turn);
         assert_eq!(outcomes.len(), 2);
@@ -202,7 +206,7 @@ fn an_editor_that_refuses_an_edit_is_still_asked() {
         desk.holds(held);
     }
     let (ask, _) = wish(&mut desk.client);
-    desk.fulfil(ask, EditorAnswer::Failed("the buffer is read-only".into()));
+    desk.fulfil(ask, EditorResponse::Failed("the buffer is read-only".into()));
     desk.holds(TYPED);
     assert_eq!(desk.takes(true), "one\n2\nthree\n");
     let outcomes = desk.end(turn);
@@ -219,8 +223,8 @@ fn calls_of_one_reply_do_not_wait_for_each_others_answers() {
     let turn = desk.prompt("Read both.");
     let (first, _) = wish(&mut desk.client);
     let (second, _) = wish(&mut desk.client);
-    desk.fulfil(second, EditorAnswer::Text(SAVED.into()));
-    desk.fulfil(first, EditorAnswer::Text(SAVED.into()));
+    desk.fulfil(second, EditorResponse::Text(SAVED.into()));
+    desk.fulfil(first, EditorResponse::Text(SAVED.into()));
     assert_eq!(desk.end(turn).len(), 2);
 }
 
@@ -236,7 +240,7 @@ fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
         tool("apply_patch", json!({ "input": "*** Begin Patch\n*** Delete File: a.txt\n*** End Patch" })),
     ];
     let mut desk = desk(("home/config.toml", ""), calls);
-    desk.client.offers(Offers { reads: true, writes: false });
+    desk.client.offers(EditorSupport { reads: true, writes: false });
     let turn = desk.prompt("Edit it.");
     desk.holds(SAVED);
     for _ in 0..5 {
@@ -247,7 +251,7 @@ fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
         assert_eq!(*status, OutcomeStatus::Failed);
         assert!(text.contains("save it first"), "{text}");
     }
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })));
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
     assert_eq!(desk.on_disk(), SAVED);
 }
 
@@ -260,11 +264,11 @@ fn text_typed_during_a_permission_request_is_not_overwritten() {
     desk.holds(TYPED);
     desk.holds(TYPED);
     let (ask, preview) = desk.client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, format!("{:?}", permission.preview))),
+        SessionEvent::Ask { ask, permission } => Some((*ask, format!("{:?}", permission.preview))),
         _ => None,
     });
     assert!(preview.contains("one\\n2\\nthree"), "the card shows the edit of what is unsaved: {preview}");
-    desk.send(SessionCommand::Decide { ask, decision: epitome::session::Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: epitome::session::UserDecision::AllowOnce });
     desk.holds("uno\ntwo\nthree\n");
     let outcomes = desk.end(turn);
     let (status, text) = outcomes.last().expect("three calls");
@@ -284,8 +288,8 @@ fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     desk.holds(TYPED);
     let mut held = |path: &str| {
         let (ask, wish) = wish(&mut desk.client);
-        assert_eq!(wish, Wish::Text { path: desk.cwd().join(path) });
-        desk.fulfil(ask, EditorAnswer::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
+        assert_eq!(wish, EditorRequest::Text { path: desk.cwd().join(path) });
+        desk.fulfil(ask, EditorResponse::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
     };
     ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut held);
     assert_eq!(desk.takes(true), "one\n2\nthree\n");
@@ -311,7 +315,7 @@ fn only_the_editor_that_sent_the_prompt_is_asked() {
     let content = vec![Content::Text { text: "Yours".into() }];
     desk.send(SessionCommand::Prompt { ticket: turn, client: other.id, content });
     let (ask, _) = wish(&mut other);
-    desk.fulfil(ask, EditorAnswer::Text(SAVED.into()));
+    desk.fulfil(ask, EditorResponse::Text(SAVED.into()));
     other.answer(turn).expect("an end");
     assert_eq!((wishes(&desk.client), wishes(&other)), (0, 0));
 }
@@ -322,7 +326,8 @@ fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
     let turn = desk.prompt("Read it.");
     let (ask, _) = wish(&mut desk.client);
     desk.send(SessionCommand::Cancel);
-    desk.client.until(|out| matches!(out, Out::Withdrawn { ask: taken } if *taken == ask).then_some(()));
+    desk.client
+        .until(|out| matches!(out, SessionEvent::Withdrawn { ask: taken } if *taken == ask).then_some(()));
     desk.end(turn);
     let turn = desk.prompt("Read it now.");
     desk.holds(SAVED);

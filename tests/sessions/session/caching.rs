@@ -3,7 +3,7 @@
 
 use epitome::config::WireFormat;
 use epitome::thread::{Change, StopReason};
-use epitome_scripted_model::{CacheUse, ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{CacheUse, ModelStep, RecordedRequest, SeenPart};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, model_of, put, text};
@@ -43,7 +43,7 @@ fn works(request: &RecordedRequest) -> Vec<ModelStep> {
         return vec![text("<summary>Things were done.</summary>")];
     }
     match request.seen().last() {
-        Some(Seen::Result { .. }) => vec![ModelStep::Think("That is all.".into()), text("All are done.")],
+        Some(SeenPart::Result { .. }) => vec![ModelStep::Think("That is all.".into()), text("All are done.")],
         _ => {
             let calls = (0..CALLS).map(|nth| call(json!({"says": nth.to_string(), "bytes": 40, "a": {}})));
             [ModelStep::Think("Many things.".into()), text("I do all.")].into_iter().chain(calls).collect()

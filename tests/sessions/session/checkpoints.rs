@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use epitome::session::Answer;
-use epitome::session::registry::{Services, Sessions};
+use epitome::session::SessionAnswer;
+use epitome::session::registry::{SessionServices, Sessions};
 use epitome::thread::{Change, StopReason};
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
@@ -17,8 +17,8 @@ use super::desk::{Desk, text};
 /// A desk whose sessions have the real tools and all permissions.
 fn desk(script: Vec<Vec<ModelStep>>) -> Desk {
     let mut desk = Desk::new(script);
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
-    let services = Services { toolbox, ..desk.services.clone() };
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
+    let services = SessionServices { toolbox, ..desk.services.clone() };
     desk.sessions = desk.on_runtime(|| Sessions::new(services, tokio::runtime::Handle::current()));
     let ticket = desk.ticket();
     desk.session = desk.sessions.create(ticket, desk.opening(&desk.client, desk.environment()));
@@ -39,7 +39,7 @@ fn at(desk: &Desk, path: &str) -> PathBuf {
 fn outcome(desk: &mut Desk, typed: &str, command: &str) -> Value {
     let ticket = desk.prompt(typed);
     match desk.client.answer(ticket) {
-        Ok(Answer::TurnEnded { reason: StopReason::EndTurn, meta: Some(meta), .. }) => {
+        Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, meta: Some(meta), .. }) => {
             meta["epitome"][command].clone()
         }
         other => panic!("{typed}: {other:?}"),

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
 use epitome::session::child::{
-    self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History, Lineage, NewsReceiver,
+    self, ChildHistory, ChildModel, ChildNews, ChildOrder, ChildOutcome, Lineage, NewsReceiver,
 };
 use epitome::session::complete::{complete, find_endpoint};
 use epitome::session::session_permissions::SessionPermissions;
-use epitome::session::{Decision, PermissionAsk, SessionCommand};
+use epitome::session::{PermissionRequest, SessionCommand, UserDecision};
 use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
 };
 use epitome::tools::Workspace;
-use epitome_scripted_model::{ModelStep, Seen};
+use epitome_scripted_model::{ModelStep, SeenPart};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -42,7 +42,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
     ChildOrder {
         lineage,
         prompt: prompt.into(),
-        history: History::None,
+        history: ChildHistory::None,
         frame: parent.frame_entry().cloned(),
         workspace: Arc::new(workspace),
         overrides: Default::default(),
@@ -59,7 +59,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
 }
 
 fn native(desk: &Desk, prompt: &str) -> ChildOrder {
-    ChildOrder { history: History::Native(thread(desk).view().clone()), ..order(desk, prompt) }
+    ChildOrder { history: ChildHistory::Native(thread(desk).view().clone()), ..order(desk, prompt) }
 }
 
 fn start(desk: &Desk, order: ChildOrder) -> Running {
@@ -83,7 +83,7 @@ async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
 }
 
 /// Waits for the next permission request, and answers it.
-fn decide(desk: &Desk, told: &mut NewsReceiver, decision: Decision) -> Arc<PermissionAsk> {
+fn decide(desk: &Desk, told: &mut NewsReceiver, decision: UserDecision) -> Arc<PermissionRequest> {
     let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(next(told)) else {
         panic!("a question was expected")
     };
@@ -117,7 +117,7 @@ fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     );
     assert_eq!((outcome.usage.input, outcome.usage.output), (40, 6));
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Completed);
-    assert_eq!(desk.model.requests()[1].seen(), [Seen::User("/compact is what this says".into())]);
+    assert_eq!(desk.model.requests()[1].seen(), [SeenPart::User("/compact is what this says".into())]);
     let listed: Vec<_> =
         desk.sessions.list(None).expect("a list").into_iter().map(|header| header.session).collect();
     assert_eq!(listed, [desk.session.clone()]);
@@ -140,18 +140,18 @@ fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
     );
     let (was, is) = (parent.seen(), child.seen());
     assert_eq!(is[..was.len()], was);
-    assert_eq!(is[was.len()..], [Seen::Agent("Read.".into()), Seen::User("Sum it up".into())]);
+    assert_eq!(is[was.len()..], [SeenPart::Agent("Read.".into()), SeenPart::User("Sum it up".into())]);
 }
 
 #[test]
 fn a_flat_history_is_one_text() {
     let mut desk = Desk::new(vec![vec![text("Hello, you.")]]);
     desk.ask("Hello");
-    let History::Native(view) = native(&desk, "").history else { panic!("it was made above") };
-    let flat = ChildOrder { history: History::Flat(view), ..order(&desk, "Sum it up") };
+    let ChildHistory::Native(view) = native(&desk, "").history else { panic!("it was made above") };
+    let flat = ChildOrder { history: ChildHistory::Flat(view), ..order(&desk, "Sum it up") };
     run(&desk, flat).expect("an outcome");
     let seen = desk.last_request().seen();
-    let [Seen::User(history), Seen::User(prompt)] = &seen[..] else { panic!("two texts: {seen:?}") };
+    let [SeenPart::User(history), SeenPart::User(prompt)] = &seen[..] else { panic!("two texts: {seen:?}") };
     assert!(history.contains("USER: Hello\n\nAGENT: Hello, you."), "{history}");
     assert_eq!(prompt, "Sum it up");
 }
@@ -166,7 +166,7 @@ fn a_child_without_tools_gets_earlier_calls_as_text() {
     let request = desk.last_request();
     assert!(request.body["tools"].as_array().is_none_or(Vec::is_empty), "{}", request.body["tools"]);
     let seen = request.seen();
-    let has_calls = |seen: &Seen| matches!(seen, Seen::AgentCall { .. } | Seen::Result { .. });
+    let has_calls = |seen: &SeenPart| matches!(seen, SeenPart::AgentCall { .. } | SeenPart::Result { .. });
     assert!(!seen.iter().any(has_calls), "{seen:?}");
     let told = format!("{seen:?}");
     assert!(told.contains("Using tool: does") && told.contains("Tool result: done"), "{told}");
@@ -199,7 +199,7 @@ fn a_childs_permission_request_is_answered_through_its_parent() {
     let asks = || vec![call(json!({"asks": "person"}))];
     let desk = Desk::new(vec![asks(), asks(), vec![text("Done.")]]);
     let (child, mut told) = start(&desk, order(&desk, "Go"));
-    let card = decide(&desk, &mut told, Decision::AllowAlways);
+    let card = decide(&desk, &mut told, UserDecision::AllowAlways);
     assert_eq!(card.card.title, "review: Doing");
     let rule = Rule::Command { line: "do".into() };
     let mut news = Vec::new();
@@ -361,7 +361,7 @@ fn a_completion_is_one_request_without_tools() {
         (&json!("claude-haiku-4-5"), &json!(50))
     );
     assert!(request.body["system"].to_string().contains("Count."));
-    assert_eq!(request.seen(), [Seen::User("Two and two?".into())]);
+    assert_eq!(request.seen(), [SeenPart::User("Two and two?".into())]);
     let error = answer(vec![said(Role::Assistant, "Hm.")]).expect_err("nothing to answer");
     assert!(error.contains("user"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Built-in slash commands that involve several parts of the system.
 
-use epitome::session::{Answer, SessionCommand};
+use epitome::session::{SessionAnswer, SessionCommand};
 use epitome::thread::{Change, Seq};
 use epitome_scripted_model::ModelStep;
 use serde_json::Value;
@@ -93,7 +93,7 @@ fn long_talk() -> Desk {
 fn came_to(desk: &mut Desk, typed: &str) -> Value {
     let ticket = desk.prompt(typed);
     match desk.client.answer(ticket) {
-        Ok(Answer::TurnEnded { meta, .. }) => {
+        Ok(SessionAnswer::TurnEnded { meta, .. }) => {
             meta.expect("a command says what came of it")["epitome"].clone()
         }
         other => panic!("a turn's end was expected: {other:?}"),

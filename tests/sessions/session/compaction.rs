@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::session::{Answer, Out};
+use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Content, StopReason, Trigger};
-use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 
 use super::desk::{Desk, text};
 
@@ -59,7 +59,7 @@ fn a_session_survives_many_overflows_of_a_small_window() {
     }
     assert!(compactions(&desk).len() >= 2, "{:?}", compactions(&desk));
     let size = desk.client.until(|out| match out {
-        Out::Usage(usage) if usage.size == WINDOW as u64 => Some(usage.size),
+        SessionEvent::Usage(usage) if usage.size == WINDOW as u64 => Some(usage.size),
         _ => None,
     });
     assert_eq!(size, WINDOW as u64, "the provider's own window is shown from then on");
@@ -129,13 +129,14 @@ fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let mut desk = Desk::new(vec![flood, summary]);
     desk.ask("  Say many words,\n\ttwice.");
     let compact = desk.prompt("/compact the words");
-    let Ok(Answer::TurnEnded { usage, meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { usage, meta, .. }) = desk.client.answer(compact) else {
+        panic!("it ends")
+    };
     assert_eq!((usage.input, usage.output), (5_000, 7));
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
     desk.ask("Next");
     let seen = desk.last_request().seen();
-    let quoted =
-        |seen: &Seen| matches!(seen, Seen::User(text) if text.contains("\n  Say many words,\n\ttwice.\n"));
+    let quoted = |seen: &SeenPart| matches!(seen, SeenPart::User(text) if text.contains("\n  Say many words,\n\ttwice.\n"));
     assert!(seen.iter().any(quoted), "{seen:?}");
 }
 
@@ -157,7 +158,7 @@ fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
     });
     desk.ask("Say many words.");
     let compact = desk.prompt("/compact");
-    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
     assert_eq!(compactions(&desk), [Trigger::Manual]);
 }
@@ -170,7 +171,7 @@ fn a_compaction_and_its_undo_survive_a_restart() {
     assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
     desk.reload(desk.environment());
     let twice = desk.prompt("/compact");
-    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(twice) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(twice) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "nothing_to_do");
     desk.ask("/undo");
     desk.ask("Next");
@@ -188,7 +189,7 @@ fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
         assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
     }
     let undo = desk.prompt("/undo");
-    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(undo) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(undo) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["undo"]["status"], "refused");
     let note = desk.client.entry(|change| match change {
         Change::Noted { text, .. } => Some(text.clone()),
@@ -209,7 +210,7 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
     let ticket = desk.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
     let told = desk.client.until(|out| match out {
-        Out::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
+        SessionEvent::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
         _ => None,
     });
     assert!(told.contains("not sent any more"), "{told}");

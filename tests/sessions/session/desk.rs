@@ -14,15 +14,16 @@ use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{Services, Sessions};
-use epitome::session::resting::REST_AFTER;
+use epitome::session::registry::{SessionServices, Sessions};
+use epitome::session::suspended::REST_AFTER;
 use epitome::session::{
-    Answer, Attachment, ClientId, Offers, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+    Attachment, ClientId, EditorSupport, EventSink, Opening, Replay, SessionAnswer, SessionCommand,
+    SessionError, SessionEvent, Ticket,
 };
 use epitome::store::Store;
 use epitome::thread::{
-    Card, Change, Content, Entry, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, StopReason,
-    ToolSpec,
+    CallDisplay, Change, Content, Entry, Location, OutcomeContent, OutcomeStatus, SessionId, StopReason,
+    ToolDisplay, ToolSpec,
 };
 use epitome::tokens::Rulers;
 use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
@@ -35,7 +36,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// A client of one session, and everything that it needs.
 pub struct Desk {
-    pub services: Services,
+    pub services: SessionServices,
     pub sessions: Sessions,
     pub model: ScriptedModel,
     pub session: SessionId,
@@ -52,23 +53,23 @@ pub struct Desk {
 /// A client with the events that it received.
 pub struct Client {
     pub id: ClientId,
-    news: Receiver<Out>,
+    news: Receiver<SessionEvent>,
     outlet: Arc<Tray>,
-    pub seen: Vec<Out>,
+    pub seen: Vec<SessionEvent>,
 }
 
 struct Tray {
-    news: Mutex<Sender<Out>>,
-    offers: Mutex<Offers>,
+    news: Mutex<Sender<SessionEvent>>,
+    offers: Mutex<EditorSupport>,
 }
 
-impl Outlet for Tray {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for Tray {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         // A finished test has dropped the receiver.
         drop(self.news.lock().expect("no panic under it").send(out));
     }
 
-    fn offers(&self) -> Offers {
+    fn offers(&self) -> EditorSupport {
         *self.offers.lock().expect("no panic under it")
     }
 }
@@ -81,12 +82,12 @@ impl Client {
     }
 
     /// Declares the editor features of the client from now on.
-    pub fn offers(&self, offers: Offers) {
+    pub fn offers(&self, offers: EditorSupport) {
         *self.outlet.offers.lock().expect("no panic under it") = offers;
     }
 
     /// Waits for an event of this kind; also searches earlier events that no test has consumed.
-    pub fn until<T>(&mut self, wanted: impl Fn(&Out) -> Option<T>) -> T {
+    pub fn until<T>(&mut self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.seen.len() {
                 let news = self.news.recv_timeout(WITHIN);
@@ -101,16 +102,16 @@ impl Client {
         unreachable!("the loop ends by what it waits for")
     }
 
-    pub fn answer(&mut self, wanted: Ticket) -> Result<Answer, SessionError> {
+    pub fn answer(&mut self, wanted: Ticket) -> Result<SessionAnswer, SessionError> {
         self.until(|out| match out {
-            Out::Answer { ticket, answer } if *ticket == wanted => Some(answer.clone()),
+            SessionEvent::Answer { ticket, answer } if *ticket == wanted => Some(answer.clone()),
             _ => None,
         })
     }
 
     pub fn entry<T>(&mut self, wanted: impl Fn(&Change) -> Option<T>) -> T {
         self.until(|out| match out {
-            Out::Entry { entry, .. } => wanted(&entry.change),
+            SessionEvent::Entry { entry, .. } => wanted(&entry.change),
             _ => None,
         })
     }
@@ -167,11 +168,11 @@ impl Desk {
 
     /// The same with these files and sessions that are suspended after this idle time.
     pub fn that_rests(
-        rest_after: Duration,
+        suspend_after: Duration,
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), None, rest_after, &[], script)
+        Desk::start(files, Functions::default(), None, suspend_after, &[], script)
     }
 
     /// The same with these files, and token counts by the vocabulary once it is loaded.
@@ -197,11 +198,11 @@ impl Desk {
         files: &[(String, String)],
         functions: Functions,
         format: Option<WireFormat>,
-        rest_after: Duration,
+        suspend_after: Duration,
         real_tools: &[&str],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::counting(Rulers::default(), files, functions, format, rest_after, real_tools, script)
+        Desk::counting(Rulers::default(), files, functions, format, suspend_after, real_tools, script)
     }
 
     fn counting(
@@ -209,7 +210,7 @@ impl Desk {
         files: &[(String, String)],
         functions: Functions,
         format: Option<WireFormat>,
-        rest_after: Duration,
+        suspend_after: Duration,
         real_tools: &[&str],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
@@ -232,20 +233,20 @@ impl Desk {
         let gate = Arc::new(Semaphore::new(0));
         let mut tools: Vec<Arc<dyn Tool>> =
             ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
-        let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::none()));
+        let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::disabled()));
         let real = [epitome::recall::NAME].iter().chain(real_tools);
         tools.extend(real.filter_map(|name| built_in.get(name).cloned()));
-        let services = Services {
+        let services = SessionServices {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
             learned: epitome::provider::learned::Learned::below(&home.join("data")),
             toolbox: Toolbox::new(tools),
             watch: RecipeWatch::new(),
-            reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
+            reaper: Arc::new(epitome::tools::reaper::Reaper::disabled()),
             rulers,
             functions,
-            rest_after,
+            suspend_after,
             checkpoints: None,
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());
@@ -266,7 +267,7 @@ impl Desk {
         let opening = desk.opening(&desk.client, desk.environment());
         desk.session = desk.sessions.create(ticket, opening);
         desk.client.answer(ticket).expect("a session");
-        desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         desk
     }
 
@@ -319,12 +320,12 @@ impl Desk {
 
     pub fn reason(&mut self, ticket: Ticket) -> StopReason {
         match self.client.answer(ticket) {
-            Ok(Answer::TurnEnded { reason, .. }) => reason,
+            Ok(SessionAnswer::TurnEnded { reason, .. }) => reason,
             other => panic!("a turn's end was expected: {other:?}"),
         }
     }
 
-    pub fn choose(&mut self, option: &str, value: &str) -> Result<Answer, SessionError> {
+    pub fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
         let ticket = self.ticket();
         let client = self.client.id;
         let (option, value) = (option.to_owned(), value.to_owned());
@@ -346,7 +347,7 @@ impl Desk {
         let opening = self.opening(&self.client, environment);
         self.sessions.attach(ticket, self.session.clone(), opening, Replay::Nothing);
         self.client.answer(ticket).expect("it loads");
-        self.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+        self.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
     }
 
     /// Lets one waiting tool continue.
@@ -441,7 +442,7 @@ pub fn put(path: &Path, text: &str) {
 }
 
 /// A short description of each event.
-fn told(seen: &[Out]) -> String {
+fn told(seen: &[SessionEvent]) -> String {
     let lines =
         seen.iter().map(|out| format!("\n{}", format!("{out:?}").chars().take(160).collect::<String>()));
     lines.collect()
@@ -470,10 +471,10 @@ impl Tool for Does {
         ToolSpec { name: self.name.into(), description: "Does what it is told.".into(), schema }
     }
 
-    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
         let touched = input["touches"].as_str().map(|path| workspace.resolve(path));
         let locations = touched.map(|path| Location { path, line: None }).into_iter().collect();
-        Card { title: "Doing".into(), locations, ..Card::default() }
+        CallDisplay { title: "Doing".into(), locations, ..CallDisplay::default() }
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
@@ -484,7 +485,7 @@ impl Tool for Does {
         }
     }
 
-    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         assert_ne!(input["preview"], "panic", "the tool was told to panic");
         Box::pin(async { Vec::new() })
     }

@@ -1,6 +1,6 @@
 //! The model's knowledge of files, across the calls of one reply, a restart, and edits by the user.
 
-use epitome::session::Out;
+use epitome::session::SessionEvent;
 use epitome::thread::{Change, OutcomeStatus};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
@@ -84,5 +84,5 @@ fn an_edit_that_cannot_be_applied_fails_without_a_permission_request() {
     let outcomes = outcomes(&desk);
     assert!(outcomes[0].1.contains("not read in this session"), "{outcomes:?}");
     assert!(outcomes[2].1.contains("does not fit"), "{outcomes:?}");
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })));
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
 }

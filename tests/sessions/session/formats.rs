@@ -3,9 +3,9 @@
 //! therefore check that thinking is sent back as long as the view is only appended to.
 
 use epitome::config::WireFormat;
-use epitome::session::{Out, SessionCommand};
+use epitome::session::{SessionCommand, SessionEvent};
 use epitome::thread::{Change, StopReason};
-use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, model_of, text};
@@ -25,7 +25,7 @@ fn works(request: &RecordedRequest) -> Vec<ModelStep> {
         return vec![text("<summary>Things were done.</summary>")];
     }
     match request.seen().last() {
-        Some(Seen::Result { .. }) => vec![think("That is all."), text("Both are done.")],
+        Some(SeenPart::Result { .. }) => vec![think("That is all."), text("Both are done.")],
         _ => vec![
             think("Two things are to be done."),
             text("I do both."),
@@ -86,7 +86,7 @@ fn concurrent_tools_run_and_all_thinking_is_sent_back() {
         assert_eq!(desk.ask("Once more"), StopReason::EndTurn);
         assert_eq!(all_sealed(&desk), where_it_can(format, [0, 1, 2, 3]), "{format:?}");
         let calls =
-            desk.last_request().seen().iter().filter(|seen| matches!(seen, Seen::Result { .. })).count();
+            desk.last_request().seen().iter().filter(|seen| matches!(seen, SeenPart::Result { .. })).count();
         assert_eq!(calls, 4);
         assert!(desk.model.requests().iter().all(|request| request.wire == format));
 
@@ -106,12 +106,12 @@ fn a_cancelled_turn_leaves_a_valid_next_request() {
             Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
 
         let ticket = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
         desk.send(SessionCommand::Cancel);
         assert_eq!(desk.reason(ticket), StopReason::Cancelled);
 
         let ticket = desk.prompt("Again");
-        desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
         desk.send(SessionCommand::Cancel);
         assert_eq!(desk.reason(ticket), StopReason::Cancelled);
 
@@ -127,14 +127,14 @@ fn a_prompt_during_a_tool_call_follows_its_outcome() {
         let mut desk =
             Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
         let first = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
         let second = desk.prompt("And hurry");
         desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
         desk.release_tool();
         assert_eq!((desk.reason(first), desk.reason(second)), (StopReason::EndTurn, StopReason::EndTurn));
         let seen = desk.model.requests()[1].seen();
         assert!(
-            matches!(&seen[seen.len() - 2..], [Seen::Result { .. }, Seen::User(_)]),
+            matches!(&seen[seen.len() - 2..], [SeenPart::Result { .. }, SeenPart::User(_)]),
             "{format:?}: {seen:?}"
         );
         assert_eq!(all_sealed(&desk)[..3], where_it_can(format, [0, 1, 2]), "{format:?}");
@@ -210,7 +210,7 @@ fn models_of_all_formats_alternate_in_one_session() {
                 assert_eq!(sealed(&request), where_it_can(format, [*own + 1])[0], "{from:?} to {to:?}");
                 *own += 2;
                 replies += 2;
-                let said = request.seen().iter().filter(|seen| matches!(seen, Seen::Agent(_))).count();
+                let said = request.seen().iter().filter(|seen| matches!(seen, SeenPart::Agent(_))).count();
                 assert_eq!(said, replies - 1, "what the others said is all there");
             }
         }

@@ -1,7 +1,7 @@
 //! Changes of a history by hooks, and their guards: target session, last message, cost, and pins.
 
-use epitome::session::{Answer, SessionCommand};
-use epitome::thread::{Change, HookRun, Origin, Part, SessionId, StopReason, Verdict};
+use epitome::session::{SessionAnswer, SessionCommand};
+use epitome::thread::{Change, HookRun, HookRunResult, Origin, PartId, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
@@ -93,7 +93,7 @@ const OPEN: &str = "[hooks]\ncross_session = true\n";
 fn refused(desk: &Desk, why: &str) {
     let runs = runs(desk);
     let is_it = |run: &&HookRun| {
-        run.verdict == Verdict::Refused && run.remarks.iter().any(|remark| remark.contains(why))
+        run.verdict == HookRunResult::Refused && run.remarks.iter().any(|remark| remark.contains(why))
     };
     assert!(runs.iter().any(|run| is_it(&run)), "{why}: {runs:?}");
 }
@@ -104,7 +104,7 @@ fn another_sessions_history_is_replaced_if_the_user_permits_it() {
     let by = format!("writer of {}: From elsewhere", desk.session);
     desk.ask("Go");
     let done = runs(&desk).pop().expect("a run");
-    assert_eq!(done.verdict, Verdict::Done, "{done:?}");
+    assert_eq!(done.verdict, HookRunResult::Done, "{done:?}");
     assert!(done.remarks.iter().any(|remark| remark.contains(&first.0)), "{done:?}");
     let made = mutations(&desk, &first);
     assert!(made.len() == 1 && made[0].replace(".json", "") == by, "{made:?}");
@@ -170,7 +170,7 @@ fn a_session_with_a_running_prompt_is_not_changed() {
     let content = vec![epitome::thread::Content::Text { text: "Wait".into() }];
     let prompt = SessionCommand::Prompt { ticket, client: client.id, content };
     desk.sessions.send(&first, prompt).expect("the first one lives");
-    client.until(|out| matches!(out, epitome::session::Out::CallStarted { .. }).then_some(()));
+    client.until(|out| matches!(out, epitome::session::SessionEvent::CallStarted { .. }).then_some(()));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     refused(&desk, "a prompt runs in");
     desk.release_tool();
@@ -221,7 +221,9 @@ fn the_turn_pays_for_its_callback_even_if_that_fails() {
         ];
         let mut desk = with_callback(replies, "---\nname: look\noutput: none\n---\nLook.\n");
         let ticket = desk.prompt("Go");
-        let Ok(Answer::TurnEnded { usage, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+        let Ok(SessionAnswer::TurnEnded { usage, .. }) = desk.client.answer(ticket) else {
+            panic!("it ends")
+        };
         assert_eq!(usage.input, if fails { 3_100 } else { 8_100 });
     }
 }
@@ -245,7 +247,7 @@ fn a_pin_above_its_share_of_the_window_is_refused_with_both_sizes() {
         .iter()
         .find_map(|entry| matches!(entry.change, Change::Said { .. }).then_some(entry.seq))
         .expect("what was said");
-    let named = Part { entry, part: None }.to_string();
+    let named = PartId { entry, part: None }.to_string();
     let then = json!({ "context_edits": [{ "op": "pin", "entry": named }] });
     with_hook(&mut desk, "pinner", json!({ "protocol": 2, "events": ["agent_stop"], "then": then }));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);

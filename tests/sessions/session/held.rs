@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use epitome::hooks::functions::Functions;
 use epitome::session::registry::Sessions;
-use epitome::session::{Decision, Out, PermissionAsk, SessionCommand};
+use epitome::session::{PermissionRequest, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, Mode, OutcomeStatus, ToolOutcome};
 use epitome::tools::reaper::Reaper;
-use epitome::tools::sandbox::{Rules, TEMPORARY, support};
+use epitome::tools::sandbox::{SandboxRules, TEMPORARY, support};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::own_process;
@@ -34,7 +34,7 @@ fn desk(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + S
 }
 
 fn with_real_tools(mut desk: Desk) -> Desk {
-    desk.services.toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+    desk.services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
     let services = desk.services.clone();
     desk.sessions = desk.on_runtime(|| Sessions::new(services, tokio::runtime::Handle::current()));
     let ticket = desk.ticket();
@@ -61,17 +61,17 @@ fn in_turn(replies: Vec<Vec<ModelStep>>) -> impl FnMut(&RecordedRequest) -> Vec<
 
 /// Has the model make its next call; returns the permission request, if there is one, which is answered with
 /// `decision`, and the outcome.
-fn try_it(desk: &mut Desk, decision: Decision) -> (Option<Arc<PermissionAsk>>, ToolOutcome) {
+fn try_it(desk: &mut Desk, decision: UserDecision) -> (Option<Arc<PermissionRequest>>, ToolOutcome) {
     let ticket = desk.prompt("Go on");
     let mut card = None;
     let outcome = loop {
         enum News {
-            Asked(epitome::session::AskId, Arc<PermissionAsk>),
+            Asked(epitome::session::AskId, Arc<PermissionRequest>),
             Came(Box<ToolOutcome>),
         }
         let news = desk.client.until(|out| match out {
-            Out::Ask { ask, permission } => Some(News::Asked(*ask, permission.clone())),
-            Out::Entry { entry, .. } => match &entry.change {
+            SessionEvent::Ask { ask, permission } => Some(News::Asked(*ask, permission.clone())),
+            SessionEvent::Entry { entry, .. } => match &entry.change {
                 Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
                 _ => None,
             },
@@ -97,7 +97,7 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     let replies =
         vec![outside(), vec![text("ok")], outside(), vec![text("ok")], bash(json!({ "command": line }))];
     let mut desk = desk("", in_turn(replies));
-    let (card, outcome) = try_it(&mut desk, Decision::AllowAlways);
+    let (card, outcome) = try_it(&mut desk, UserDecision::AllowAlways);
     let card = card.expect("it is asked");
     let shown = format!("{:?}", card.preview);
     assert!(
@@ -107,9 +107,9 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     assert_eq!(card.always.as_deref(), Some("exactly this command outside the sandbox for this session"));
     assert_eq!(outcome.status, OutcomeStatus::Completed);
     assert_ne!(outcome.raw.map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
-    let (card, _) = try_it(&mut desk, Decision::Reject);
+    let (card, _) = try_it(&mut desk, UserDecision::Reject);
     assert!(card.is_none(), "it was remembered");
-    let (card, outcome) = try_it(&mut desk, Decision::Reject);
+    let (card, outcome) = try_it(&mut desk, UserDecision::Reject);
     assert!(card.is_some(), "the same line within is another wish");
     assert_eq!(outcome.status, OutcomeStatus::Denied);
 }
@@ -117,7 +117,7 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
 #[test]
 fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
     let mut desk = desk("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
-    let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+    let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
     let shown = format!("{:?}", card.expect("it is asked").preview);
     assert!(shown.contains("The sandbox is switched off in the settings."), "{shown}");
 }
@@ -130,13 +130,13 @@ fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
     };
     if support().gap().is_none() {
         let mut complete = desk("mode = \"auto\"\n", script());
-        let (card, outcome) = try_it(&mut complete, Decision::Reject);
+        let (card, outcome) = try_it(&mut complete, UserDecision::Reject);
         assert!(card.is_none(), "it is sandboxed");
         assert_eq!(outcome.status, OutcomeStatus::Completed);
     }
     let mut desk = desk("mode = \"auto\"\n[sandbox]\nenabled = false\n", script());
     for _ in 0..2 {
-        let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+        let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
         assert!(card.is_some(), "it is not sandboxed");
     }
     let told = notices(&mut desk).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
@@ -159,14 +159,18 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
         (WITHIN.into(), "1".into()),
     ];
     let workspace = Workspace::new(scratch.path().to_path_buf(), Vec::new(), Arc::new(environment));
-    let rules = Rules { enabled: true, temporary: TEMPORARY.map(Into::into).into(), ..Rules::default() };
+    let rules = SandboxRules {
+        enabled: true,
+        temporary: TEMPORARY.map(Into::into).into(),
+        ..SandboxRules::default()
+    };
     let context =
         ToolContext { mode: Mode::Ask, sandbox: Arc::new(rules), ..ToolContext::bare(Arc::new(workspace)) };
     let test =
         concat!(module_path!(), "::a_missing_restriction_is_reported_once_and_in_each_permission_request");
     let line = format!("'{}' {}", own_process::program().display(), own_process::arguments(test).join(" "));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
     let run = toolbox.get("bash").expect("a built-in tool").run(json!({ "command": line }), context);
     let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await }).expect("in time");
     let told = format!("{:?}", result.content);
@@ -177,7 +181,7 @@ fn says(gap: &str) {
     let command = || bash(json!({"command": "true"}));
     let mut desk = desk("", in_turn(vec![command(), vec![text("ok")], command()]));
     for _ in 0..2 {
-        let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+        let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
         let shown = format!("{:?}", card.expect("it is asked").preview);
         assert!(shown.contains(gap), "{shown}");
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use epitome::hooks::functions::{CallbackInput, CallbackOutput, Functions};
 use epitome::hooks::output::Utterance;
-use epitome::session::{Decision, Out, SessionCommand};
-use epitome::thread::{Change, Origin, Role, StopReason, Verdict};
-use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
+use epitome::session::{SessionCommand, SessionEvent, UserDecision};
+use epitome::thread::{Change, HookRunResult, Origin, Role, StopReason};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -44,15 +44,15 @@ fn calls(name: &str) -> Value {
 
 #[test]
 fn a_recipes_reply_is_used_as_its_output_field_declares() {
-    type Check = fn(&[Seen]) -> bool;
+    type Check = fn(&[SeenPart]) -> bool;
     let cases: [(&str, Check); 4] = [
         ("message", |seen| {
-            seen.contains(&Seen::User("A note.".into())) && seen.contains(&Seen::User("Hello".into()))
+            seen.contains(&SeenPart::User("A note.".into())) && seen.contains(&SeenPart::User("Hello".into()))
         }),
         ("append", |seen| {
             format!("{seen:?}").contains("context from") && format!("{seen:?}").contains("A note.")
         }),
-        ("mutate", |seen| *seen == [Seen::User("A note.".into()), Seen::User("Next".into())]),
+        ("mutate", |seen| *seen == [SeenPart::User("A note.".into()), SeenPart::User("Next".into())]),
         ("none", |seen| !format!("{seen:?}").contains("A note.") && seen.len() == 3),
     ];
     for (output, holds) in cases {
@@ -64,7 +64,7 @@ fn a_recipes_reply_is_used_as_its_output_field_declares() {
         let seen = desk.last_request().seen();
         assert!(holds(&seen), "{output}: {seen:?}");
         let run = trail(&desk).into_iter().find(|run| run.hook == "asks").expect("it asked");
-        assert_eq!((run.verdict, run.asked.as_str()), (Verdict::Done, "callback note"));
+        assert_eq!((run.verdict, run.asked.as_str()), (HookRunResult::Done, "callback note"));
     }
 }
 
@@ -101,11 +101,11 @@ fn a_recipe_with_tools_asks_the_user_of_its_parent() {
     answers(&desk, &calls("note"));
     let ticket = desk.prompt("Hello");
     let (ask, permission) = desk.client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert!(permission.card.title.starts_with("note: "), "{}", permission.card.title);
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     assert!(sent(&desk).contains("asked"));
     desk.ask("Next");
@@ -125,13 +125,14 @@ fn cancelling_withdraws_the_permission_request_of_a_callback() {
     answers(&desk, &calls("note"));
     let ticket = desk.prompt("Hello");
     let ask = desk.client.until(|out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    desk.client
-        .until(|out| matches!(out, Out::Withdrawn { ask: withdrawn } if *withdrawn == ask).then_some(()));
+    desk.client.until(|out| {
+        matches!(out, SessionEvent::Withdrawn { ask: withdrawn } if *withdrawn == ask).then_some(())
+    });
     assert_eq!(desk.ask("Next"), StopReason::EndTurn);
     assert!(sent(&desk).contains("Well."), "the reply stays");
 }
@@ -220,7 +221,7 @@ fn says(text: &str) -> Utterance {
 fn a_function_returns_a_new_history() {
     let mut functions = Functions::default();
     functions.register_callback("shorten", |input: CallbackInput| async move {
-        assert_eq!(input.moment.expect("a moment").what.event().name(), "agent_stop");
+        assert_eq!(input.hook_context.expect("a moment").what.event().name(), "agent_stop");
         let first = input.messages.first().map(|said| said.text.clone()).unwrap_or_default();
         let messages = vec![says(&format!("{first}, {}", input.args["how"]))];
         // The text is ignored if there are messages.
@@ -235,7 +236,10 @@ fn a_function_returns_a_new_history() {
     desk.ask("Hello");
     answers(&desk, &calls("fails"));
     desk.ask("Next");
-    assert_eq!(desk.last_request().seen(), [Seen::User("Hello, briefly".into()), Seen::User("Next".into())]);
+    assert_eq!(
+        desk.last_request().seen(),
+        [SeenPart::User("Hello, briefly".into()), SeenPart::User("Next".into())]
+    );
     assert!(refused(&desk)[0].contains("no key"), "{:?}", refused(&desk));
     assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 1);
 }
@@ -260,7 +264,7 @@ fn in_background() -> Value {
     json!({"result": "callback", "callback": "later", "async": true})
 }
 
-fn applied(desk: &mut Desk) -> (Verdict, String) {
+fn applied(desk: &mut Desk) -> (HookRunResult, String) {
     desk.client.entry(|change| match change {
         Change::Hooked { event, runs } if event == "background_callback" => {
             Some((runs[0].verdict, runs[0].remarks.join(" ")))
@@ -278,7 +282,7 @@ fn a_background_callback_replaces_the_history_it_was_made_from() {
     desk.ask("Second");
     assert!(refused(&desk)[0].contains("one at a time"), "{:?}", refused(&desk));
     gate.add_permits(1);
-    assert_eq!(applied(&mut desk).0, Verdict::Done);
+    assert_eq!(applied(&mut desk).0, HookRunResult::Done);
     desk.ask("Third");
     let seen = ["In short.", "Second", "Third"];
     let users: Vec<String> = desk
@@ -286,7 +290,7 @@ fn a_background_callback_replaces_the_history_it_was_made_from() {
         .seen()
         .into_iter()
         .filter_map(|seen| match seen {
-            Seen::User(text) => Some(text),
+            SeenPart::User(text) => Some(text),
             _ => None,
         })
         .collect();
@@ -302,7 +306,7 @@ fn a_background_callback_is_dropped_if_the_history_has_changed() {
     desk.ask("Second");
     gate.add_permits(1);
     let (verdict, why) = applied(&mut desk);
-    assert!(verdict == Verdict::Refused && why.contains("stale"), "{why}");
+    assert!(verdict == HookRunResult::Refused && why.contains("stale"), "{why}");
     desk.ask("Third");
     assert!(sent(&desk).contains("Edited.") && !sent(&desk).contains("In short."));
 }
@@ -330,12 +334,12 @@ fn a_callback_that_ends_during_a_cancelled_turn_is_applied() {
     answers(&desk, &in_background());
     desk.ask("First");
     let ticket = desk.prompt("Second");
-    desk.client.until(|out| matches!(out, Out::Text { text, .. } if text == "I").then_some(()));
+    desk.client.until(|out| matches!(out, SessionEvent::Text { text, .. } if text == "I").then_some(()));
     gate.add_permits(1);
     desk.wait_for(async { ended.acquire().await.expect("it is open").forget() });
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    assert_eq!(applied(&mut desk).0, Verdict::Done);
+    assert_eq!(applied(&mut desk).0, HookRunResult::Done);
     desk.ask("Third");
     assert!(sent(&desk).contains("In short.") && sent(&desk).contains("Second"), "{}", sent(&desk));
 }

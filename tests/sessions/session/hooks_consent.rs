@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome::session::{AskId, Decision, Out, PermissionAsk, Replay, SessionCommand};
+use epitome::session::{AskId, PermissionRequest, Replay, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::StopReason;
 
 use super::desk::{Client, Desk, put};
@@ -15,15 +15,15 @@ pub fn repository() -> Desk {
     with_hooks(&[], &[(HOOK, &recorder("user_message_send"))], Vec::new())
 }
 
-fn asked(client: &mut Client) -> (AskId, Arc<PermissionAsk>) {
+fn asked(client: &mut Client) -> (AskId, Arc<PermissionRequest>) {
     client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     })
 }
 
-fn is_question(out: &Out) -> bool {
-    matches!(out, Out::Ask { .. })
+fn is_question(out: &SessionEvent) -> bool {
+    matches!(out, SessionEvent::Ask { .. })
 }
 
 fn runs(desk: &Desk) -> usize {
@@ -31,7 +31,7 @@ fn runs(desk: &Desk) -> usize {
 }
 
 /// Sends a prompt, answers the permission request that precedes it, and waits for the end of the turn.
-fn decide(desk: &mut Desk, decision: Decision) -> StopReason {
+fn decide(desk: &mut Desk, decision: UserDecision) -> StopReason {
     let before = desk.model.requests().len();
     let ticket = desk.prompt("Hello");
     let (ask, permission) = asked(&mut desk.client);
@@ -44,11 +44,11 @@ fn decide(desk: &mut Desk, decision: Decision) -> StopReason {
 #[test]
 fn hooks_run_only_if_allowed_and_consent_is_requested_once() {
     for (decision, runs_now) in [
-        (Decision::AllowOnce, 2),
-        (Decision::AllowAlways, 2),
-        (Decision::Reject, 0),
-        (Decision::RejectAlways, 0),
-        (Decision::Dismissed, 0),
+        (UserDecision::AllowOnce, 2),
+        (UserDecision::AllowAlways, 2),
+        (UserDecision::Reject, 0),
+        (UserDecision::RejectAlways, 0),
+        (UserDecision::Dismissed, 0),
     ] {
         let mut desk = repository();
         assert_eq!(decide(&mut desk, decision.clone()), StopReason::EndTurn, "{decision:?}");
@@ -61,16 +61,16 @@ fn hooks_run_only_if_allowed_and_consent_is_requested_once() {
 #[test]
 fn only_always_and_never_are_remembered() {
     for (decision, asks_again) in [
-        (Decision::AllowOnce, true),
-        (Decision::AllowAlways, false),
-        (Decision::Reject, true),
-        (Decision::RejectAlways, false),
+        (UserDecision::AllowOnce, true),
+        (UserDecision::AllowAlways, false),
+        (UserDecision::Reject, true),
+        (UserDecision::RejectAlways, false),
     ] {
         let mut desk = repository();
         decide(&mut desk, decision.clone());
         desk.reload(desk.environment());
         if asks_again {
-            assert_eq!(decide(&mut desk, Decision::Reject), StopReason::EndTurn);
+            assert_eq!(decide(&mut desk, UserDecision::Reject), StopReason::EndTurn);
         } else {
             assert_eq!(desk.ask("Again"), StopReason::EndTurn, "{decision:?}");
             assert!(!desk.client.seen.iter().any(is_question), "{decision:?}");
@@ -89,10 +89,11 @@ fn a_cancel_withdraws_the_consent_request_and_the_next_prompt_asks_again() {
             false => desk.send(SessionCommand::Cancel),
         }
         assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-        desk.client.until(|out| matches!(out, Out::Withdrawn { ask: back } if *back == ask).then_some(()));
+        desk.client
+            .until(|out| matches!(out, SessionEvent::Withdrawn { ask: back } if *back == ask).then_some(()));
         assert!(desk.model.requests().is_empty());
     }
-    assert_eq!(decide(&mut desk, Decision::AllowOnce), StopReason::EndTurn);
+    assert_eq!(decide(&mut desk, UserDecision::AllowOnce), StopReason::EndTurn);
     assert_eq!(runs(&desk), 1);
 }
 
@@ -107,16 +108,18 @@ fn a_second_client_sees_the_consent_request_and_may_answer_it() {
     desk.sessions.attach(attach, desk.session.clone(), opening, Replay::Nothing);
     second.answer(attach).expect("it attaches");
     assert_eq!(asked(&mut second).0, ask);
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    desk.client.until(|out| matches!(out, Out::Withdrawn { ask: settled } if *settled == ask).then_some(()));
+    desk.client.until(|out| {
+        matches!(out, SessionEvent::Withdrawn { ask: settled } if *settled == ask).then_some(())
+    });
     assert_eq!(runs(&desk), 1);
 }
 
 #[test]
 fn a_changed_script_requires_consent_again() {
     let mut desk = repository();
-    decide(&mut desk, Decision::AllowAlways);
+    decide(&mut desk, UserDecision::AllowAlways);
     let ticket = desk.ticket();
     let client = desk.client.id;
     desk.send(SessionCommand::Close { ticket, client });
@@ -124,14 +127,14 @@ fn a_changed_script_requires_consent_again() {
     desk.client.seen.clear();
     put(&desk.cwd().join(HOOK), &format!("{}# changed\n", recorder("user_message_send")));
     desk.load(desk.environment());
-    assert_eq!(decide(&mut desk, Decision::Reject), StopReason::EndTurn);
+    assert_eq!(decide(&mut desk, UserDecision::Reject), StopReason::EndTurn);
     assert_eq!(runs(&desk), 1, "the changed one did not run");
 }
 
 #[test]
 fn shell_calls_of_a_repositorys_recipe_require_consent() {
     let recipe = "---\ndescription: d\n---\nIt says {{bash \"echo\" \"walnut\"}}.\n";
-    for (decision, said) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
+    for (decision, said) in [(UserDecision::AllowOnce, true), (UserDecision::Reject, false)] {
         let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
         let ticket = desk.prompt("/say");
         let (ask, _) = asked(&mut desk.client);

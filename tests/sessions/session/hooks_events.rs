@@ -90,7 +90,7 @@ fn a_recipe_and_a_queued_prompt_are_sent_to_prompt_hooks() {
         vec![vec![call(json!({"do": "wait"}))]],
     );
     let first = desk.prompt("/greet");
-    desk.client.until(|out| matches!(out, epitome::session::Out::CallStarted { .. }).then_some(()));
+    desk.client.until(|out| matches!(out, epitome::session::SessionEvent::CallStarted { .. }).then_some(()));
     let second = desk.prompt("And this");
     desk.client.entry(|change| matches!(change, epitome::thread::Change::Queued { .. }).then_some(()));
     desk.release_tool();

@@ -1,8 +1,8 @@
 //! Changes of the history by hooks, and their undo.
 
-use epitome::session::Out;
-use epitome::thread::{Change, Part, StopReason, Thread};
-use epitome_scripted_model::Seen;
+use epitome::session::SessionEvent;
+use epitome::thread::{Change, PartId, StopReason, Thread};
+use epitome_scripted_model::SeenPart;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};
@@ -12,8 +12,8 @@ fn mutated(change: &Change) -> bool {
     matches!(change, Change::Mutated { .. })
 }
 
-fn user(text: &str) -> Seen {
-    Seen::User(text.into())
+fn user(text: &str) -> SeenPart {
+    SeenPart::User(text.into())
 }
 
 #[test]
@@ -29,18 +29,18 @@ fn the_next_model_call_uses_a_mutation_made_within_a_turn() {
     assert_eq!(requests[1].seen(), [user("It was looked at.")]);
     desk.client.entry(|change| mutated(change).then_some(()));
     // The client immediately receives the new usage of the window.
-    desk.client.until(|out| matches!(out, Out::Usage(_)).then_some(()));
+    desk.client.until(|out| matches!(out, SessionEvent::Usage(_)).then_some(()));
 
     desk.reload(desk.environment());
     desk.ask("And now?");
-    let short = [user("It was looked at."), Seen::Agent("Done.".into()), user("And now?")];
+    let short = [user("It was looked at."), SeenPart::Agent("Done.".into()), user("And now?")];
     assert_eq!(desk.last_request().seen(), short);
 
     desk.ask("/undo");
     desk.ask("Again");
     let seen = desk.last_request().seen();
     assert_eq!(seen[0], user("Hello"));
-    assert!(seen.iter().any(|seen| matches!(seen, Seen::Result { .. })), "{seen:?}");
+    assert!(seen.iter().any(|seen| matches!(seen, SeenPart::Result { .. })), "{seen:?}");
     assert!(!format!("{seen:?}").contains("It was looked at."));
 }
 
@@ -73,7 +73,7 @@ fn the_newest_messages_may_be_kept_after_a_mutation() {
     answers(&desk, &json!({"result": "mutate", "messages": ["Before."], "preserve_recent": 2}));
     desk.ask("Second");
     desk.ask("Third");
-    let seen = [user("Before."), user("Second"), Seen::Agent("Two.".into()), user("Third")];
+    let seen = [user("Before."), user("Second"), SeenPart::Agent("Two.".into()), user("Third")];
     assert_eq!(desk.last_request().seen(), seen);
 }
 
@@ -103,7 +103,7 @@ fn said(desk: &Desk, text: &str) -> String {
         Change::Said { message, .. } if message.text() == text => Some(entry.seq),
         _ => None,
     });
-    Part { entry: found.expect("it was said"), part: None }.to_string()
+    PartId { entry: found.expect("it was said"), part: None }.to_string()
 }
 
 #[test]

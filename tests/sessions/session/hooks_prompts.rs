@@ -1,7 +1,7 @@
 //! Changes of a prompt by hooks before the model receives it.
 
 use epitome::thread::{Change, Origin, StopReason, Withheld};
-use epitome_scripted_model::Seen;
+use epitome_scripted_model::SeenPart;
 use serde_json::json;
 
 use super::desk::call;
@@ -35,7 +35,7 @@ fn a_blocked_queued_prompt_does_not_end_the_running_turn() {
     );
     let mut desk = with_hooks(&[("guard", guard)], &[], vec![vec![call(json!({"do": "wait"}))]]);
     let first = desk.prompt("Hello");
-    desk.client.until(|out| matches!(out, epitome::session::Out::CallStarted { .. }).then_some(()));
+    desk.client.until(|out| matches!(out, epitome::session::SessionEvent::CallStarted { .. }).then_some(()));
     let second = desk.prompt("My secret is 12");
     desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
     desk.release_tool();
@@ -52,7 +52,7 @@ fn a_changed_prompt_and_its_context_are_sent_to_the_model() {
     let mut desk = with_hooks(&[("style.yaml", style)], &[], vec![flood()]);
     desk.ask("Hello");
     let seen = desk.last_request().seen();
-    let [Seen::User(said), Seen::User(context)] = &seen[..] else { panic!("two texts: {seen:?}") };
+    let [SeenPart::User(said), SeenPart::User(context)] = &seen[..] else { panic!("two texts: {seen:?}") };
     assert_eq!(said, "Changed.");
     assert!(context.contains("style") && context.contains("Be brief."), "{context}");
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Changes of tool calls and outcomes by hooks.
 
-use epitome::session::{Decision, Out, SessionCommand};
+use epitome::session::{SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolOutcome};
-use epitome_scripted_model::{ModelStep, Seen};
+use epitome_scripted_model::{ModelStep, SeenPart};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call};
@@ -50,7 +50,8 @@ fn a_changed_input_runs_and_the_model_sees_its_own() {
     assert_eq!((input, by), (json!({"says": "new"}), "change.json".to_owned()));
     let seen = desk.last_request().seen();
     assert!(
-        seen.iter().any(|seen| matches!(seen, Seen::AgentCall { .. }) && format!("{seen:?}").contains("old")),
+        seen.iter()
+            .any(|seen| matches!(seen, SeenPart::AgentCall { .. }) && format!("{seen:?}").contains("old")),
         "{seen:?}"
     );
     assert_eq!(outcomes(&desk)[0].model_text(), "new");
@@ -72,7 +73,7 @@ fn a_hook_may_decide_a_permission_request_or_require_one() {
     let mut allowed = once(&[decide("allow")], json!({"asks": "person", "says": "ran"}));
     allowed.ask("Go");
     assert_eq!(outcomes(&allowed)[0].model_text(), "ran");
-    assert!(!allowed.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })));
+    assert!(!allowed.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
 
     let mut denied = once(&[decide("deny")], json!({"says": "ran"}));
     denied.ask("Go");
@@ -81,10 +82,10 @@ fn a_hook_may_decide_a_permission_request_or_require_one() {
     let mut asked = once(&[decide("ask")], json!({"says": "ran"}));
     let ticket = asked.prompt("Go");
     let ask = asked.client.until(|out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    asked.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    asked.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
     assert_eq!(asked.reason(ticket), StopReason::EndTurn);
     assert_eq!(outcomes(&asked)[0].status, OutcomeStatus::Denied);
 }
@@ -123,15 +124,15 @@ fn a_changed_outcome_is_changed_everywhere() {
     let outcome = &outcomes(&desk)[0];
     assert_eq!(outcome.model_text(), "[redacted]");
     assert!(outcome.content.iter().any(|content| matches!(content, OutcomeContent::Image { .. })));
-    let result = desk.last_request().seen().into_iter().find(|seen| matches!(seen, Seen::Result { .. }));
+    let result = desk.last_request().seen().into_iter().find(|seen| matches!(seen, SeenPart::Result { .. }));
     let result = format!("{:?}", result.expect("a result"));
     assert!(result.contains("[redacted]") && !result.contains("walnut"), "{result}");
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::CallProgress { .. })));
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::CallProgress { .. })));
 
     // Without the hook it is shown.
     let mut open = once(&[], json!({"prints": "walnut", "do": "wait"}));
     let ticket = open.prompt("Go");
-    open.client.until(|out| matches!(out, Out::CallProgress { .. }).then_some(()));
+    open.client.until(|out| matches!(out, SessionEvent::CallProgress { .. }).then_some(()));
     open.release_tool();
     assert_eq!(open.reason(ticket), StopReason::EndTurn);
 }
@@ -173,11 +174,11 @@ fn a_permission_request_caused_by_a_hook_shows_its_reason() {
     let mut desk = once(&[("gate.json", gate)], json!({"says": "ran"}));
     let ticket = desk.prompt("Go");
     let (ask, preview) = desk.client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.preview.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.preview.clone())),
         _ => None,
     });
     assert!(format!("{preview:?}").contains("It touches the deployment."), "{preview:?}");
-    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
     desk.reason(ticket);
 }
 

@@ -1,7 +1,7 @@
 //! Instruction files that appear or change after the system text was frozen are sent after it, once.
 
 use epitome::thread::{Change, Origin, StopReason};
-use epitome_scripted_model::Seen;
+use epitome_scripted_model::SeenPart;
 use serde_json::json;
 
 use super::desk::{Desk, call, put, text};
@@ -10,7 +10,7 @@ use super::stage::{count, flood, notice, sent};
 /// All user texts of the last request, without the system text.
 fn told(desk: &Desk) -> String {
     let texts = desk.last_request().seen().into_iter().filter_map(|seen| match seen {
-        Seen::User(text) => Some(text),
+        SeenPart::User(text) => Some(text),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")

@@ -5,7 +5,7 @@ use epitome::model_name::Family;
 use epitome::provider::learned::Learned;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
-use epitome::session::registry::{Services, Sessions};
+use epitome::session::registry::{SessionServices, Sessions};
 use epitome::thread::{ModelName, StopReason};
 use epitome::tokens::{Calibration, Rulers, Tally};
 use epitome_scripted_model::ModelStep;
@@ -15,12 +15,12 @@ use super::desk::{Desk, put, text};
 const HAIKU: &str = "anthropic/claude-haiku-4-5";
 
 /// The services of a new process on this desk's home, with its own `rulers`.
-fn restarted(desk: &Desk, rulers: Rulers) -> Services {
+fn restarted(desk: &Desk, rulers: Rulers) -> SessionServices {
     let learned = Learned::below(&desk.home.join("data"));
-    Services { learned, rulers, ..desk.services.clone() }
+    SessionServices { learned, rulers, ..desk.services.clone() }
 }
 
-fn sessions_of(desk: &Desk, services: &Services) -> Sessions {
+fn sessions_of(desk: &Desk, services: &SessionServices) -> Sessions {
     desk.on_runtime(|| Sessions::new(services.clone(), tokio::runtime::Handle::current()))
 }
 
@@ -42,7 +42,7 @@ fn a_models_token_calibration_survives_a_restart() {
     desk.ask(&"These are some words of a long paste. ".repeat(600));
     let model = desk.model.requests()[0].body["model"].as_str().expect("a name").to_owned();
     let model = ModelName(format!("anthropic/{model}"));
-    let learnt = before.rulers.of(Some(&model)).calibration();
+    let learnt = before.rulers.for_model(Some(&model)).calibration();
     assert!(learnt.is_learnt());
     let close = SessionCommand::Close { ticket: desk.ticket(), client: desk.client.id };
     desk.send(close);
@@ -52,7 +52,7 @@ fn a_models_token_calibration_survives_a_restart() {
     let environment = desk.environment();
     desk.load(environment);
     desk.ask("And now?");
-    assert_eq!(after.rulers.of(Some(&model)).calibration(), learnt);
+    assert_eq!(after.rulers.for_model(Some(&model)).calibration(), learnt);
 }
 
 /// Models called by hooks and callbacks used the window in the model table, even if a rejected request had
@@ -108,8 +108,8 @@ fn stored_calibrations_are_loaded_once_and_never_override_newer_ones() {
     desk.wait_for(async { earlier.save().await });
     let services = restarted(&desk, Rulers::default());
     desk.wait_for(services.recall());
-    assert_eq!(services.rulers.of(Some(&model)).calibration(), of(15_000));
+    assert_eq!(services.rulers.for_model(Some(&model)).calibration(), of(15_000));
     let newer = services.rulers.learn(&model, Tally { text: 10_000, media: 0 }, 12_000);
     desk.wait_for(services.recall());
-    assert_eq!(services.rulers.of(Some(&model)).calibration(), newer);
+    assert_eq!(services.rulers.for_model(Some(&model)).calibration(), newer);
 }

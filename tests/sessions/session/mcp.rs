@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use epitome::hooks::functions::Functions;
 use epitome::session::{
-    AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows, Wants,
+    AskId, Attachment, ClientId, EventSink, QuestionKind, QuestionReply, QuestionSupport, Replay,
+    SessionCommand, SessionEvent, UserDecision, UserQuestion,
 };
 use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
@@ -65,7 +66,7 @@ impl Stage {
 
     fn notice(&mut self, words: &str) -> String {
         self.desk.client.until(|out| match out {
-            Out::Notice { text, .. } if text.contains(words) => Some(text.clone()),
+            SessionEvent::Notice { text, .. } if text.contains(words) => Some(text.clone()),
             _ => None,
         })
     }
@@ -83,13 +84,13 @@ fn a_servers_tool_is_listed_permitted_and_called() {
     let mut stage = stage(|place| format!("{WAITED_FOR}{}", table("tickets", "plain", place, "")), replies);
     let ticket = stage.desk.prompt("Go");
     let (ask, permission) = stage.desk.client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert_eq!(permission.card.title, "tickets: echo");
     assert!(format!("{:?}", permission.preview).contains("hi"), "{:?}", permission.preview);
     assert_eq!(permission.always.as_deref(), Some("echo of the server tickets for this session"));
-    stage.desk.send(SessionCommand::Decide { ask, decision: Decision::AllowAlways });
+    stage.desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
     let outcome = stage.outcome();
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "heard \"hi\""));
     assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
@@ -134,7 +135,10 @@ fn a_broken_server_causes_a_notice_and_no_failure() {
         assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{role}");
         let told = stage.notice("MCP server s");
         assert!(told.contains(words), "{role}: {told}");
-        assert!(!stage.desk.client.seen.iter().any(|out| matches!(out, Out::Notice { .. })), "{role}: once");
+        assert!(
+            !stage.desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Notice { .. })),
+            "{role}: once"
+        );
     }
 }
 
@@ -179,7 +183,7 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
     let ticket = stage.desk.prompt("Go");
     let progress = stage.desk.client.until(|out| match out {
-        Out::CallProgress { output, .. } => Some(output.clone()),
+        SessionEvent::CallProgress { output, .. } => Some(output.clone()),
         _ => None,
     });
     assert_eq!(progress, "1 of 2: half\n");
@@ -250,7 +254,7 @@ fn a_server_ends_with_a_suspended_session_and_starts_again() {
 /// Opening a repository must not run anything.
 #[test]
 fn a_repositorys_server_runs_only_with_the_users_consent() {
-    for (decision, runs) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
+    for (decision, runs) in [(UserDecision::AllowOnce, true), (UserDecision::Reject, false)] {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let place = directory.path();
         let servers = json!({"mcpServers": {"theirs": json_of("plain", place)}}).to_string();
@@ -258,7 +262,7 @@ fn a_repositorys_server_runs_only_with_the_users_consent() {
         let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
         let ticket = desk.prompt("Go");
         let (ask, permission) = desk.client.until(|out| match out {
-            Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+            SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
             _ => None,
         });
         assert_eq!(process_of("plain", place), None, "nothing runs before the answer");
@@ -285,14 +289,14 @@ fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_
         let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
         let ticket = desk.prompt("Go");
         let (ask, said) = desk.client.until(|out| match out {
-            Out::Ask { ask, permission } => Some((Some(*ask), format!("{permission:?}"))),
-            Out::Notice { text, .. } if text.contains("theirs") => Some((None, text.clone())),
+            SessionEvent::Ask { ask, permission } => Some((Some(*ask), format!("{permission:?}"))),
+            SessionEvent::Notice { text, .. } if text.contains("theirs") => Some((None, text.clone())),
             _ => None,
         });
         assert_eq!(ask.is_some(), is_asked, "{said}");
         assert!(said.contains("MADE_UP_TOKEN"), "{said}");
         if let Some(ask) = ask {
-            desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+            desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
         }
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);
         assert_eq!(process_of("plain", directory.path()), None);
@@ -401,25 +405,25 @@ fn hooks_see_a_call_through_the_mcp_tool_as_a_call_of_that_tool() {
 }
 
 /// A client that shows forms, and its events.
-struct Showing(Mutex<Sender<Out>>, Shows);
+struct Showing(Mutex<Sender<SessionEvent>>, QuestionSupport);
 
-impl Outlet for Showing {
-    fn put(&self, _: &SessionId, out: Out) {
+impl EventSink for Showing {
+    fn put(&self, _: &SessionId, out: SessionEvent) {
         // A finished test has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send(out));
     }
 
-    fn shows(&self) -> Shows {
+    fn shows(&self) -> QuestionSupport {
         self.1
     }
 }
 
 /// Attaches a client that shows forms; returns its events.
-fn showing(desk: &mut Desk) -> Receiver<Out> {
-    showing_these(desk, Shows { forms: true, urls: false })
+fn showing(desk: &mut Desk) -> Receiver<SessionEvent> {
+    showing_these(desk, QuestionSupport { forms: true, urls: false })
 }
 
-fn showing_these(desk: &mut Desk, shows: Shows) -> Receiver<Out> {
+fn showing_these(desk: &mut Desk, shows: QuestionSupport) -> Receiver<SessionEvent> {
     let (sender, news) = channel();
     let ticket = desk.ticket();
     let outlet = Arc::new(Showing(Mutex::new(sender), shows));
@@ -429,10 +433,10 @@ fn showing_these(desk: &mut Desk, shows: Shows) -> Receiver<Out> {
     news
 }
 
-fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
+fn question(news: &Receiver<SessionEvent>) -> (AskId, Arc<UserQuestion>) {
     loop {
         let told = news.recv_timeout(Duration::from_secs(20)).expect("a question");
-        if let Out::Question { ask, question } = told {
+        if let SessionEvent::Question { ask, question } = told {
             return (ask, question);
         }
     }
@@ -447,7 +451,7 @@ fn a_servers_question_is_answered_by_the_first_capable_client() {
     assert_eq!(question.message, "The MCP server s asks: Which branch?");
     for answer in ["main", "other"] {
         let Value::Object(content) = json!({"branch": answer, "extra": 1}) else { panic!("an object") };
-        stage.desk.send(SessionCommand::Answer { ask, reply: Reply::Accepted(content) });
+        stage.desk.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
     }
     assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
@@ -463,14 +467,16 @@ fn a_server_may_only_send_the_user_to_web_urls() {
         ("https://login.example/\n\u{202e}", false),
     ] {
         let mut stage = served("hostile", vec![call("mcp__s__sends", json!({ "url": url }))]);
-        let news = showing_these(&mut stage.desk, Shows { forms: true, urls: true });
+        let news = showing_these(&mut stage.desk, QuestionSupport { forms: true, urls: true });
         let ticket = stage.desk.prompt("Go");
         if is_shown {
             let (ask, question) = question(&news);
-            let Wants::Url { url: shown, id } = &question.wants else { panic!("{question:?}") };
+            let QuestionKind::Url { url: shown, id } = &question.wants else { panic!("{question:?}") };
             assert_eq!(shown, url);
             assert!(id.starts_with("mcp_") && id != "theirs", "{id}");
-            stage.desk.send(SessionCommand::Answer { ask, reply: Reply::Accepted(serde_json::Map::new()) });
+            stage
+                .desk
+                .send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(serde_json::Map::new()) });
         }
         assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
         let told = stage.outcome().model_text();
@@ -488,7 +494,8 @@ fn a_cancel_withdraws_an_open_question() {
     assert_eq!(question.message, "Where to?");
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    let taken_back = news.try_iter().any(|out| matches!(out, Out::Withdrawn { ask } if ask == asked));
+    let taken_back =
+        news.try_iter().any(|out| matches!(out, SessionEvent::Withdrawn { ask } if ask == asked));
     assert!(taken_back);
 }
 

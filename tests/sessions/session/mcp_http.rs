@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use epitome::hooks::functions::Functions;
-use epitome::session::Out;
+use epitome::session::SessionEvent;
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
@@ -162,7 +162,7 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
         let (url, _) = server(status);
         let mut desk = desk(&url, Vec::new());
         let told = desk.client.until(|out| match out {
-            Out::Notice { text, .. } if text.contains("net") => Some(text.clone()),
+            SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
             _ => None,
         });
         assert!(told.contains(words), "{status}: {told}");
@@ -182,7 +182,7 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
     let script = move |_: &_| replies.next().unwrap_or_else(|| vec![text("ok")]);
     let mut desk = Desk::set(&files, Functions::default(), script);
     let told = desk.client.until(|out| match out {
-        Out::Notice { text, .. } if text.contains("net") => Some(text.clone()),
+        SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
         _ => None,
     });
     let link = told.split("Open this link: ").nth(1).unwrap_or_else(|| panic!("a link: {told}"));

@@ -1,6 +1,6 @@
 //! The number of tokens in context is the same wherever it is shown.
 
-use epitome::session::{Answer, Out};
+use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::text::{context, tokens};
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
@@ -18,7 +18,9 @@ fn without_a_model() -> Vec<(String, String)> {
 fn came_to(desk: &mut Desk, typed: &str) -> Value {
     let ticket = desk.prompt(typed);
     match desk.client.answer(ticket) {
-        Ok(Answer::TurnEnded { meta, .. }) => meta.unwrap_or_default()["epitome"]["compaction"].clone(),
+        Ok(SessionAnswer::TurnEnded { meta, .. }) => {
+            meta.unwrap_or_default()["epitome"]["compaction"].clone()
+        }
         other => panic!("a turn's end was expected: {other:?}"),
     }
 }
@@ -36,7 +38,7 @@ fn said(desk: &mut Desk, typed: &str) -> String {
 /// The value that the client's usage display shows.
 fn meter(desk: &Desk) -> u64 {
     let shown = desk.client.seen.iter().rev().find_map(|out| match out {
-        Out::Usage(usage) => Some(usage.used),
+        SessionEvent::Usage(usage) => Some(usage.used),
         _ => None,
     });
     shown.expect("a meter")

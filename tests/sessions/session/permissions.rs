@@ -1,7 +1,9 @@
 //! Permissions that last longer than one call, their revocation, and the log's record of each decision.
 
-use epitome::session::{Answer, Decision, Out, SessionCommand};
-use epitome::thread::{Answered, Change, Decided, Decider, Mode, OutcomeStatus, Rule, ToolOutcome};
+use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
+use epitome::thread::{
+    Change, Decider, Mode, OutcomeStatus, PermissionChoice, RecordedDecision, Rule, ToolOutcome,
+};
 use serde_json::{Value, json};
 
 use super::desk::{Client, Desk, call, text};
@@ -26,13 +28,13 @@ fn desk(config: &str, files: &[(&str, &str)]) -> Desk {
 }
 
 /// Has the model make its call; returns whether the user was asked, and the outcome.
-fn made(desk: &mut Desk, decision: Decision) -> (bool, ToolOutcome) {
+fn made(desk: &mut Desk, decision: UserDecision) -> (bool, ToolOutcome) {
     let ticket = desk.prompt("Go");
     let mut was_asked = false;
     let outcome = loop {
         let news = desk.client.until(|out| match out {
-            Out::Ask { ask, .. } => Some(Err(*ask)),
-            Out::Entry { entry, .. } => match &entry.change {
+            SessionEvent::Ask { ask, .. } => Some(Err(*ask)),
+            SessionEvent::Entry { entry, .. } => match &entry.change {
                 Change::ToolFinished { outcome } => Some(Ok(outcome.clone())),
                 _ => None,
             },
@@ -62,7 +64,7 @@ fn rule() -> Rule {
 fn told(desk: &mut Desk, command: &str) -> Value {
     let ticket = desk.prompt(command);
     match desk.client.answer(ticket) {
-        Ok(Answer::TurnEnded { meta, .. }) => {
+        Ok(SessionAnswer::TurnEnded { meta, .. }) => {
             meta.expect("it tells something")["epitome"]["permissions"].clone()
         }
         other => panic!("a turn's end was expected: {other:?}"),
@@ -76,45 +78,45 @@ fn another_session(desk: &mut Desk) {
     let opening = desk.opening(&desk.client, desk.environment());
     desk.session = desk.sessions.create(ticket, opening);
     desk.client.answer(ticket).expect("a session");
-    desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+    desk.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
 }
 
 #[test]
 fn an_always_permission_lasts_until_it_is_revoked() {
     let mut desk = desk("", &[]);
-    let (asked, outcome) = made(&mut desk, Decision::AllowAlways);
-    assert!(asked && by(&outcome) == Decider::Person { answer: Answered::Always });
-    let (asked, outcome) = made(&mut desk, Decision::Reject);
+    let (asked, outcome) = made(&mut desk, UserDecision::AllowAlways);
+    assert!(asked && by(&outcome) == Decider::Person { answer: PermissionChoice::Always });
+    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Remembered { rule: rule() }, "{outcome:?}");
 
     let listed = told(&mut desk, "/permissions");
     assert_eq!(listed["remembered"], json!([{ "rule": rule(), "words": "the command do", "kept": false }]));
     assert_eq!(told(&mut desk, "/permissions forget 2")["status"], "refused");
     assert_eq!(told(&mut desk, "/permissions forget 1")["forgotten"], 1);
-    let (asked, outcome) = made(&mut desk, Decision::Reject);
-    assert!(asked && by(&outcome) == Decider::Person { answer: Answered::No });
+    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
+    assert!(asked && by(&outcome) == Decider::Person { answer: PermissionChoice::No });
     assert_eq!(outcome.status, OutcomeStatus::Denied);
 
     desk.reload(desk.environment());
-    assert!(made(&mut desk, Decision::Reject).0, "it is taken back for good");
+    assert!(made(&mut desk, UserDecision::Reject).0, "it is taken back for good");
 }
 
 #[test]
 fn a_kept_permission_applies_to_later_sessions_and_is_not_in_the_repository() {
     let mut desk = desk("", &[]);
-    made(&mut desk, Decision::AllowAlways);
+    made(&mut desk, UserDecision::AllowAlways);
     assert_eq!(told(&mut desk, "/permissions keep 1")["status"], "done");
     assert!(!desk.cwd().join(".epitome/config.toml").exists());
     let first = (desk.session.clone(), desk.client.id);
     another_session(&mut desk);
-    let (asked, outcome) = made(&mut desk, Decision::Reject);
+    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Kept { rule: rule() });
     assert_eq!(told(&mut desk, "/permissions")["remembered"][0]["kept"], true);
     assert_eq!(told(&mut desk, "/permissions forget all")["forgotten"], 1);
-    assert!(made(&mut desk, Decision::Reject).0, "it holds no more, here");
+    assert!(made(&mut desk, UserDecision::Reject).0, "it holds no more, here");
     drop(first);
     another_session(&mut desk);
-    assert!(made(&mut desk, Decision::Reject).0, "nor in a new one");
+    assert!(made(&mut desk, UserDecision::Reject).0, "nor in a new one");
 }
 
 #[test]
@@ -133,10 +135,11 @@ fn rules_in_files_decide_and_the_strictest_wins() {
         ("", "mode = \"full\"\n[permissions]\nallow = [\"Bash\"]\n", true, None),
     ] {
         let mut desk = desk(config, &[(".epitome/config.toml", theirs)]);
-        let (was_asked, outcome) = made(&mut desk, Decision::Reject);
+        let (was_asked, outcome) = made(&mut desk, UserDecision::Reject);
         assert_eq!(was_asked, asked, "{config} {theirs}");
         if let Some((allowed, wanted)) = decided {
-            let Some(Decided { allowed: was, by: Decider::Config { rule, .. } }) = outcome.decided else {
+            let Some(RecordedDecision { allowed: was, by: Decider::Config { rule, .. } }) = outcome.decided
+            else {
                 panic!("a rule decides: {outcome:?}")
             };
             assert_eq!((was, rule.as_str()), (allowed, wanted));
@@ -148,7 +151,7 @@ fn rules_in_files_decide_and_the_strictest_wins() {
 fn the_log_records_who_decided() {
     let mut desk = desk("", &[]);
     desk.choose("mode", "read_only").expect("a mode");
-    let (_, outcome) = made(&mut desk, Decision::Reject);
+    let (_, outcome) = made(&mut desk, UserDecision::Reject);
     assert_eq!(by(&outcome), Decider::Mode { mode: Mode::ReadOnly });
     let log = desk.log();
     let at =

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::session::{Answer, Out, SessionCommand};
+use epitome::session::{SessionAnswer, SessionCommand, SessionEvent};
 use epitome::thread::{Change, StopReason};
 
 use super::desk::{Client, Desk, text};
@@ -35,7 +35,7 @@ fn a_conversation_continues_after_a_suspension() {
     assert!(sent.contains("Remember the number 12") && sent.contains("reply 1"), "{sent}");
     rests(&desk);
     let mode = desk.choose("mode", "full").expect("a choice wakes it, too");
-    assert!(matches!(mode, Answer::Options(_)));
+    assert!(matches!(mode, SessionAnswer::Options(_)));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn an_observer_stays_attached_through_a_suspension() {
     desk.sessions.watch(&desk.session, epitome::thread::Seq(0), attachment).expect("it lives");
     rests(&desk);
     desk.ask("Second");
-    let ends = |out: &Out| match out {
-        Out::Entry { entry, .. } => matches!(entry.change, Change::TurnEnded { .. }).then_some(()),
+    let ends = |out: &SessionEvent| match out {
+        SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::TurnEnded { .. }).then_some(()),
         _ => None,
     };
     observer.until(ends);

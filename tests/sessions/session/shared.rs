@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use epitome::session::{Answer, Attachment, Out, Replay, SessionCommand};
+use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionEvent};
 use epitome::thread::{Change, Seq, StopReason};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
@@ -57,10 +57,10 @@ fn a_following_client_that_closes_does_not_affect_the_turn() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
-    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
     let close = desk.ticket();
     desk.send(SessionCommand::Close { ticket: close, client: other.id });
-    assert!(matches!(other.answer(close), Ok(Answer::Closed)), "it need not wait for the turn");
+    assert!(matches!(other.answer(close), Ok(SessionAnswer::Closed)), "it need not wait for the turn");
     desk.release_tool();
     assert_eq!(desk.reason(turn), StopReason::EndTurn);
 }
@@ -72,16 +72,17 @@ fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     let mut desk = Desk::new(vec![slow, vec![text("half "), ModelStep::Wait, text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
-    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
     let (withdrawn, taken) = (prompt(&mut desk, &other, "No, this"), prompt(&mut desk, &other, "And that"));
     let is_queued = |change: &Change| matches!(change, Change::Queued { .. }).then_some(());
     other.entry(is_queued);
     other.entry(is_queued);
     desk.send(SessionCommand::CancelPrompt { ticket: withdrawn });
-    let cancelled = |answer| matches!(answer, Ok(Answer::TurnEnded { reason: StopReason::Cancelled, .. }));
+    let cancelled =
+        |answer| matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. }));
     assert!(cancelled(other.answer(withdrawn)), "it waits for the next model call, and is withdrawn");
     desk.release_tool();
-    other.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
     desk.send(SessionCommand::CancelPrompt { ticket: taken });
     assert!(cancelled(other.answer(taken)), "it is in the view, and nobody waits for it any more");
     desk.model.release();
@@ -94,12 +95,15 @@ fn cancelling_the_first_prompt_of_a_turn_ends_it() {
     let mut desk = Desk::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let begun = prompt(&mut desk, &other, "Do it");
-    other.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
     let steered = desk.prompt("And this");
     desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
     desk.send(SessionCommand::CancelPrompt { ticket: begun });
     for answer in [other.answer(begun), desk.client.answer(steered)] {
-        assert!(matches!(answer, Ok(Answer::TurnEnded { reason: StopReason::Cancelled, .. })), "{answer:?}");
+        assert!(
+            matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })),
+            "{answer:?}"
+        );
     }
 }
 
@@ -108,11 +112,11 @@ fn a_closing_client_leaves_its_turn_to_the_remaining_ones() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
-    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
     let close = desk.ticket();
     desk.send(SessionCommand::Close { ticket: close, client: desk.client.id });
     assert_eq!(desk.reason(turn), StopReason::Cancelled, "who has left is owed an answer all the same");
-    assert!(matches!(desk.client.answer(close), Ok(Answer::Closed)));
+    assert!(matches!(desk.client.answer(close), Ok(SessionAnswer::Closed)));
     desk.release_tool();
     let ended = other.entry(|change| match change {
         Change::TurnEnded { reason, .. } => Some(*reason),
@@ -126,7 +130,7 @@ fn the_last_client_cancels_the_turn_by_closing() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
-    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
     desk.sessions.detach(other.id);
     desk.sessions.detach(desk.client.id);
     assert_eq!(desk.reason(turn), StopReason::Cancelled);
@@ -161,7 +165,7 @@ fn an_observer_sees_past_and_present_and_keeps_nothing_alive() {
         .seen
         .iter()
         .filter_map(|out| match out {
-            Out::Entry { entry, .. } => Some(entry.seq.0),
+            SessionEvent::Entry { entry, .. } => Some(entry.seq.0),
             _ => None,
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Skills: listed in the frame, returned as text, and announced if they are added later.
 
 use epitome::thread::Change;
-use epitome_scripted_model::{ModelStep, Seen};
+use epitome_scripted_model::{ModelStep, SeenPart};
 use serde_json::json;
 
 use super::desk::{Desk, put, text};
@@ -22,7 +22,7 @@ fn frame(desk: &Desk) -> Vec<(String, String)> {
 
 fn last_words(desk: &Desk) -> String {
     let users = desk.last_request().seen().into_iter().filter_map(|seen| match seen {
-        Seen::User(text) => Some(text),
+        SeenPart::User(text) => Some(text),
         _ => None,
     });
     users.collect::<Vec<_>>().join("\n")

@@ -1,8 +1,8 @@
 //! Helpers for tests of hooks: scripts as users write them, and the payloads that they received.
 
 use epitome::hooks::functions::Functions;
-use epitome::session::Out;
-use epitome::thread::{Change, HookRun, Verdict};
+use epitome::session::SessionEvent;
+use epitome::thread::{Change, HookRun, HookRunResult};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ pub fn trail(desk: &Desk) -> Vec<HookRun> {
 
 /// The remarks of all refused runs in the trail.
 pub fn refused(desk: &Desk) -> Vec<String> {
-    let runs = trail(desk).into_iter().filter(|run| run.verdict == Verdict::Refused);
+    let runs = trail(desk).into_iter().filter(|run| run.verdict == HookRunResult::Refused);
     runs.map(|run| run.remarks.join(" ")).collect()
 }
 
@@ -83,9 +83,9 @@ pub fn notices(desk: &mut Desk) -> Vec<String> {
     desk.client.seen.iter().filter_map(notice).collect()
 }
 
-pub fn notice(out: &Out) -> Option<String> {
+pub fn notice(out: &SessionEvent) -> Option<String> {
     match out {
-        Out::Notice { text, .. } => Some(text.clone()),
+        SessionEvent::Notice { text, .. } => Some(text.clone()),
         _ => None,
     }
 }

@@ -1,11 +1,11 @@
 //! Prompts during a turn.
 
-use epitome::session::{Out, SessionCommand, SessionError};
+use epitome::session::{SessionCommand, SessionError, SessionEvent};
 use epitome::store::Store;
 use epitome::thread::{
     Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, StopReason, Thread,
 };
-use epitome_scripted_model::{ModelStep, Seen, Stop};
+use epitome_scripted_model::{ModelStep, ScriptedStop, SeenPart};
 
 use super::desk::{Desk, call, text};
 use serde_json::json;
@@ -14,8 +14,8 @@ fn is_queued(change: &Change) -> Option<()> {
     matches!(change, Change::Queued { .. }).then_some(())
 }
 
-fn streamed(out: &Out) -> Option<()> {
-    matches!(out, Out::Text { .. }).then_some(())
+fn streamed(out: &SessionEvent) -> Option<()> {
+    matches!(out, SessionEvent::Text { .. }).then_some(())
 }
 
 /// The prompt was answered with the end of the compaction and never sent: an instruction was lost.
@@ -44,7 +44,7 @@ fn a_prompt_during_compact_is_answered_by_the_model() {
 /// A reply that ended abnormally discarded the queue.
 #[test]
 fn a_prompt_during_a_truncated_or_refused_reply_is_answered() {
-    for stop in [Stop::MaxTokens, Stop::Refusal("no".into())] {
+    for stop in [ScriptedStop::MaxTokens, ScriptedStop::Refusal("no".into())] {
         let first = vec![text("I"), ModelStep::Wait, ModelStep::Stop(stop)];
         let mut desk = Desk::new(vec![first, vec![text("Second.")]]);
         let one = desk.prompt("First");
@@ -84,7 +84,7 @@ fn a_prompt_after_a_queued_command_follows_it() {
 fn more_than_sixty_four_queued_prompts_are_refused() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
     let first = desk.prompt("First");
-    desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
     let tickets: Vec<_> = (0..64).map(|at| desk.prompt(&format!("more {at}"))).collect();
     let refused = desk.prompt("too many");
     assert_eq!(desk.client.answer(refused).err(), Some(SessionError::Busy(64)));
@@ -119,7 +119,7 @@ fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
     desk.session = session;
     desk.load(desk.environment());
     assert_eq!(desk.ask("Go on"), StopReason::EndTurn);
-    let said = ["First", "And this", "Go on"].map(|text| Seen::User(text.into()));
+    let said = ["First", "And this", "Go on"].map(|text| SeenPart::User(text.into()));
     assert_eq!(desk.last_request().seen(), said);
     let thread = Thread::replay(desk.log()).expect("a log");
     assert!(thread.queued().is_empty());

@@ -1,8 +1,8 @@
 //! The author of the summary, fallbacks, and measures before a request that might not fit.
 
-use epitome::session::{Answer, CompactionState, Out};
+use epitome::session::{CompactionState, SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Entry, StopReason, Trigger};
-use epitome_scripted_model::{ModelStep, RecordedRequest, Stop};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedStop};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn compacted(desk: &Desk) -> Vec<Arc<Entry>> {
 
 fn outcome_of(desk: &mut Desk, command: &str) -> Value {
     let ticket = desk.prompt(command);
-    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
     meta.expect("what came of it")["epitome"]["compaction"].clone()
 }
 
@@ -44,7 +44,7 @@ fn outcome_of(desk: &mut Desk, command: &str) -> Value {
 #[test]
 fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
     let ways: [Instead; 5] = [
-        ("a refusal", || vec![ModelStep::Stop(Stop::Refusal("no".into()))]),
+        ("a refusal", || vec![ModelStep::Stop(ScriptedStop::Refusal("no".into()))]),
         ("an empty reply", || vec![text("")]),
         ("a tool call", || vec![call(serde_json::json!({}))]),
         ("an error", || vec![ModelStep::Error { status: 400, retry_after: None, message: None }]),
@@ -149,8 +149,8 @@ fn a_summary_is_shown_while_it_is_written() {
     let mut desk = Desk::new(vec![words(1_500), summary]);
     desk.ask("Say many words.");
     let ticket = desk.prompt("/compact");
-    let wrote = |out: &Out| match out {
-        Out::Compaction { state: CompactionState::Wrote(piece), .. } => Some(piece.clone()),
+    let wrote = |out: &SessionEvent| match out {
+        SessionEvent::Compaction { state: CompactionState::Wrote(piece), .. } => Some(piece.clone()),
         _ => None,
     };
     let mut shown = String::new();

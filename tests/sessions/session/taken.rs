@@ -2,9 +2,9 @@
 
 use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
-use epitome::session::Out;
-use epitome::thread::{Change, Cut, StopReason, Trigger};
-use epitome_scripted_model::{ModelStep, Stop};
+use epitome::session::SessionEvent;
+use epitome::thread::{Change, ReplyCut, StopReason, Trigger};
+use epitome_scripted_model::{ModelStep, ScriptedStop};
 
 use super::desk::{Desk, text};
 use super::formats::{sealed, think};
@@ -44,7 +44,7 @@ fn rejected_thinking_is_dropped_and_the_turn_continues() {
 #[test]
 fn a_reply_that_fills_the_window_is_compacted_and_continued() {
     let mut replies = vec![
-        vec![text("The first half and "), ModelStep::Stop(Stop::Window)],
+        vec![text("The first half and "), ModelStep::Stop(ScriptedStop::Window)],
         vec![text(SUMMARY)],
         vec![text("the second half.")],
     ]
@@ -57,7 +57,7 @@ fn a_reply_that_fills_the_window_is_compacted_and_continued() {
         .log()
         .iter()
         .filter_map(|entry| match &entry.change {
-            Change::Replied { cut: Some(Cut::WindowFull), .. } => Some("cut"),
+            Change::Replied { cut: Some(ReplyCut::WindowFull), .. } => Some("cut"),
             Change::Replied { cut: None, .. } => Some("whole"),
             Change::Compacted { trigger: Trigger::Overflow, .. } => Some("compacted"),
             _ => None,
@@ -109,7 +109,7 @@ fn a_server_that_counts_fewer_tokens_keeps_its_window() {
     let compacted = desk.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. }));
     assert!(!compacted, "there is room");
     let sizes = desk.client.seen.iter().filter_map(|out| match out {
-        Out::Usage(usage) => Some(usage.size),
+        SessionEvent::Usage(usage) => Some(usage.size),
         _ => None,
     });
     assert_eq!(sizes.collect::<std::collections::BTreeSet<_>>(), [32_768].into());

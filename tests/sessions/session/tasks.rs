@@ -1,9 +1,9 @@
 //! Subagents that the model starts: their input, their result, and their limits.
 
 use epitome::provider::spent::Spent;
-use epitome::session::{Answer, Decision, Out, SessionCommand};
+use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
-use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};
@@ -71,10 +71,16 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
         ],
     );
     let ticket = desk.prompt("Where is the walnut?");
-    let Ok(Answer::TurnEnded { usage: turn, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { usage: turn, .. }) = desk.client.answer(ticket) else {
+        panic!("it ends")
+    };
     let requests = desk.model.requests();
     let (parent, agent) = (&requests[0], &requests[1]);
-    assert_eq!(agent.seen(), [Seen::User("Find the walnut.".into())], "nothing of the parent's conversation");
+    assert_eq!(
+        agent.seen(),
+        [SeenPart::User("Find the walnut.".into())],
+        "nothing of the parent's conversation"
+    );
     assert!(tool_names(parent).contains(&"task".to_owned()));
     assert_eq!(tool_names(agent), ["does", "bash", "recall"], "all but task");
     let told = parent.body["tools"].to_string();
@@ -94,11 +100,11 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
     // Its usage is added to its parent's, and logged: a session that is loaded again includes it.
     assert_eq!((turn.input, turn.output), (390, 25));
     let thread = Thread::replay(desk.log()).expect("a log");
-    let spent = Spent::of(&Default::default(), &thread);
+    let spent = Spent::total(&Default::default(), &thread);
     assert_eq!((spent.usage.input, spent.usage.output), (390, 25));
     let cost = spent.cost.expect("the model's prices are known");
     let live = desk.client.seen.iter().rev().find_map(|out| match out {
-        Out::Usage(usage) => usage.cost,
+        SessionEvent::Usage(usage) => usage.cost,
         _ => None,
     });
     assert!((live.expect("it is told") - cost).abs() < 1e-9, "{live:?} and {cost}");
@@ -117,7 +123,7 @@ fn a_subagents_work_is_shown_as_progress() {
         .seen
         .iter()
         .filter_map(|out| match out {
-            Out::CallProgress { output, .. } => Some(output.as_str()),
+            SessionEvent::CallProgress { output, .. } => Some(output.as_str()),
             _ => None,
         })
         .collect();
@@ -150,7 +156,7 @@ fn the_users_own_agent_has_the_tools_that_its_file_lists() {
     );
     assert!(told[1].contains("The agents are checker, explore, general"), "{told:?}");
     desk.client.until(|out| match out {
-        Out::Notice { text, .. } if text.contains("broken.md:4:") => Some(()),
+        SessionEvent::Notice { text, .. } if text.contains("broken.md:4:") => Some(()),
         _ => None,
     });
 }
@@ -161,11 +167,11 @@ fn a_subagents_permission_request_names_it_and_returns_its_answer() {
     let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![asks, vec![text("Done.")]]);
     let ticket = desk.prompt("Go");
     let (ask, permission) = desk.client.until(|out| match out {
-        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert_eq!(permission.card.title, "general: Doing");
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
 }
@@ -224,8 +230,9 @@ fn a_subagent_ends_with_its_turn_and_its_work_is_kept() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![waits]);
     let ticket = desk.prompt("Go");
-    desk.client
-        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    desk.client.until(|out| {
+        matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
+    });
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
     let outcome = &outcomes(&desk)[0];
@@ -256,8 +263,9 @@ fn no_more_than_max_parallel_subagents_work_concurrently() {
     let mut desk = desk("[agents]\nmax_parallel = 2", vec![all], vec![vec![call(json!({"do": "wait"}))]; 3]);
     let ticket = desk.prompt("Go");
     for wanted in ["→ Doing\n", "→ Doing\n", "waiting for another agent to end\n"] {
-        desk.client
-            .until(|out| matches!(out, Out::CallProgress { output, .. } if output == wanted).then_some(()));
+        desk.client.until(|out| {
+            matches!(out, SessionEvent::CallProgress { output, .. } if output == wanted).then_some(())
+        });
     }
     assert_eq!(desk.model.requests().len(), 3, "the parent and two agents");
     (0..3).for_each(|_| desk.release_tool());
@@ -296,8 +304,9 @@ fn a_mode_change_applies_to_running_subagents() {
         vec![vec![call(json!({"do": "wait"}))], vec![call(json!({"asks": "person"}))], vec![text("Done.")]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
     let ticket = desk.prompt("Go");
-    desk.client
-        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    desk.client.until(|out| {
+        matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
+    });
     desk.choose("mode", "full").expect("a mode");
     desk.release_tool();
     // No permission request is shown.
@@ -341,14 +350,17 @@ fn an_always_decision_applies_to_all_running_subagents_immediately() {
 fn answered_once(desk: &mut Desk) {
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(|out| match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowAlways });
-    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
+    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
     desk.release_tool();
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })), "it was asked again");
+    assert!(
+        !desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })),
+        "it was asked again"
+    );
     let allowed = desk.log().iter().filter(|entry| matches!(entry.change, Change::Allowed { .. })).count();
     assert_eq!(allowed, 1, "the log has it once");
 }

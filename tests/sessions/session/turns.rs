@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::config::WireFormat;
-use epitome::session::{Decision, Out, Replay, SessionCommand, SessionError};
+use epitome::session::{Replay, SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
@@ -52,7 +52,7 @@ fn a_panicking_preview_is_omitted_from_the_permission_request() {
     let mut desk = Desk::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(asked);
-    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 }
 
@@ -65,9 +65,9 @@ fn a_client_that_attaches_later_gets_the_permission_request() {
     let (attach, opening) = (desk.ticket(), desk.opening(&other, desk.environment()));
     desk.sessions.attach(attach, desk.session.clone(), opening, Replay::Everything);
     assert_eq!(other.until(asked), ask);
-    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
-    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
-    other.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
+    other.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 }
 
@@ -78,7 +78,7 @@ fn a_cancel_withdraws_a_permission_request_and_interrupts_the_call() {
     desk.client.until(asked);
     desk.send(SessionCommand::Cancel);
     desk.send(SessionCommand::Cancel);
-    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
     let interrupted = desk.log().iter().filter(|entry| is_interrupted(&entry.change)).count();
     assert_eq!(interrupted, 1);
@@ -174,9 +174,9 @@ fn an_unwritable_outcome_ends_the_turn_and_the_next_prompt_works() {
     assert_eq!(desk.ask("Again"), StopReason::EndTurn);
 }
 
-fn asked(out: &Out) -> Option<epitome::session::AskId> {
+fn asked(out: &SessionEvent) -> Option<epitome::session::AskId> {
     match out {
-        Out::Ask { ask, .. } => Some(*ask),
+        SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     }
 }

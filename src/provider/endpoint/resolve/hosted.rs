@@ -1,6 +1,6 @@
 //! Built-in providers: their URLs and the variables that contain their keys.
 
-use super::{Environment, get, is_own_host};
+use super::{EnvironmentPairs, get, is_own_host};
 use crate::ProviderError;
 use crate::abilities::needs_chat;
 use crate::address::host_of;
@@ -76,7 +76,7 @@ pub const HOSTED: [Hosted; 3] = [
 
 impl Hosted {
     /// Whether this provider can be called, judging by settings and environment.
-    pub fn is_there(&self, settings: &Settings, env: &Environment) -> bool {
+    pub fn is_there(&self, settings: &Settings, env: &EnvironmentPairs) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
                 || self.token.is_some_and(|token| get(env, token).is_some())
@@ -92,7 +92,7 @@ impl Hosted {
     fn key<'a>(
         &self,
         configured: Option<&'a BuiltInSettings>,
-        env: &Environment,
+        env: &EnvironmentPairs,
     ) -> Option<(&'a str, String)> {
         match configured.and_then(|configured| configured.key_variable.as_deref()) {
             Some(variable) => Some((variable, get(env, variable)?)),
@@ -104,7 +104,7 @@ impl Hosted {
         &self,
         mut endpoint: Endpoint,
         settings: &Settings,
-        env: &Environment,
+        env: &EnvironmentPairs,
     ) -> Result<Endpoint, ProviderError> {
         let configured = settings.built_in.get(self.name);
         let base = get(env, self.base_variable).unwrap_or_else(|| self.base.to_owned());

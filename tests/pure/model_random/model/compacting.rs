@@ -1,8 +1,8 @@
 //! Compactions: by the planner alone, with a summary, and by the provider.
 
-use epitome::compaction::{self, Budget, Decision, Keep, Wish, Written};
+use epitome::compaction::{self, Budget, CompactionDecision, CompactionRequest, KeptTail, SummaryResult};
 use epitome::config::WireFormat;
-use epitome::provider::Request;
+use epitome::provider::ModelRequest;
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::thread::{Change, Content, Native, OutcomeStatus, Trigger, Usage};
@@ -18,7 +18,7 @@ impl Model {
         self.finish_calls(OutcomeStatus::Completed);
         let (ruler, mut budget) = (self.ruler(), self.budget(asked.window));
         budget.prune.keep_recent = asked.recent;
-        let wish = Wish {
+        let wish = CompactionRequest {
             trigger: asked.trigger,
             keep: asked.keep,
             focus: asked.focus.then(|| "the tests".to_owned()),
@@ -26,18 +26,20 @@ impl Model {
         };
         let before = ruler.view(self.thread.view());
         let change = match compaction::decide(&ruler, &self.thread, &budget, &wish) {
-            Decision::Nothing(_) => {
+            CompactionDecision::Nothing(_) => {
                 self.count("compactions without a need");
                 return Ok(());
             }
-            Decision::Prune(masks) => compaction::pruned(&ruler, &self.thread, masks, asked.trigger),
-            Decision::Summarise(plan) => {
+            CompactionDecision::Prune(masks) => {
+                compaction::pruned(&ruler, &self.thread, masks, asked.trigger)
+            }
+            CompactionDecision::Summarise(plan) => {
                 let made_short = if asked.native { self.made_short()? } else { None };
                 let written = match made_short {
                     Some(written) => written,
                     None => {
                         let text = asked.summary.map(|words| self.words(words));
-                        Written { text, ..Written::default() }
+                        SummaryResult { text, ..SummaryResult::default() }
                     }
                 };
                 let id = self.thread.next_message();
@@ -87,19 +89,19 @@ impl Model {
         }
         self.fits(&budget, after)?;
         // After a second rejection the view is made even smaller.
-        if is_summary && asked.keep == Keep::Nothing && trigger != Trigger::Overflow {
+        if is_summary && asked.keep == KeptTail::Nothing && trigger != Trigger::Overflow {
             self.gains_nothing_more(&budget, &wish)?;
         }
         Ok(())
     }
 
     /// The provider's own compaction of the conversation, if the chosen model supports one.
-    fn made_short(&mut self) -> Checked<Option<Written>> {
+    fn made_short(&mut self) -> Checked<Option<SummaryResult>> {
         let endpoint = self.endpoints[self.chosen].clone();
         self.number += 1;
         let item = service::short(endpoint.wire, self.number).filter(|_| endpoint.native_compaction);
         let Some((item, (system, tools))) = item.zip(self.thread.frame()) else { return Ok(None) };
-        let request = Request {
+        let request = ModelRequest {
             system,
             tools,
             items: self.thread.view().items(),
@@ -135,21 +137,21 @@ impl Model {
                 (None, vec![Content::Thinking { text: String::new(), native: Some(native) }])
             }
         };
-        Ok(Some(Written { text, native, by, fallback: None }))
+        Ok(Some(SummaryResult { text, native, by, fallback: None }))
     }
 
     /// A conversation that was compacted completely is not compacted again.
-    fn gains_nothing_more(&mut self, budget: &Budget, wish: &Wish) -> Checked {
+    fn gains_nothing_more(&mut self, budget: &Budget, wish: &CompactionRequest) -> Checked {
         let ruler = self.ruler();
         let plan = match compaction::decide(&ruler, &self.thread, budget, wish) {
-            Decision::Nothing(_) => {
+            CompactionDecision::Nothing(_) => {
                 self.count("compactions that are final");
                 return Ok(());
             }
-            Decision::Prune(masks) => return Err(format!("behind a compaction {masks:?} is cut")),
-            Decision::Summarise(plan) => plan,
+            CompactionDecision::Prune(masks) => return Err(format!("behind a compaction {masks:?} is cut")),
+            CompactionDecision::Summarise(plan) => plan,
         };
-        let (id, written) = (self.thread.next_message(), Written::default());
+        let (id, written) = (self.thread.next_message(), SummaryResult::default());
         match compaction::compacted(&ruler, &self.thread, budget, &plan, id, written) {
             Ok(_) => Err("a compacted view is compacted again".to_owned()),
             Err(_) => {

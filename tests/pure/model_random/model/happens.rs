@@ -7,9 +7,9 @@ use epitome::config::WireFormat;
 use epitome::provider::endpoint::Endpoint;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::thread::{
-    CallId, Change, Content, Edit, Entry, Message, MessageId, Origin, OutcomeContent, OutcomeStatus,
-    PlanPriority, PlanStatus, PlanStep, Role, Seq, Spoken, StopReason, ThoughtLevel, Thread, ToolOutcome,
-    ToolSpec, Usage, edits,
+    CallId, Change, Content, Entry, HistoryMessage, Message, MessageId, Origin, OutcomeContent,
+    OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Role, Seq, StopReason, ThoughtLevel, Thread,
+    ToolOutcome, ToolSpec, Usage, ViewEdit, edits,
 };
 use serde_json::{Value, json};
 
@@ -170,14 +170,14 @@ impl Model {
             let Some(at) = picked(&parts, *pick).copied() else { return Ok(()) };
             let content = vec![text(&self.words(5))];
             made.push(match op {
-                Op::Mask => Edit::Mask { at, note: "a note".into() },
-                Op::Drop => Edit::Drop { at },
-                Op::Replace => Edit::Replace { at, content },
+                Op::Mask => ViewEdit::Mask { at, note: "a note".into() },
+                Op::Drop => ViewEdit::Drop { at },
+                Op::Replace => ViewEdit::Replace { at, content },
                 Op::Append(role) => {
-                    Edit::Append { role: *role, message: Message { id: MessageId(0), content } }
+                    ViewEdit::Append { role: *role, message: Message { id: MessageId(0), content } }
                 }
-                Op::Pin => Edit::Pin { at },
-                Op::Unpin => Edit::Unpin { at: picked(&pinned, *pick).copied().unwrap_or(at) },
+                Op::Pin => ViewEdit::Pin { at },
+                Op::Unpin => ViewEdit::Unpin { at: picked(&pinned, *pick).copied().unwrap_or(at) },
             });
         }
         let revision = self.thread.view().revision();
@@ -193,7 +193,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn commit_edits(&mut self, edits: Vec<Edit>, by: &str) {
+    pub(super) fn commit_edits(&mut self, edits: Vec<ViewEdit>, by: &str) {
         let (revision, next) = (self.thread.view().revision(), self.thread.next_message());
         let Ok(edits) = edits::check(&self.thread, revision, next, &edits) else {
             return self.count("edits refused");
@@ -214,7 +214,7 @@ impl Model {
         let mut spoken = Vec::new();
         for role in roles {
             let message = Message { id: MessageId(0), content: vec![text(&self.words(8))] };
-            spoken.push(Spoken { role: *role, message });
+            spoken.push(HistoryMessage { role: *role, message });
         }
         let (mut revision, next) = (self.thread.view().revision(), self.thread.next_message());
         if stale && revision > Seq(0) {

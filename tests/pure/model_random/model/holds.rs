@@ -7,7 +7,7 @@ use std::sync::Arc;
 use epitome::provider::endpoint::Endpoint;
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
-use epitome::provider::{Basis, Request};
+use epitome::provider::{Basis, ModelRequest};
 use epitome::thread::{Change, Content, Entry, Seq, View};
 use epitome_scripted_model::valid;
 use serde_json::Value;
@@ -84,7 +84,7 @@ impl Model {
         let (system, tools) = self.thread.frame().expect("it is framed");
         let frame = self.thread.frame_entry().expect("it is framed").seq;
         let revision = self.thread.view().revision();
-        let request = Request {
+        let request = ModelRequest {
             system,
             tools,
             items: self.thread.view().items(),

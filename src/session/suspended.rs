@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Session;
-use super::client_list::Clients;
+use super::client_list::ClientList;
 use super::compacting::Compactor;
 use super::core::Configured;
 use super::editor_buffers::{self, EditorBuffers};
 use super::hook_host::HookHost;
 use super::inbox::Channel;
-use super::registry::Services;
+use super::registry::SessionServices;
 use super::work;
-use super::{Attachment, ClientId, Out};
+use super::{Attachment, ClientId, SessionEvent};
 use epitome_config::McpServer;
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
-use epitome_tools::background::Background;
+use epitome_tools::background::BackgroundCommands;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -30,16 +30,16 @@ pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
 pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
 /// What of a session is not in its log.
-pub struct Resting {
-    clients: Clients,
+pub struct SuspendedSession {
+    clients: ClientList,
     /// The entries that the clients have seen end here.
     seen: Seq,
     settings: Configured,
     hooks: HookHost,
     /// They have ended, and what they printed last may not have been read.
-    background_commands: Arc<Background>,
+    background_commands: Arc<BackgroundCommands>,
     /// What was seen of editors' texts.
-    editors: editor_buffers::Resting,
+    editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,
     mcp_servers: Vec<McpServer>,
 }
@@ -47,10 +47,10 @@ pub struct Resting {
 impl Session {
     /// Looks again later whether nothing has happened meanwhile.
     pub(super) fn watch_idle(&mut self) {
-        let after = self.core.services.rest_after;
+        let after = self.core.services.suspend_after;
         self.core.background.spawn(async move {
             tokio::time::sleep(after).await;
-            work::Background::Idle
+            work::BackgroundResult::Idle
         });
     }
 
@@ -71,30 +71,30 @@ impl Session {
             || self.hooks.has_residents();
         !holds
             && !self.core.clients.are_closing()
-            && self.core.clients.idle_for() >= self.core.services.rest_after
+            && self.core.clients.idle_for() >= self.core.services.suspend_after
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
-    pub(super) fn suspend(mut self) -> Resting {
+    pub(super) fn suspend(mut self) -> SuspendedSession {
         self.core.trace.end("at rest");
-        Resting {
+        SuspendedSession {
             seen: self.core.thread.next_seq(),
             clients: self.core.clients,
             settings: self.core.settings,
             hooks: self.hooks.at_rest(),
             background_commands: self.tools.background().clone(),
-            editors: self.editors.rest(),
+            editors: self.editors.suspend(),
             compactor: self.compactor.at_rest(),
-            mcp_servers: self.mcp.given(),
+            mcp_servers: self.mcp.client_servers(),
         }
     }
 }
 
-impl Resting {
+impl SuspendedSession {
     /// Goes on with a log that was read again. What others wrote into it meanwhile is shown.
     pub(super) fn resume(
         self,
-        services: Services,
+        services: SessionServices,
         thread: Thread,
         journal: Journal,
         channel: Channel,
@@ -105,12 +105,12 @@ impl Resting {
         session.core.clients = self.clients;
         session.core.settings = self.settings;
         session.hooks = self.hooks;
-        session.tools.wake(self.background_commands);
-        session.editors = EditorBuffers::wake(self.editors);
+        session.tools.resume(self.background_commands);
+        session.editors = EditorBuffers::resume(self.editors);
         session.compactor = self.compactor;
         session.core.clients.note_activity();
         for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
-            session.core.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
+            session.core.announce(&SessionEvent::Entry { entry: entry.clone(), replay: false, own: false });
         }
         session.mcp.begin(&mut session.core, &self.mcp_servers);
         session.hooks.load(&mut session.core, session.inbox.sender());

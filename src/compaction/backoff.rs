@@ -25,13 +25,13 @@ pub struct Fullness {
 /// Counts automatic compactions in a row that gained nothing. Everything else is read from the log, so a
 /// restart does not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct CompactionBackoff {
     useless: u32,
     /// The newest entry of the log at the last of them.
     since: Seq,
 }
 
-impl Pace {
+impl CompactionBackoff {
     /// Records an automatic compaction that gained nothing. Returns `true` if they are paused from now on.
     pub fn gained_nothing(&mut self, thread: &Thread) -> bool {
         self.useless = self.useless.saturating_add(1);
@@ -41,7 +41,7 @@ impl Pace {
 
     /// Records a compaction, automatic or requested.
     pub fn gained(&mut self) {
-        *self = Pace::default();
+        *self = CompactionBackoff::default();
     }
 
     /// Whether automatic compactions are paused. `size` is the window in tokens.
@@ -115,12 +115,12 @@ mod tests {
     }
 
     /// Builds a conversation from named events: `much` adds more than a tenth of the window, `little` less.
-    fn conversation(events: &[&str]) -> (Thread, Pace) {
+    fn conversation(events: &[&str]) -> (Thread, CompactionBackoff) {
         let session = SessionId("s_00000000000000000001".into());
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let mut thread = Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })])
             .expect("an opened thread");
-        let mut pace = Pace::default();
+        let mut backoff = CompactionBackoff::default();
         for event in events {
             match *event {
                 "much" => {
@@ -147,7 +147,7 @@ mod tests {
                             account: Default::default(),
                         },
                     );
-                    pace.gained();
+                    backoff.gained();
                 }
                 "pruned" => {
                     let trigger = Trigger::Threshold;
@@ -161,7 +161,7 @@ mod tests {
                             window: None,
                         },
                     );
-                    pace.gained();
+                    backoff.gained();
                 }
                 "redo" => {
                     let undone = thread.entries().iter().rev().find_map(|entry| match entry.change {
@@ -172,7 +172,7 @@ mod tests {
                     append(&mut thread, Change::Redone { entry });
                 }
                 "useless" => {
-                    pace.gained_nothing(&thread);
+                    backoff.gained_nothing(&thread);
                 }
                 "undo" => {
                     let entry = thread.last_layer().expect("a layer").seq;
@@ -180,12 +180,12 @@ mod tests {
                 }
                 "restart" => {
                     thread = Thread::replay(thread.entries().to_vec()).expect("the same log");
-                    pace = Pace::default();
+                    backoff = CompactionBackoff::default();
                 }
                 other => panic!("there is no event {other:?}"),
             }
         }
-        (thread, pace)
+        (thread, backoff)
     }
 
     #[test]
@@ -213,8 +213,12 @@ mod tests {
             (&["much", "useless", "useless", "much", "useless"], 900, false),
             (&["much", "useless", "useless", "compacted", "much"], 900, true),
         ] {
-            let (thread, pace) = conversation(events);
-            assert_eq!(pace.is_due(&Ruler::of(None), &thread, full(used)), due, "{events:?} at {used}");
+            let (thread, backoff) = conversation(events);
+            assert_eq!(
+                backoff.is_due(&Ruler::for_model(None), &thread, full(used)),
+                due,
+                "{events:?} at {used}"
+            );
         }
     }
 }

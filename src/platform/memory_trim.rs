@@ -28,7 +28,7 @@ pub fn let_go_of_program() {
 }
 
 /// Returns freed heap to the system.
-pub fn give_back_heap() {
+pub fn release_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes an integer and no pointer, and does its own locking.
     unsafe {
@@ -75,15 +75,15 @@ impl Mapping<'_> {
 
 /// Tracks whether an idle daemon has grown since the last release.
 #[derive(Default)]
-pub struct Lean {
+pub struct MemoryTrim {
     resident: u64,
 }
 
-impl Lean {
+impl MemoryTrim {
     /// Releases memory if the process has grown. Takes milliseconds; call it on a thread that may block.
-    pub fn look(&mut self) {
+    pub fn trim_if_grown(&mut self) {
         if resident().is_some_and(|now| now > self.resident + GROWN_BYTES) {
-            give_back_heap();
+            release_heap();
             let_go_of_program();
             self.resident = resident().unwrap_or_default();
         }
@@ -122,7 +122,7 @@ nonsense
     fn a_process_survives_releasing_its_program_pages() {
         let before = resident();
         let_go_of_program();
-        give_back_heap();
+        release_heap();
         assert!(before.is_some() && resident().is_some());
     }
 }

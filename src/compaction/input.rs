@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::budget::Budget;
 use super::prune::RECALL;
 use super::text::shortened;
-use epitome_thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
+use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread, ViewEdit};
 use epitome_tokens::{Count, Ruler};
 
 /// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting
@@ -20,9 +20,9 @@ const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
 pub(super) const READS_ALL: &str = "reads all of it";
 
 /// A thread, a budget and the values that a decision needs repeatedly. A caller that decides on a compaction
-/// and then makes it should use the same `Scene` for both, since counting a long view takes a considerable
+/// and then makes it should use the same `CompactionInput` for both, since counting a long view takes a considerable
 /// part of the time of each.
-pub struct Scene<'a> {
+pub struct CompactionInput<'a> {
     pub(super) ruler: Ruler,
     pub(super) thread: &'a Thread,
     pub(super) budget: &'a Budget,
@@ -41,9 +41,9 @@ pub struct Scene<'a> {
     pub(super) has_recall: bool,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> CompactionInput<'a> {
     /// Counts the current view of a thread.
-    pub fn of(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> Scene<'a> {
+    pub fn new(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> CompactionInput<'a> {
         let entries = thread.view().entries();
         let ruler = quick(ruler, thread);
         let weights: Vec<u64> = entries.iter().map(|entry| ruler.entry(entry)).collect();
@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
         let pinned = whole.map(|part| part.entry).collect();
         let recalled = recalled(thread);
         let has_recall = thread.frame().is_none_or(|(_, tools)| tools.iter().any(|tool| tool.name == RECALL));
-        Scene { ruler, thread, budget, weights, before, limit, pinned, recalled, has_recall }
+        CompactionInput { ruler, thread, budget, weights, before, limit, pinned, recalled, has_recall }
     }
 
     pub(super) fn entries(&self) -> &'a [Arc<Entry>] {
@@ -85,7 +85,7 @@ impl<'a> Scene<'a> {
 
     /// The index in the view after the last entry that a layer up to and including `through` replaces.
     pub(super) fn cut(&self, through: Seq) -> usize {
-        self.weights.len() - self.thread.view().kept_behind(through).len()
+        self.weights.len() - self.thread.view().kept_after(through).len()
     }
 
     /// The index at which the current round begins: messages without a reply, or calls whose outcomes the
@@ -180,22 +180,22 @@ fn text_bytes(entry: &Entry) -> usize {
 
 /// The entries that active edits or histories of hooks have rewritten: equal to `Thread::is_rewritten` for
 /// each entry, but in one pass over the log.
-pub(super) struct Rewritten {
+pub(super) struct RewrittenEntries {
     /// All entries up to and including this one.
     through: Option<Seq>,
     single: HashSet<Seq>,
 }
 
-impl Rewritten {
-    pub fn of(thread: &Thread) -> Rewritten {
-        let mut rewritten = Rewritten { through: None, single: HashSet::new() };
+impl RewrittenEntries {
+    pub fn collect(thread: &Thread) -> RewrittenEntries {
+        let mut rewritten = RewrittenEntries { through: None, single: HashSet::new() };
         for entry in thread.standing() {
             match &entry.change {
                 Change::Mutated { through, .. } => {
                     rewritten.through = rewritten.through.max(Some(*through));
                 }
                 Change::Edited { edits, .. } => {
-                    let parts = edits.iter().filter(|edit| edit.rewrites()).filter_map(Edit::at);
+                    let parts = edits.iter().filter(|edit| edit.rewrites()).filter_map(ViewEdit::at);
                     rewritten.single.extend(parts.map(|part| part.entry));
                 }
                 _ => {}

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use super::*;
 use epitome_thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
-    Part, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+    CallDisplay, CallId, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
+    PartId, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage, ViewEdit,
 };
 use epitome_tokens::Ruler;
 
 /// A conversation that is built step by step.
-pub struct Talk(pub Thread);
+pub struct TestConversation(pub Thread);
 
-impl Talk {
-    pub fn new() -> Talk {
+impl TestConversation {
+    pub fn new() -> TestConversation {
         let session = SessionId("s_00000000000000000001".into());
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
-        Talk(Thread::replay([opened]).expect("an opened thread"))
+        TestConversation(Thread::replay([opened]).expect("an opened thread"))
     }
 
     pub fn add(&mut self, change: Change) -> Seq {
@@ -30,11 +30,11 @@ impl Talk {
         Message { id: self.0.next_message(), content }
     }
 
-    pub fn says(&mut self, text: impl Into<String>) -> Seq {
-        self.says_by(text, Origin::Person)
+    pub fn add_prompt(&mut self, text: impl Into<String>) -> Seq {
+        self.add_message_from(text, Origin::Person)
     }
 
-    pub fn says_by(&mut self, text: impl Into<String>, origin: Origin) -> Seq {
+    pub fn add_message_from(&mut self, text: impl Into<String>, origin: Origin) -> Seq {
         let message = self.message(vec![Content::Text { text: text.into() }]);
         self.add(Change::Said { message, origin })
     }
@@ -57,7 +57,7 @@ impl Talk {
         outcome: impl Into<String>,
     ) -> Seq {
         let id = CallId(format!("c{}", self.0.next_seq().0));
-        let call = ToolCall { id: id.clone(), name: tool.into(), input, card: Card::default() };
+        let call = ToolCall { id: id.clone(), name: tool.into(), input, card: CallDisplay::default() };
         let message = self.message(vec![Content::Call(call)]);
         self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
         let outcome = ToolOutcome::text(id, status, outcome);
@@ -70,26 +70,32 @@ impl Talk {
     }
 
     /// Adds enough messages to make all earlier ones old.
-    pub fn goes_on(&mut self) {
+    pub fn add_later_messages(&mut self) {
         for _ in 0..6 {
             self.replies("Yes.");
-            self.says("And?");
+            self.add_prompt("And?");
         }
     }
 
     pub fn pins(&mut self, entry: Seq) {
-        let at = Part { entry, part: None };
-        self.add(Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
+        let at = PartId { entry, part: None };
+        self.add(Change::Edited { by: "h".into(), edits: vec![ViewEdit::Pin { at }] });
     }
 
-    pub fn decide(&self, window: u64, trigger: Trigger, keep: Keep) -> Decision {
-        decide(&Ruler::of(None), &self.0, &budget(window), &wish(trigger, keep))
+    pub fn decide(&self, window: u64, trigger: Trigger, keep: KeptTail) -> CompactionDecision {
+        decide(&Ruler::for_model(None), &self.0, &budget(window), &wish(trigger, keep))
     }
 
     /// Compacts the conversation and returns the text of the compaction message.
-    pub fn compact(&mut self, window: u64, trigger: Trigger, keep: Keep, summary: Option<&str>) -> String {
+    pub fn compact(
+        &mut self,
+        window: u64,
+        trigger: Trigger,
+        keep: KeptTail,
+        summary: Option<&str>,
+    ) -> String {
         let plan = match self.decide(window, trigger, keep) {
-            Decision::Summarise(plan) => plan,
+            CompactionDecision::Summarise(plan) => plan,
             other => panic!("{other:?}"),
         };
         let change = self.made(window, &plan, summary).expect("it gains something");
@@ -99,10 +105,10 @@ impl Talk {
         text
     }
 
-    pub fn made(&self, window: u64, plan: &Plan, summary: Option<&str>) -> Result<Change, String> {
+    pub fn made(&self, window: u64, plan: &CompactionPlan, summary: Option<&str>) -> Result<Change, String> {
         let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
-        let written = Written { text: summary.map(str::to_owned), by, ..Written::default() };
-        let (ruler, id) = (Ruler::of(None), self.0.next_message());
+        let written = SummaryResult { text: summary.map(str::to_owned), by, ..SummaryResult::default() };
+        let (ruler, id) = (Ruler::for_model(None), self.0.next_message());
         compacted(&ruler, &self.0, &budget(window), plan, id, written)
     }
 
@@ -112,11 +118,11 @@ impl Talk {
 }
 
 pub fn budget(window: u64) -> Budget {
-    Budget::of(&Default::default(), window, window / 8, 0)
+    Budget::new(&Default::default(), window, window / 8, 0)
 }
 
-pub fn wish(trigger: Trigger, keep: Keep) -> Wish {
-    Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
+pub fn wish(trigger: Trigger, keep: KeptTail) -> CompactionRequest {
+    CompactionRequest { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
 }
 
 /// A text of about this many tokens.

@@ -7,18 +7,18 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use epitome_thread::{MessageId, Mode, ModelName, Part, Seq, ToolKind, View};
+use epitome_thread::{MessageId, Mode, ModelName, PartId, Seq, ToolKind, View};
 
 /// An event with its circumstances.
 #[derive(Clone, Debug)]
-pub struct Moment {
-    pub base: Base,
-    pub what: What,
+pub struct HookContext {
+    pub base: PayloadBase,
+    pub what: EventData,
 }
 
 /// The fields common to all payloads.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct PayloadBase {
     pub session: String,
     pub cwd: PathBuf,
     pub invoked_by: InvokedBy,
@@ -78,28 +78,28 @@ pub struct ContextFacts {
     /// Entries since the last compaction.
     pub since_compaction: usize,
     pub compactions: usize,
-    pub pinned: Vec<Part>,
+    pub pinned: Vec<PartId>,
 }
 
 /// The event-specific data.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum EventData {
     SessionStart {
         /// `startup`, `load`, `resume`, `fork`, `compact`.
         source: &'static str,
     },
     UserMessageSend {
         message: String,
-        attachments: Vec<Attachment>,
+        attachments: Vec<PromptAttachment>,
     },
-    BeforeToolCall(Call),
+    BeforeToolCall(HookCall),
     AfterToolCall {
-        call: Call,
-        result: CallResult,
+        call: HookCall,
+        result: HookCallResult,
     },
-    TurnEnd(Round),
+    TurnEnd(HookRound),
     AgentStop {
-        round: Round,
+        round: HookRound,
         stop_reason: &'static str,
         /// How many times follow-ups of hooks have continued this prompt.
         continuations: u32,
@@ -132,36 +132,38 @@ pub enum What {
     },
 }
 
-impl What {
+impl EventData {
     pub fn event(&self) -> HookEvent {
         match self {
-            What::SessionStart { .. } => HookEvent::SessionStart,
-            What::UserMessageSend { .. } => HookEvent::UserMessageSend,
-            What::BeforeToolCall(_) => HookEvent::BeforeToolCall,
-            What::AfterToolCall { .. } => HookEvent::AfterToolCall,
-            What::TurnEnd(_) => HookEvent::TurnEnd,
-            What::AgentStop { .. } => HookEvent::AgentStop,
-            What::PreCompact { .. } => HookEvent::PreCompact,
-            What::PostCompact { .. } => HookEvent::PostCompact,
-            What::SessionEnd { .. } => HookEvent::SessionEnd,
+            EventData::SessionStart { .. } => HookEvent::SessionStart,
+            EventData::UserMessageSend { .. } => HookEvent::UserMessageSend,
+            EventData::BeforeToolCall(_) => HookEvent::BeforeToolCall,
+            EventData::AfterToolCall { .. } => HookEvent::AfterToolCall,
+            EventData::TurnEnd(_) => HookEvent::TurnEnd,
+            EventData::AgentStop { .. } => HookEvent::AgentStop,
+            EventData::PreCompact { .. } => HookEvent::PreCompact,
+            EventData::PostCompact { .. } => HookEvent::PostCompact,
+            EventData::SessionEnd { .. } => HookEvent::SessionEnd,
         }
     }
 
     /// The tool call that the event is about, before or after it runs.
-    pub fn call(&self) -> Option<&Call> {
-        let (What::BeforeToolCall(call) | What::AfterToolCall { call, .. }) = self else { return None };
+    pub fn call(&self) -> Option<&HookCall> {
+        let (EventData::BeforeToolCall(call) | EventData::AfterToolCall { call, .. }) = self else {
+            return None;
+        };
         Some(call)
     }
 
     /// The round that has just ended.
-    pub fn round(&self) -> Option<&Round> {
-        let (What::TurnEnd(round) | What::AgentStop { round, .. }) = self else { return None };
+    pub fn round(&self) -> Option<&HookRound> {
+        let (EventData::TurnEnd(round) | EventData::AgentStop { round, .. }) = self else { return None };
         Some(round)
     }
 
     /// What caused the compaction that the event is about.
     pub fn trigger(&self) -> Option<CompactTrigger> {
-        let (What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. }) = self else {
+        let (EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. }) = self else {
             return None;
         };
         Some(*trigger)
@@ -186,7 +188,7 @@ impl CompactTrigger {
 
 /// An attachment of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Attachment {
+pub struct PromptAttachment {
     /// `image`, `resource`, `resource_link`.
     #[serde(rename = "type")]
     pub kind: &'static str,
@@ -198,7 +200,7 @@ pub struct Attachment {
 
 /// A tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct HookCall {
     pub id: String,
     pub tool: String,
     /// The input, including changes by hooks so far.
@@ -208,7 +210,7 @@ pub struct Call {
 
 /// The result of a tool call, including changes by hooks so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CallResult {
+pub struct HookCallResult {
     pub success: bool,
     pub error: Option<String>,
     /// Identifies the form of `metadata`: the tool's name, or `blocked`.
@@ -223,7 +225,7 @@ pub struct CallResult {
 
 /// A model's reply and the results of its tool calls.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Round {
+pub struct HookRound {
     /// The reply's text; may be empty.
     pub response: String,
     /// The id of the reply's message, if it is in the log.

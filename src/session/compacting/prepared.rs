@@ -1,4 +1,4 @@
-//! Summaries that are written before they are needed, beside the user's work (`compaction.ahead`). One is put in
+//! Summaries that are written before they are needed, beside the user's work (`compaction.prepared`). One is put in
 //! only where the view that it was made for still stands as it was, with what came since behind it.
 
 use tokio::sync::mpsc;
@@ -10,20 +10,20 @@ use crate::actor::Session;
 use crate::child_requests::UNUSED_SUMMARY;
 use crate::core::Core;
 use crate::effects;
-use crate::summary::{Attempt, Summary};
-use crate::work::Background;
-use epitome_compaction::pace::Fullness;
-use epitome_compaction::{Decision, Plan, Written};
+use crate::summary::{Attempt, WrittenSummary};
+use crate::work::BackgroundResult;
+use epitome_compaction::backoff::Fullness;
+use epitome_compaction::{CompactionDecision, CompactionPlan, SummaryResult};
 use epitome_config::Summariser;
 use epitome_thread::Seq;
-use epitome_turn::Why;
+use epitome_turn::CompactionReason;
 
 /// The share of the window before the threshold at which a summary is begun, in per cent.
 const BEFORE_PERCENT: u64 = 10;
 
 /// A summary that nobody waits for yet.
 #[derive(Debug, Default)]
-pub enum Ahead {
+pub enum PreparedSummary {
     #[default]
     None,
     /// It is decided what it will stand for, then it is written.
@@ -32,8 +32,8 @@ pub enum Ahead {
         revision: Seq,
     },
     Ready {
-        plan: Box<Plan>,
-        summary: Box<Summary>,
+        plan: Box<CompactionPlan>,
+        summary: Box<WrittenSummary>,
     },
     /// No summary could be written for this revision of the view; it is not tried again.
     Failed {
@@ -45,17 +45,17 @@ impl Compactor {
     /// Whether a summary waits for the conversation as it is.
     pub(crate) fn is_prepared(&self, core: &Core) -> bool {
         let revision = core.thread.view().revision();
-        matches!(&self.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
+        matches!(&self.prepared, PreparedSummary::Ready { plan, .. } if plan.revision == revision)
     }
 
     fn is_awaited(&self, revision: Seq) -> bool {
-        matches!(&self.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
+        matches!(&self.prepared, PreparedSummary::Writing { revision: known, .. } if *known == revision)
     }
 }
 
 impl Session {
     /// Begins a summary where one will soon be needed.
-    pub(crate) fn look_ahead(&mut self) {
+    pub(crate) fn prepare_summary(&mut self) {
         let settings = &self.core.settings.compaction;
         if !settings.ahead || settings.model == Summariser::Nobody || self.core.thread.frame().is_none() {
             return;
@@ -63,37 +63,42 @@ impl Session {
         let Some(main) = self.core.model.endpoint().cloned() else { return };
         let Some(at) = self.core.auto_compact_at(main.window) else { return };
         let revision = self.core.thread.view().revision();
-        match &self.compactor.ahead {
-            Ahead::Writing { revision: known, .. } | Ahead::Failed { revision: known }
+        match &self.compactor.prepared {
+            PreparedSummary::Writing { revision: known, .. }
+            | PreparedSummary::Failed { revision: known }
                 if *known == revision =>
             {
                 return;
             }
-            Ahead::Ready { plan, .. } if plan.revision == revision => return,
-            Ahead::None | Ahead::Writing { .. } | Ahead::Failed { .. } | Ahead::Ready { .. } => {}
+            PreparedSummary::Ready { plan, .. } if plan.revision == revision => return,
+            PreparedSummary::None
+            | PreparedSummary::Writing { .. }
+            | PreparedSummary::Failed { .. }
+            | PreparedSummary::Ready { .. } => {}
         }
         let size = main.window;
         let used = self.core.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
-        if !self.compactor.pace.is_due(&self.core.ruler(), &self.core.thread, Fullness { used, size, at }) {
+        if !self.compactor.backoff.is_due(&self.core.ruler(), &self.core.thread, Fullness { used, size, at })
+        {
             return;
         }
-        self.drop_ahead();
-        let deciding = self.compactor.deciding(&mut self.core, None, Why::Threshold);
-        let job = self.core.run_on_cpu_in_background(deciding, Background::Foreseen);
-        self.compactor.ahead = Ahead::Writing { job, revision };
+        self.drop_prepared();
+        let deciding = self.compactor.deciding(&mut self.core, None, CompactionReason::Threshold);
+        let job = self.core.run_on_cpu_in_background(deciding, BackgroundResult::Foreseen);
+        self.compactor.prepared = PreparedSummary::Writing { job, revision };
     }
 
     /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
-    pub(crate) fn foreseen(&mut self, decided: Option<(Seq, Decision)>) {
+    pub(crate) fn compaction_foreseen(&mut self, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided.filter(|(revision, _)| self.compactor.is_awaited(*revision))
         else {
             return;
         };
         let stands = revision == self.core.thread.view().revision();
-        let (Decision::Summarise(plan), Some(main), true) =
+        let (CompactionDecision::Summarise(plan), Some(main), true) =
             (decision, self.core.model.endpoint().cloned(), stands)
         else {
-            self.compactor.ahead = Ahead::None;
+            self.compactor.prepared = PreparedSummary::None;
             return;
         };
         // Nobody is shown what may never be used.
@@ -107,38 +112,43 @@ impl Session {
         );
         let writing = async move {
             let attempt = effects::guarded(writing, Attempt::panicked).await;
-            Background::Ahead(Box::new(plan), Box::new(attempt))
+            BackgroundResult::Ahead(Box::new(plan), Box::new(attempt))
         };
         let job = self.core.background.spawn(writing.instrument(self.core.trace.session().clone()));
-        self.compactor.ahead = Ahead::Writing { job, revision };
+        self.compactor.prepared = PreparedSummary::Writing { job, revision };
     }
 
-    pub(crate) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
+    pub(crate) fn summary_prepared(&mut self, plan: CompactionPlan, attempt: Attempt) {
         let summary = self.core.take_attempt(attempt);
         let awaited = self.compactor.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {
-                self.compactor.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };
+                self.compactor.prepared =
+                    PreparedSummary::Ready { plan: Box::new(plan), summary: Box::new(summary) };
             }
             Ok(summary) => self.spend_in_vain(&summary),
             Err(error) => {
                 tracing::info!(session = %self.core.id(), %error, "no summary could be prepared");
                 if awaited {
-                    self.compactor.ahead = Ahead::Failed { revision: plan.revision };
+                    self.compactor.prepared = PreparedSummary::Failed { revision: plan.revision };
                 }
             }
         }
     }
 
     /// The prepared summary and its plan, where it may take the place of the one that is wanted now.
-    pub(crate) fn take_ahead(&mut self, wanted: &Plan, why: Why) -> Option<(Plan, Written)> {
+    pub(crate) fn take_prepared(
+        &mut self,
+        wanted: &CompactionPlan,
+        why: CompactionReason,
+    ) -> Option<(CompactionPlan, SummaryResult)> {
         let order = &self.compactor.order;
-        let is_plain = matches!(why, Why::Threshold | Why::Must)
+        let is_plain = matches!(why, CompactionReason::Threshold | CompactionReason::Must)
             && order.instruction.is_none()
             && order.recipe.is_none()
             && order.context.is_empty();
-        let Ahead::Ready { plan, summary } = std::mem::take(&mut self.compactor.ahead) else {
-            self.drop_ahead();
+        let PreparedSummary::Ready { plan, summary } = std::mem::take(&mut self.compactor.prepared) else {
+            self.drop_prepared();
             return None;
         };
         // It keeps what was kept when it was written, and all that came since: no less than is promised, though the limits
@@ -147,21 +157,21 @@ impl Session {
             self.spend_in_vain(&summary);
             return None;
         }
-        let plan = Plan { trigger: wanted.trigger, ..*plan };
+        let plan = CompactionPlan { trigger: wanted.trigger, ..*plan };
         Some((plan, summary.written()))
     }
 
     /// Ends what is being written ahead.
-    pub(crate) fn drop_ahead(&mut self) {
-        match std::mem::take(&mut self.compactor.ahead) {
-            Ahead::None | Ahead::Failed { .. } => {}
-            Ahead::Writing { job, .. } => job.abort(),
-            Ahead::Ready { summary, .. } => self.spend_in_vain(&summary),
+    pub(crate) fn drop_prepared(&mut self) {
+        match std::mem::take(&mut self.compactor.prepared) {
+            PreparedSummary::None | PreparedSummary::Failed { .. } => {}
+            PreparedSummary::Writing { job, .. } => job.abort(),
+            PreparedSummary::Ready { summary, .. } => self.spend_in_vain(&summary),
         }
     }
 
     /// It was paid for all the same.
-    fn spend_in_vain(&mut self, summary: &Summary) {
+    fn spend_in_vain(&mut self, summary: &WrittenSummary) {
         self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }
 }
