@@ -72,6 +72,26 @@ fn every_file_begins_with_documentation() {
     }
 }
 
+/// With 13 types called `Kind` and 15 called `State`, neither a search nor an error message said which one was meant.
+#[test]
+fn type_names_are_unique() {
+    let mut owners: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for (path, text) in sources() {
+        for name in type_names(&text) {
+            owners.entry(name.to_owned()).or_default().push(path.clone());
+        }
+    }
+    assert!(owners.len() > 500, "the types were not found");
+    let repeated: Vec<_> = owners.into_iter().filter(|(_, paths)| paths.len() > 1).collect();
+    assert!(repeated.is_empty(), "several types have the same name: {repeated:#?}");
+}
+
+#[test]
+fn associated_types_may_repeat() {
+    let text = "pub struct A;\nimpl B for A {\n    type C = A;\n}\nmod d {\n    pub(super) enum E {}\n    type F = A;\n}\n";
+    assert_eq!(type_names(text), ["A", "E", "F"]);
+}
+
 #[test]
 fn the_session_is_a_core_that_only_shrinks() {
     let session = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/session");
@@ -186,6 +206,39 @@ fn is_item(line: &str, kind: &str) -> bool {
         None => rest.trim_start(),
     });
     line.strip_prefix("async ").unwrap_or(line).starts_with(kind)
+}
+
+/// The types that a file declares, except the associated types of traits and impls.
+fn type_names(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    // Indentation of the `impl` or `trait` whose head or body is being read.
+    let (mut head, mut body): (Option<usize>, Option<usize>) = (None, None);
+    for line in text.lines() {
+        let item = line.trim_start();
+        let indent = line.len() - item.len();
+        if body == Some(indent) && item.starts_with('}') {
+            body = None;
+        }
+        let is_of_body = body.is_some_and(|outer| indent == outer + 4);
+        for kind in ["struct ", "enum ", "trait ", "union ", "type "] {
+            if is_item(item, kind) && !(kind == "type " && is_of_body) {
+                let start = item.find(kind).expect("the item has its keyword") + kind.len();
+                let rest = &item[start..];
+                let end = rest.find(|character: char| !character.is_alphanumeric()).unwrap_or(rest.len());
+                if rest.starts_with(char::is_uppercase) {
+                    names.push(&rest[..end]);
+                }
+            }
+        }
+        if body.is_none() && (is_item(item, "impl") || is_item(item, "trait ")) {
+            head = Some(indent);
+        }
+        if item.ends_with(['{', '}', ';']) {
+            let opened = head.take();
+            body = if item.ends_with('{') { opened.or(body) } else { body };
+        }
+    }
+    names
 }
 
 /// The lines of a body that are members of the item itself.
