@@ -1,7 +1,5 @@
 //! Results and failures of scripts: none of them stops the work.
 
-use std::time::{Duration, Instant};
-
 use super::project::*;
 
 /// A script for one event that runs these lines.
@@ -111,33 +109,27 @@ fn a_banner_before_the_result_is_skipped() {
     assert_eq!(project.trail(), ["before_tool_call chatty done: block"]);
 }
 
-/// Far below the duration of a sleeping script, far above what a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 #[test]
 fn a_script_that_exceeds_its_time_limit_is_killed() {
     let project = Project::new();
     project
         .user
         .write(".epitome/config.toml", "mode = \"full\"\n[hooks.overrides.sleepy]\ntimeout_ms = 200\n");
-    project.hook("sleepy", &script("before_tool_call", "sleep 300\necho '{\"blocked\": true}'"));
-    let since = Instant::now();
+    project.hook("sleepy", &script("before_tool_call", "sleep 100000\necho '{\"blocked\": true}'"));
     let heard = project.run("run echo one");
-    assert!(since.elapsed() < PATIENCE);
     assert_eq!(heard.told_results(), ["one\n[exit code 0]"]);
     assert_eq!(project.trail(), ["before_tool_call sleepy failed"]);
 }
 
-/// A remaining child process keeps the pipe open: waiting for its end would take as long as the child runs.
+/// A remaining child process keeps the pipe open: a hook that was waited for until the child's end would have failed at
+/// its time limit.
 #[test]
 fn a_child_that_keeps_the_pipe_open_causes_no_delay() {
     let project = Project::new();
     let run =
-        "cat > /dev/null\nsleep 300 &\necho '{\"blocked\": true, \"reason\": \"said before the child\"}'";
+        "cat > /dev/null\nsleep 100000 &\necho '{\"blocked\": true, \"reason\": \"said before the child\"}'";
     project.hook("parent", &script("before_tool_call", run));
-    let since = Instant::now();
     let heard = project.run("run echo one");
-    assert!(since.elapsed() < PATIENCE);
     assert_eq!(heard.told_results(), ["said before the child"]);
     assert_eq!(project.trail(), ["before_tool_call parent done: block"]);
 }

@@ -3,19 +3,15 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use epitome::session::SessionCommand;
 use epitome::thread::{Change, OutcomeStatus, StopReason, Withheld};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::session::{TestSession, call};
-use epitome_test_harness::text;
+use epitome_test_harness::{WITHIN, text};
 use serde_json::json;
 
 use super::stage::{count, flood, script, sent, with_hooks};
-
-/// Nothing on this machine takes this long; a test that waits longer has failed.
-const WITHIN: Duration = Duration::from_secs(20);
 
 /// A test with a hook that hangs at its first run: the hook and its child keep a pipe open as long as they
 /// live.

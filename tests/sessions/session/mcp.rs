@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epitome::session::{AskId, Decision, Out, Question, Replay, Reply, SessionCommand, Shows, Wants};
 use epitome::thread::{Change, OutcomeStatus, Rule, StopReason, ToolOutcome};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession};
-use epitome_test_harness::{in_turn, text};
+use epitome_test_harness::{in_turn, text, within};
 use serde_json::{Value, json};
 
 use super::mcp_server::{SECRET, json_of, process_of, table};
@@ -180,11 +180,8 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
     assert_eq!(progress, "1 of 2: half\n");
     stage.test.send(SessionCommand::Cancel);
     assert_eq!(stage.test.reason(ticket), StopReason::Cancelled);
-    let (until, file) = (Instant::now() + Duration::from_secs(20), stage.place.join("cancelled"));
-    while !file.exists() {
-        assert!(Instant::now() < until, "the server was not told");
-        std::thread::yield_now();
-    }
+    let file = stage.place.join("cancelled");
+    within("the server's file", || file.exists().then_some(()));
     assert_eq!(std::fs::read_to_string(file).expect("a file"), "true", "it is this very call");
 }
 
@@ -208,11 +205,7 @@ fn a_server_ends_with_its_session() {
     let ticket = stage.test.ticket();
     stage.test.send(SessionCommand::Close { ticket, client: stage.test.client.id });
     stage.test.client.answer(ticket).expect("it closes");
-    let until = Instant::now() + Duration::from_secs(20);
-    while lives(process) {
-        assert!(Instant::now() < until, "it outlives its session");
-        std::thread::yield_now();
-    }
+    within("the end of the server", || (!lives(process)).then_some(()));
 }
 
 /// The server is suspended with its session: the process ends, and is started again for the next call.
@@ -226,11 +219,7 @@ fn a_server_ends_with_a_suspended_session_and_starts_again() {
     test.ask("Go");
     let first = process_of("plain", place).expect("it ran");
     super::resting::rests(&test);
-    let until = Instant::now() + Duration::from_secs(20);
-    while lives(first) {
-        assert!(Instant::now() < until, "it outlives the rest");
-        std::thread::yield_now();
-    }
+    within("the end of the server", || (!lives(first)).then_some(()));
     assert_eq!(test.ask("Again"), StopReason::EndTurn);
     let outcome = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
@@ -311,18 +300,14 @@ fn tools_of_a_late_server_are_announced_and_callable() {
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
     std::fs::write(&pipe, "now").expect("the server reads");
     // Its tools are available once the command lists them.
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
+    within("the tools of the server", || {
         test.ask("/mcp");
         let shown = test.client.entry(|change| match change {
             Change::Noted { text, .. } => Some(text.clone()),
             _ => None,
         });
-        if shown.contains("mcp__s__echo") {
-            break;
-        }
-        assert!(Instant::now() < until, "{shown}");
-    }
+        shown.contains("mcp__s__echo").then_some(())
+    });
     assert_eq!(test.ask("Again"), StopReason::EndTurn);
     let outcome = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),

@@ -1,22 +1,21 @@
 //! Sessions that are suspended while idle, and resumed unchanged.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epitome::session::{Answer, Out, SessionCommand};
 use epitome::thread::{Change, StopReason};
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession};
-use epitome_test_harness::text;
+use epitome_test_harness::{text, within};
 
 use super::stage::{recorder, told_of};
 
 /// Waits until the test's session is suspended.
 pub fn rests(test: &TestSession) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !test.sessions.live_sessions().iter().any(|live| live.session == test.session && live.resting) {
-        assert!(Instant::now() < until, "it does not rest: {:?}", test.sessions.live_sessions());
-        std::thread::yield_now();
-    }
+    within("the suspension", || {
+        let live = test.sessions.live_sessions();
+        live.iter().any(|live| live.session == test.session && live.resting).then_some(())
+    });
 }
 
 fn quick(files: &[(String, String)]) -> TestSession {
