@@ -9,7 +9,7 @@ use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 use epitome_test_harness::agent::{
-    Agent, SUMMARY, agent_said, is_answer, kind, messages_of, obey, stop_reason, wants_summary,
+    SUMMARY, agent_said, is_answer, kind, messages_of, obey, stop_reason, wants_summary,
 };
 use epitome_test_harness::{call, text};
 use serde_json::{Value, json};
