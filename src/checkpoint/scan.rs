@@ -8,7 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::Bounds;
 use super::blobs::CheckpointBlobs;
@@ -172,7 +174,9 @@ pub fn scan(
         }
         match node::of(&path, &metadata, |_, metadata| Ok(node::unkept(metadata))) {
             Ok(node) => match old {
-                Some(old) if old.known.node == node => found.push(old.clone()),
+                Some(old) if old.known.node == node && inode(old) == Some(stamp.inode) => {
+                    found.push(old.clone());
+                }
                 Some(_) | None => {
                     let known = KnownNode { node, stamp: Some(stamp), is_open: false };
                     found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
@@ -216,6 +220,11 @@ pub fn scan(
     seen.is_whole = !walked.is_late && !walked.is_over && unread == 0;
     seen.found = Arc::new(found);
     seen
+}
+
+/// The inode at a path, unless an earlier process scanned it.
+fn inode(scanned: &ScannedPath) -> Option<u64> {
+    scanned.known.stamp.map(|stamp| stamp.inode)
 }
 
 /// Reuses the path of the previous scan.
@@ -335,7 +344,8 @@ pub struct Difference {
 ///
 /// A path that only the second scan has seen may have existed before: ignored then and not now, or beyond a
 /// limit. It counts as new if the first scan was complete and the path was created or changed since, or was
-/// moved along with a renamed directory. If that is uncertain, the path is in the second list.
+/// moved along with a directory that was renamed, to a new path or in place of something. If that is uncertain,
+/// the path is in the second list.
 pub fn compare(
     before: &WorkspaceSnapshot,
     after: &WorkspaceSnapshot,
@@ -344,8 +354,13 @@ pub fn compare(
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
     let mut new: Vec<(&Path, &FileNode)> = Vec::new();
+    let mut new_directories: HashSet<&Path> = HashSet::new();
     zip_paths(&before.found, &after.found, |old, found| match (old, found) {
         (Some(old), Some(found)) => {
+            let is_other = inode(old).is_some_and(|inode_before| Some(inode_before) != inode(found));
+            if found.known.node.is_directory() && is_other {
+                new_directories.insert(&found.path);
+            }
             if !old.is_same(found) {
                 let (before, after) = (old.known.node.clone(), found.known.node.clone());
                 differences.push(Difference { path: old.path.to_path_buf(), before, after });
@@ -369,7 +384,6 @@ pub fn compare(
         || new.iter().any(|(path, _)| is_ignore_file(path));
     // Files in a renamed directory show no sign of the move.
     let gone: HashSet<FileNode> = differences.iter().map(|difference| difference.before.clone()).collect();
-    let mut new_directories: HashSet<&Path> = HashSet::new();
     for (path, node) in new {
         let came_along = path.parent().is_some_and(|parent| new_directories.contains(parent));
         let changed =
@@ -409,9 +423,11 @@ pub fn has_stamp(known: &FileNode, path: &Path) -> bool {
     }
 }
 
+/// The time that a file would get that is changed now. The clock of file stamps is behind the precise one: by up to a
+/// tick, and on a busy virtual machine by far more.
 fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 #[cfg(test)]
@@ -456,6 +472,21 @@ mod tests {
             let paths: Vec<_> = differences.into_iter().map(|difference| difference.path).collect();
             assert_eq!((paths, unsure), (vec![roots[0].join("b")], Vec::new()));
             last = seen.found;
+        }
+    }
+
+    /// The beginning of a scan was taken from the precise clock. On a busy virtual machine the clock of file stamps was
+    /// more than a tick behind it: what a command had created was older than the scan before the command, and a rewind
+    /// left it there.
+    #[test]
+    fn a_file_that_is_written_after_a_scan_began_is_not_older_than_the_scan() {
+        let (_home, roots, _) = bench(&[]);
+        for nth in 0..1_000 {
+            let began = now();
+            let path = roots[0].join(nth.to_string());
+            std::fs::write(&path, "").expect("written");
+            let stamp = NodeStamp::from_metadata(&std::fs::metadata(&path).expect("it is there"));
+            assert!(stamp.changed >= began, "{} before the scan", began - stamp.changed);
         }
     }
 

@@ -1,3 +1,60 @@
-//! What tests of whole sessions and of the program share.
+//! What tests of whole sessions and of the program share: a session in this process ([`session`]), the program as a
+//! user runs it ([`user`]), the agent as an editor starts it ([`agent`]), and tests that run as a child process
+//! ([`own_process`]).
 
+pub mod agent;
+pub mod client;
 pub mod own_process;
+pub mod session;
+pub mod tool;
+pub mod user;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use epitome_scripted_model::{ModelStep, RecordedRequest};
+use serde_json::Value;
+
+/// A test that waits longer than this hangs. Everything here takes milliseconds, or seconds on a busy machine.
+pub const WITHIN: Duration = Duration::from_secs(120);
+
+/// Interval for polling what cannot be waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Polls a condition until it holds; what is awaited is named in the error.
+#[track_caller]
+pub fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(began.elapsed() < WITHIN, "{what} did not come within {WITHIN:?}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Writes a file, creating its directories; a file that begins with `#!` is executable.
+pub fn write_file(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("it is below something")).expect("a directory");
+    std::fs::write(path, text).expect("a file");
+    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+}
+
+pub fn text(text: &str) -> ModelStep {
+    ModelStep::Text(text.to_owned())
+}
+
+pub fn call(name: &str, input: Value) -> ModelStep {
+    ModelStep::Call { name: name.to_owned(), input }
+}
+
+/// The script of a model that sends these replies, one per call, and then "ok".
+pub fn in_turn(
+    replies: Vec<Vec<ModelStep>>,
+) -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
+    let mut replies = replies.into_iter();
+    move |_| replies.next().unwrap_or_else(|| vec![text("ok")])
+}

@@ -1,9 +1,6 @@
 //! Clients that share one daemon, as separate processes: everything that applies to an agent in one process,
 //! and everything that only a daemon can get wrong. Each test has its own home and ends its daemon with it.
 
-#[path = "process/desk.rs"]
-mod desk;
-
 #[path = "process/bulk.rs"]
 mod bulk;
 #[path = "process/ends.rs"]
@@ -21,5 +18,10 @@ mod deaths;
 mod lives;
 mod windows;
 
-/// The arguments with which an editor starts the agent.
-const ACP: &[&str] = &["acp"];
+use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::user::User;
+
+/// A user whose editors share a daemon.
+fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
+    User::with_model(script)
+}

@@ -4,8 +4,7 @@
 //! Each test checks three views: the requests to the model, the client's messages, and the log with its
 //! trail. The scripts only need a POSIX shell with grep and sed.
 
-mod desk;
-mod editor;
+mod project;
 
 mod answers;
 mod claude;

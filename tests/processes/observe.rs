@@ -3,6 +3,5 @@
 
 mod bug_report;
 mod command_line;
-mod machine;
 #[cfg(feature = "otel")]
 mod otel;

@@ -2,11 +2,6 @@
 //! These tests show that the parts are connected and that processes end cleanly; each part is tested in
 //! detail next to its code.
 
-mod desk;
-
-/// The arguments of the agent: everything in one process. `tests/processes/daemon` does the same with a daemon.
-const ACP: &[&str] = &["acp", "--standalone"];
-
 mod bulk;
 mod ends;
 mod kill;
@@ -14,3 +9,12 @@ mod leftovers;
 mod life;
 mod neighbours;
 mod orphans;
+
+use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::user::User;
+
+/// A user whose editors start agents that do everything in one process. `tests/processes/daemon.rs` runs the same tests
+/// with a daemon.
+fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
+    User::with_model(script).standalone()
+}

@@ -17,6 +17,7 @@ use epitome::transcript::Fixture;
 use epitome_acp_check as check;
 use epitome_acp_check::agent::{AgentProgram, Inherits};
 use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
+use epitome_test_harness::user::program;
 use mini_agent::MiniAgent;
 use model_side::{FixtureModel, scripted};
 use update::update_fixture;
@@ -30,7 +31,7 @@ fn rewriting() -> bool {
 
 fn our_agent() -> AgentProgram {
     AgentProgram {
-        command: env!("CARGO_BIN_EXE_epitome").into(),
+        command: program().into(),
         // A fixture observes a single agent, from its first message to its exit.
         arguments: vec!["acp".into(), "--standalone".into()],
         inherits: Inherits::PathAlone,

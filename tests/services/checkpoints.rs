@@ -42,6 +42,17 @@ impl Bench {
         while now() == before {}
     }
 
+    /// Waits until everything there is so old that its times don't show what a later command does with it.
+    fn age(&self) {
+        let probe = self.home.path().join("probe");
+        let now = || {
+            fs::write(&probe, "").expect("written");
+            fs::metadata(&probe).expect("there").modified().expect("a time")
+        };
+        let before = now();
+        while now() < before + Duration::from_millis(40) {}
+    }
+
     fn root(&self) -> PathBuf {
         self.home.path().join("w").canonicalize().expect("it is there")
     }
@@ -646,6 +657,28 @@ fn a_directory_replaced_by_a_symlink_is_restored_with_its_contents() {
     assert_eq!(bench.tree(), before);
     bench.undo();
     assert_eq!(bench.tree(), after);
+}
+
+/// A directory that was renamed in place of an empty one, or of a file, is at a path that was known before. What was in
+/// it counted as older than the command, because a rename of its directory changes no time of it: a rewind left it at
+/// the new place, and restored it at the old one too.
+#[test]
+fn a_rewind_restores_directories_that_were_renamed_over_others() {
+    for there in ["mkdir b", "mkdir -p b/c; rmdir b/c", "echo file > b", "ln -s a b"] {
+        let bench = Bench::new();
+        bench.sh(&format!("mkdir -p a/below; echo mine > a/file; echo too > a/below/file; {there}"));
+        // The session knows all of it.
+        bench.command(1, || {});
+        bench.age();
+        let before = bench.tree();
+        bench.command(2, || bench.sh("[ -d b ] && [ ! -L b ] || rm b; mv -T a b"));
+        let after = bench.tree();
+        let report = bench.rewind(2);
+        assert_eq!((&report.conflicts, &report.failures), (&Vec::new(), &Vec::new()), "{there}");
+        assert_eq!(bench.tree(), before, "{there}");
+        bench.undo();
+        assert_eq!(bench.tree(), after, "{there}");
+    }
 }
 
 /// An action of a command.

@@ -8,11 +8,9 @@ use epitome::thread::{OutcomeContent, OutcomeStatus};
 use epitome::tools::background::{BackgroundCommands, RUNNING_MAX};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
+use epitome_test_harness::WITHIN;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Place {
     directory: TempDir,
@@ -47,7 +45,7 @@ impl Place {
             ..ToolContext::bare(self.workspace.clone())
         };
         let run = self.tools.get(tool).expect("a built-in tool").run(input, context);
-        tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")
+        tokio::time::timeout(WITHIN, run).await.expect("it ends in time")
     }
 
     async fn bash(&self, command: &str) -> ToolResult {
@@ -79,7 +77,7 @@ impl Place {
             if let Some(number) = text.strip_suffix('\n').and_then(|text| text.trim().parse().ok()) {
                 return number;
             }
-            assert!(started.elapsed() < PATIENCE, "the command began");
+            assert!(started.elapsed() < WITHIN, "the command began");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -100,7 +98,7 @@ async fn assert_ends(number: u32) {
         status.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
     };
     while runs() {
-        assert!(started.elapsed() < PATIENCE, "process {number} still runs");
+        assert!(started.elapsed() < WITHIN, "process {number} still runs");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

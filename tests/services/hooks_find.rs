@@ -17,6 +17,7 @@ use epitome::store::Store;
 use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
 use epitome::tools::Exposure;
 use epitome::tools::reaper::Reaper;
+use epitome_test_harness::user::{Ran, User};
 use serde_json::json;
 
 /// A user's home and a repository in it.
@@ -648,13 +649,10 @@ fn hook_folders_and_the_trust_store_are_watched() {
 
 /// Runs `epitome hooks`; returns exit code, stdout and stderr.
 fn epitome(disk: &Disk, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
-    command.args(arguments).current_dir(disk.at("repo")).env_clear().stdin(std::process::Stdio::null());
-    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    command.env("EPITOME_HOME", disk.at("home")).env("HOME", disk.at(""));
-    let output = command.output().expect("the binary starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("only text is printed");
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let mut command = User::new().command(arguments);
+    command.current_dir(disk.at("repo")).env("EPITOME_HOME", disk.at("home")).env("HOME", disk.at(""));
+    let ran = Ran::from(command.output().expect("the program starts"));
+    (ran.code, ran.out, ran.err)
 }
 
 #[test]

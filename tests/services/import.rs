@@ -2,15 +2,14 @@
 //! summaries that those agents wrote.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 use std::sync::Arc;
 
 use epitome::compaction::{self, LostKind};
 use epitome::session_library::{ForeignAgent, Machine};
 use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
 use epitome::transfer::{self, ImportContext, ImportSource};
+use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
 /// Reads one session; `beside` reads the other files of its folder.
@@ -400,68 +399,31 @@ fn losses_in_another_agents_summary_are_reported_without_a_model() {
 
 // ---- Discovery ----
 
-struct Home {
-    directory: tempfile::TempDir,
-}
-
-impl Home {
-    /// A home with two sessions of Claude Code in one project and one of Codex.
-    fn new() -> Home {
-        let home = Home { directory: tempfile::tempdir().expect("a folder") };
-        let project = home.project();
-        fs::create_dir_all(&project).expect("made");
-        let claude = |id: &str, cwd: &Path, words: &str| {
-            let mut line = user("a", None, words);
-            line["cwd"] = json!(cwd);
-            let answer = reply("b", "a", "m1", said("Yes."));
-            home.write(&format!(".claude/projects/-any/{id}.jsonl"), &lines(&[line, answer]));
-        };
-        claude("11111111-0000-4000-8000-000000000000", Path::new("/other"), "In another folder");
-        claude("22222222-0000-4000-8000-000000000000", &project, "In this folder");
-        // Written at every start, before the first prompt.
-        home.write(
-            ".claude/projects/-any/33333333-0000-4000-8000-000000000000.jsonl",
-            "{\"type\":\"summary\",\"leafUuid\":\"x\"}\n",
-        );
-        home.write(
-            ".codex/sessions/2026/11/01/rollout-2026-11-01T10-00-00-01a2.jsonl",
-            &lines(&codex_start()),
-        );
-        home
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().canonicalize().expect("a folder")
-    }
-
-    fn project(&self) -> PathBuf {
-        self.path().join("project")
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path().join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, text).expect("written");
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
-        command.args(arguments).current_dir(self.project()).env_clear();
-        command.env("HOME", self.path()).env("EPITOME_HOME", self.path().join("epitome"));
-        command.output().expect("it runs")
-    }
-
-    fn stdout(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).expect("text")
-    }
+/// A user with two sessions of Claude Code in one project and one of Codex.
+fn user_of_other_agents() -> User {
+    let home = User::new();
+    let project = home.project();
+    let claude = |id: &str, cwd: &Path, words: &str| {
+        let mut line = user("a", None, words);
+        line["cwd"] = json!(cwd);
+        let answer = reply("b", "a", "m1", said("Yes."));
+        home.write(&format!(".claude/projects/-any/{id}.jsonl"), &lines(&[line, answer]));
+    };
+    claude("11111111-0000-4000-8000-000000000000", Path::new("/other"), "In another folder");
+    claude("22222222-0000-4000-8000-000000000000", &project, "In this folder");
+    // Written at every start, before the first prompt.
+    home.write(
+        ".claude/projects/-any/33333333-0000-4000-8000-000000000000.jsonl",
+        "{\"type\":\"summary\",\"leafUuid\":\"x\"}\n",
+    );
+    home.write(".codex/sessions/2026/11/01/rollout-2026-11-01T10-00-00-01a2.jsonl", &lines(&codex_start()));
+    home
 }
 
 #[test]
 fn sessions_of_other_agents_are_found_in_their_folders() {
-    let home = Home::new();
-    let (path, project) = (home.path(), home.project());
+    let home = user_of_other_agents();
+    let (path, project) = (home.home(), home.project());
     let variable = |_: &str| None;
     let machine = Machine { variable: &variable, home: Some(&path), cwd: &project };
     let of = |name: &str, machine: &Machine| {
@@ -489,29 +451,28 @@ fn sessions_of_other_agents_are_found_in_their_folders() {
 
 #[test]
 fn a_session_is_imported_once_unless_again_is_given() {
-    let home = Home::new();
-    let listed = home.stdout(&["sessions", "import", "--from", "claude-code"]);
+    let home = user_of_other_agents();
+    let listed = home.run(&["sessions", "import", "--from", "claude-code"]).ok();
     assert!(listed.starts_with("22222222-000"), "{listed}");
     assert!(!listed.contains("imported as"), "{listed}");
     let latest = ["sessions", "import", "--from", "claude-code", "latest"];
-    let first = home.stdout(&latest);
+    let first = home.run(&latest).ok();
     assert!(first.starts_with("s_"), "{first}");
-    assert_eq!(home.stdout(&latest), first, "the same session");
-    let json = home.stdout(&["sessions", "import", "--from", "claude-code", "2222", "--json"]);
+    assert_eq!(home.run(&latest).ok(), first, "the same session");
+    let json = home.run(&["sessions", "import", "--from", "claude-code", "2222", "--json"]).ok();
     assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON")[0]["is_known"], true, "{json}");
-    assert_ne!(home.stdout(&["sessions", "import", "--from", "claude-code", "2222", "--again"]), first);
-    let listed = home.stdout(&["sessions", "import", "--from", "claude-code"]);
+    assert_ne!(home.run(&["sessions", "import", "--from", "claude-code", "2222", "--again"]).ok(), first);
+    let listed = home.run(&["sessions", "import", "--from", "claude-code"]).ok();
     assert!(listed.contains(&format!("imported as {}", first.trim())), "{listed}");
-    assert_eq!(home.stdout(&["sessions", "list", "--json"]).lines().count(), 2);
+    assert_eq!(home.run(&["sessions", "list", "--json"]).ok().lines().count(), 2);
     for (arguments, words) in [
         (&["sessions", "import"][..], "claude-code  3 sessions"),
         (&["sessions", "import", "--from", "claude"], "possible values: claude-code, codex"),
         (&["sessions", "import", "--from", "claude-code", "9"], "has no session 9"),
         (&["sessions", "import", "--from", "codex", "latest"], "has no session in"),
     ] {
-        let output = home.run(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+        let ran = home.run(arguments);
+        assert!(ran.code != Some(0) && ran.err.contains(words), "{arguments:?}: {ran:?}");
     }
 }
 

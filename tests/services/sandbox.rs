@@ -5,18 +5,14 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Namespaces, SandboxRules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
-use epitome_test_harness::own_process;
+use epitome_test_harness::{WITHIN, own_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A home with secrets, a workspace with a repository, files next to them, and a temporary directory.
 struct Place {
@@ -88,7 +84,7 @@ impl Place {
             ..ToolContext::bare(Arc::new(self.workspace.clone()))
         };
         let run = self.tools.get("bash").expect("a built-in tool").run(input, context);
-        tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")
+        tokio::time::timeout(WITHIN, run).await.expect("it ends in time")
     }
 
     async fn bash(&self, line: &str) -> ToolResult {

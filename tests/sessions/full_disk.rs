@@ -4,10 +4,10 @@
 use epitome::session::{SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread};
 use epitome_test_harness::own_process;
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
-
-use super::session::desk::{Desk, call, text};
 
 /// Limits the files of this process to `bytes`; `None` lifts the limit.
 fn limit_files(bytes: Option<u64>) {
@@ -29,35 +29,35 @@ fn a_session_continues_after_a_full_disk_has_room_again() {
 
 fn continues_after_a_full_disk() {
     let calls = vec![call(json!({"do": "say"})), call(json!({"do": "wait", "asks": "person"}))];
-    let mut desk = Desk::new(vec![vec![text("fine")], calls, vec![text("done")]]);
+    let mut test = TestSession::new(vec![vec![text("fine")], calls, vec![text("done")]]);
     // Without a handler the kernel kills a process that writes past the limit.
-    let _listening = desk.on_runtime(|| {
+    let _listening = test.on_runtime(|| {
         let too_large = tokio::signal::unix::SignalKind::from_raw(25);
         tokio::signal::unix::signal(too_large).expect("SIGXFSZ can be listened to")
     });
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
 
-    let ticket = desk.prompt("Go");
-    let ask = desk.client.until(|out| match out {
+    let ticket = test.prompt("Go");
+    let ask = test.client.until(|out| match out {
         SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    desk.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
+    test.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
     // Room for a part of a line: the written part must be removed again.
-    let before = std::fs::metadata(desk.journal()).expect("a journal").len();
+    let before = std::fs::metadata(test.journal()).expect("a journal").len();
     limit_files(Some(before + 10));
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
-    match desk.client.answer(ticket) {
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+    match test.client.answer(ticket) {
         Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
         other => panic!("the disk's refusal was expected: {other:?}"),
     }
-    let while_full = desk.prompt("Is there room?");
-    assert!(matches!(desk.client.answer(while_full), Err(SessionError::Store(_))));
-    assert_eq!(std::fs::metadata(desk.journal()).expect("a journal").len(), before);
+    let while_full = test.prompt("Is there room?");
+    assert!(matches!(test.client.answer(while_full), Err(SessionError::Store(_))));
+    assert_eq!(std::fs::metadata(test.journal()).expect("a journal").len(), before);
 
     limit_files(None);
-    assert_eq!(desk.ask("And now?"), StopReason::EndTurn);
-    let log = desk.log();
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    let log = test.log();
     let thread = Thread::replay(log.iter().cloned()).expect("a log without gaps");
     assert!(thread.open_calls().is_empty() && !thread.in_turn());
     let outcomes: Vec<(CallId, OutcomeStatus)> = log

@@ -9,11 +9,12 @@ use epitome::session::{SessionCommand, SessionEvent};
 use epitome::thread::StopReason;
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::own_process;
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::session::desk::{Desk, call, text};
 use super::session::stage::with_hooks;
 
 /// All lines of this process so far.
@@ -64,9 +65,9 @@ fn with_log(test: &str, body: impl FnOnce()) {
 }
 
 /// The lines that contain the session's id, without their timestamps.
-fn lines_of(desk: &Desk) -> Vec<String> {
+fn lines_of(test: &TestSession) -> Vec<String> {
     let text = String::from_utf8(log().0.lock().expect("nothing panicked").clone()).expect("text");
-    let of_session = text.lines().filter(|line| line.contains(&desk.session.0));
+    let of_session = text.lines().filter(|line| line.contains(&test.session.0));
     of_session.map(|line| line.split_once(' ').expect("a time").1.trim_start().to_owned()).collect()
 }
 
@@ -86,9 +87,9 @@ fn the_log_shows_every_timed_step_of_a_session() {
         let hook = json!({"events": ["before_tool_call"], "then": {}}).to_string();
         let input = json!({"says": "a PLANTED outcome", "key": "PLANTED"});
         let replies = vec![vec![text("PLANTED words"), call(input)], vec![text("done")]];
-        let mut desk = with_hooks(&[("look.json", hook)], &[], replies);
-        assert_eq!(desk.ask("A PLANTED prompt"), StopReason::EndTurn);
-        let lines = lines_of(&desk);
+        let mut test = with_hooks(&[("look.json", hook)], &[], replies);
+        assert_eq!(test.ask("A PLANTED prompt"), StopReason::EndTurn);
+        let lines = lines_of(&test);
         for (kind, count, wanted) in [
             ("turn", 1, &["rounds=2", "input=", "output=", "outcome=\"end_turn\""][..]),
             ("round", 2, &["outcome=\"completed\"", "calls="]),
@@ -114,12 +115,12 @@ fn the_log_shows_every_timed_step_of_a_session() {
 #[test]
 fn a_cancelled_turn_logs_its_cancelled_steps() {
     with_log("a_cancelled_turn_logs_its_cancelled_steps", || {
-        let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
-        let ticket = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-        desk.send(SessionCommand::Cancel);
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-        let lines = lines_of(&desk);
+        let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))]]);
+        let ticket = test.prompt("Go");
+        test.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+        test.send(SessionCommand::Cancel);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
+        let lines = lines_of(&test);
         for kind in ["turn", "round"] {
             let found = ends(&lines, kind);
             assert!(found.len() == 1 && found[0].contains("outcome=\"cancelled\""), "{kind}: {lines:#?}");
@@ -130,11 +131,11 @@ fn a_cancelled_turn_logs_its_cancelled_steps() {
 #[test]
 fn a_rejected_model_call_logs_its_error() {
     with_log("a_rejected_model_call_logs_its_error", || {
-        let mut desk =
-            Desk::new(vec![vec![ModelStep::Error { status: 401, retry_after: None, message: None }]]);
-        let ticket = desk.prompt("Go");
-        assert!(desk.client.answer(ticket).is_err());
-        let calls = ends(&lines_of(&desk), "model_call");
+        let mut test =
+            TestSession::new(vec![vec![ModelStep::Error { status: 401, retry_after: None, message: None }]]);
+        let ticket = test.prompt("Go");
+        assert!(test.client.answer(ticket).is_err());
+        let calls = ends(&lines_of(&test), "model_call");
         assert_eq!(calls.len(), 1);
         assert!(
             calls[0].contains("status=401") && calls[0].contains("outcome=\"not authorised\""),
@@ -149,9 +150,9 @@ fn a_rejected_model_call_logs_its_error() {
 fn the_number_of_log_lines_is_independent_of_stream_chunks() {
     with_log("the_number_of_log_lines_is_independent_of_stream_chunks", || {
         let of_pieces = |count: usize| {
-            let mut desk = Desk::new(vec![vec![ModelStep::Flood { count, text: "word ".into() }]]);
-            assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-            lines_of(&desk).len()
+            let mut test = TestSession::new(vec![vec![ModelStep::Flood { count, text: "word ".into() }]]);
+            assert_eq!(test.ask("Go"), StopReason::EndTurn);
+            lines_of(&test).len()
         };
         assert_eq!(of_pieces(1000), of_pieces(1));
     });

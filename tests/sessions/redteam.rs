@@ -20,7 +20,7 @@ mod web;
 
 use std::fmt::Write as _;
 
-use super::session::{desk, mcp_server};
+use super::session::mcp_server;
 use range::{Expect, Group};
 
 /// Minimum number of attempts.

@@ -9,7 +9,6 @@ mod checkpoints;
 mod child;
 mod commands;
 mod compaction;
-pub mod desk;
 mod files;
 mod formats;
 mod guards;

@@ -2,17 +2,19 @@
 //! are answered, and nothing runs without permission.
 
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::agent::{
+    Agent, assert_paired, end_by, final_statuses, is_answer, is_question, obey, person_said,
+    record_agent_message, stop_reason,
+};
+use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use super::desk::{
-    Agent, Desk, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey, person_said,
-    record_agent_message, stop_reason, text,
-};
 use super::windows::daemons;
 
-fn kill_daemon(desk: &Desk) -> Pid {
-    let daemon = desk.daemon().expect("a daemon serves");
+fn kill_daemon(user: &User) -> Pid {
+    let daemon = user.daemon().expect("a daemon serves");
     end_by(daemon, Signal::KILL);
     daemon
 }
@@ -25,12 +27,12 @@ fn is_interrupted(answer: &Value) -> bool {
 /// The permission prompt stayed on the user's screen when the daemon died, and they clicked "allow".
 #[test]
 fn a_late_permission_answer_runs_nothing() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "run touch never");
     let card = agent.until("the card", is_question).pop().unwrap();
-    let dead = kill_daemon(&desk);
+    let dead = kill_daemon(&user);
     let (mut seen, answer) = agent.answer(id);
     assert!(is_interrupted(&answer), "{answer}");
     let withdrawn =
@@ -47,25 +49,25 @@ fn a_late_permission_answer_runs_nothing() {
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "end_turn");
     assert_eq!(final_statuses(&updates), ["failed"]);
-    assert_ne!(desk.daemon(), Some(dead));
+    assert_ne!(user.daemon(), Some(dead));
     for file in ["never", "never-either"] {
-        assert!(!desk.workspace.join(file).exists(), "{file} was made");
+        assert!(!user.project().join(file).exists(), "{file} was made");
     }
     assert_eq!(agent.turn(&session, "say more").1, "end_turn");
-    desk.model.requests().iter().for_each(assert_paired);
+    user.model().requests().iter().for_each(assert_paired);
 }
 
 #[test]
 fn pending_requests_are_answered_and_sessions_continue() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let sessions: Vec<String> = (0..3).map(|_| desk.new_session(&mut agent)).collect();
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let sessions: Vec<String> = (0..3).map(|_| user.new_session(&mut agent)).collect();
     for session in &sessions {
         agent.turn(session, "say one");
     }
     let asked = [agent.prompt(&sessions[0], "half"), agent.prompt(&sessions[1], "hang")];
     agent.hear("The first half, ");
-    kill_daemon(&desk);
+    kill_daemon(&user);
     let mut open = asked.len();
     let seen = agent.until("both answers", |message| {
         open -= usize::from(asked.iter().any(|id| is_answer(message, *id)));
@@ -84,8 +86,8 @@ fn pending_requests_are_answered_and_sessions_continue() {
     }
     agent.close_input();
     agent.ended();
-    let mut agent = desk.start();
-    let replay = desk.load(&mut agent, &sessions[0]);
+    let mut agent = user.start();
+    let replay = user.load(&mut agent, &sessions[0]);
     assert_eq!(person_said(&replay), ["say one", "half", "say more"]);
     assert!(record_agent_message(&replay).contains("Interrupted"), "the log says what happened");
 }
@@ -93,7 +95,7 @@ fn pending_requests_are_answered_and_sessions_continue() {
 /// The editor kept showing the subagent as working, because the daemon that knew of it was dead.
 #[test]
 fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
-    let desk = Desk::new(|request| {
+    let user = super::user(|request| {
         let task = json!({ "description": "Look", "prompt": "Look.", "agent": "explore" });
         match request.last_user_text() {
             said if said.ends_with("Look.") => vec![text("I look."), ModelStep::Hang],
@@ -101,17 +103,17 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
             _ => obey(request),
         }
     });
-    let mut agent = Agent::spawn(desk.command(&[]));
+    let mut agent = Agent::spawn(user.agent_command(&[]));
     let capabilities = json!({ "protocolVersion": 1, "clientCapabilities": { "subagents": {} } });
     agent.call("initialize", capabilities);
-    let session = desk.new_session(&mut agent);
+    let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "delegate");
     let told = agent.hear("I look.");
     let update = |message: &Value| message["params"]["update"].clone();
     let is_of_agent = |message: &Value| update(message)["sessionUpdate"] == "subagent_update";
     let began = told.iter().find(|message| is_of_agent(message)).map(update).expect("it is told of");
     assert_eq!(began["state"]["state"], "running");
-    kill_daemon(&desk);
+    kill_daemon(&user);
     let (updates, answer) = agent.answer(id);
     assert!(is_interrupted(&answer), "{answer}");
     let ends: Vec<Value> = updates.iter().filter(|message| is_of_agent(message)).map(update).collect();
@@ -120,18 +122,18 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     assert_eq!((&end["state"], &end["capabilities"]), (&json!({ "state": "idle" }), &Value::Null));
     // It is not a session that can be loaded, and cancelling it has no effect.
     agent.cancel(began["sessionId"].as_str().unwrap());
-    let (_, refused) = desk.try_load(&mut agent, began["sessionId"].as_str().unwrap());
+    let (_, refused) = user.try_load(&mut agent, began["sessionId"].as_str().unwrap());
     assert_eq!(refused["error"]["code"], -32002, "{refused}");
     assert_eq!(agent.turn(&session, "say more").1, "end_turn");
 }
 
 #[test]
 fn ten_clients_survive_three_daemon_crashes() {
-    let desk = Desk::new(obey);
+    let user = super::user(obey);
     let mut windows: Vec<(Agent, String)> = (0..10)
         .map(|_| {
-            let mut agent = desk.start_trusted();
-            let session = desk.new_session(&mut agent);
+            let mut agent = user.start_trusted();
+            let session = user.new_session(&mut agent);
             (agent, session)
         })
         .collect();
@@ -139,7 +141,7 @@ fn ten_clients_survive_three_daemon_crashes() {
         let words = format!("say {round}");
         let asked: Vec<u64> =
             windows.iter_mut().map(|(agent, session)| agent.prompt(session, &words)).collect();
-        kill_daemon(&desk);
+        kill_daemon(&user);
         for ((agent, session), id) in windows.iter_mut().zip(asked) {
             // Either it finished before the crash, or the client is asked to send it again.
             let (_, answer) = agent.answer(id);
@@ -150,18 +152,18 @@ fn ten_clients_survive_three_daemon_crashes() {
                 ("You said more.", "end_turn")
             );
         }
-        assert_eq!(daemons(&desk).len(), 1);
+        assert_eq!(daemons(&user).len(), 1);
     }
 }
 
 #[test]
 fn an_idle_client_finds_its_session_after_crashes() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     for _ in 0..3 {
         agent.turn(&session, "say one");
-        kill_daemon(&desk);
+        kill_daemon(&user);
     }
     let listing = agent.call("session/list", json!({}));
     assert_eq!(listing["sessions"][0]["sessionId"], session);

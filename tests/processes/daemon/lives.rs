@@ -6,13 +6,15 @@ use epitome::daemon::messages::{Farewell, MessageKind, MessageReader};
 use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::daemon::token::Token;
 use epitome::paths::Paths;
+use epitome_test_harness::agent::{Agent, end_by, obey, record_agent_message, stop_reason};
+use epitome_test_harness::user::User;
+use epitome_test_harness::{WITHIN, within};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use super::desk::{Agent, Desk, SILENCE_MAX, end_by, obey, record_agent_message, stop_reason, within};
 use super::windows::daemons;
 
 /// Idle time after which the daemon exits in these tests, in seconds.
@@ -23,14 +25,14 @@ fn build(version: &str) -> Build {
     Build { version: version.to_owned(), sources: "0123456789abcdef".to_owned(), written_ns: u64::MAX }
 }
 
-fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
+fn hello(user: &User, version: &str, protocol: u32) -> Hello {
     Hello {
         protocol,
         build: build(version),
         pid: std::process::id(),
-        cwd: desk.workspace.clone().into_os_string(),
-        place: Home::new(&Paths::below(&desk.home)),
-        token: Token::read(&RuntimeDir::new(&Paths::below(&desk.home))).unwrap(),
+        cwd: user.project().into_os_string(),
+        place: Home::new(&Paths::below(&user.own())),
+        token: Token::read(&RuntimeDir::new(&Paths::below(&user.own()))).unwrap(),
         environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
@@ -48,9 +50,9 @@ fn group_and_session(process: Pid) -> [String; 2] {
 }
 
 /// Connects like a front end and returns the daemon's answer.
-fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, HelloAnswer) {
-    let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
-    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+fn attach(user: &User, hello: &Hello) -> (MessageReader<UnixStream>, HelloAnswer) {
+    let mut stream = UnixStream::connect(user.own().join("run/acp.sock")).unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
     stream.write_all(&hello.to_line()).unwrap();
     let mut reader = MessageReader::new(stream);
     let answer = serde_json::from_slice(reader.line(4096).unwrap().expect("an answer")).unwrap();
@@ -59,9 +61,9 @@ fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, HelloAnswer
 
 #[test]
 fn an_idle_daemon_exits_and_the_next_client_starts_another() {
-    let desk = Desk::new(obey);
+    let user = super::user(obey);
     let start = || {
-        let mut command = desk.command(&[]);
+        let mut command = user.agent_command(&[]);
         command.env("EPITOME_IDLE_S", IDLE_S);
         let mut agent = Agent::spawn(command);
         agent.call("initialize", json!({ "protocolVersion": 1 }));
@@ -70,15 +72,15 @@ fn an_idle_daemon_exits_and_the_next_client_starts_another() {
     let mut before = None;
     for _ in 0..3 {
         let mut agent = start();
-        let daemon = desk.daemon();
+        let daemon = user.daemon();
         assert_ne!(daemon, before);
         before = daemon;
-        let session = desk.new_session(&mut agent);
+        let session = user.new_session(&mut agent);
         assert_eq!(agent.turn(&session, "say one").1, "end_turn");
         agent.close_input();
         agent.ended();
-        within(SILENCE_MAX, "the idle daemon's end", || daemons(&desk).is_empty().then_some(()));
-        assert!(!desk.home.join("run/acp.sock").exists(), "it leaves no socket");
+        within("the idle daemon's end", || daemons(&user).is_empty().then_some(()));
+        assert!(!user.own().join("run/acp.sock").exists(), "it leaves no socket");
     }
 }
 
@@ -86,9 +88,9 @@ fn an_idle_daemon_exits_and_the_next_client_starts_another() {
 /// started.
 #[test]
 fn the_process_name_of_the_daemon_is_epitome() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let daemon = desk.daemon().expect("one runs").as_raw_nonzero();
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let daemon = user.daemon().expect("one runs").as_raw_nonzero();
     assert_eq!(fs::read_to_string(format!("/proc/{daemon}/comm")).unwrap(), "epitome\n");
     agent.close_input();
     agent.ended();
@@ -96,48 +98,48 @@ fn the_process_name_of_the_daemon_is_epitome() {
 
 #[test]
 fn clients_that_connect_while_the_daemon_exits_are_served() {
-    let desk = Desk::new(obey);
+    let user = super::user(obey);
     for round in 0..40 {
-        let mut command = desk.command(&[]);
+        let mut command = user.agent_command(&[]);
         command.env("EPITOME_IDLE_S", format!("0.0{}", round % 10));
         let mut agent = Agent::spawn(command);
         agent.call("initialize", json!({ "protocolVersion": 1 }));
         agent.close_input();
         agent.ended();
     }
-    let log = log(&desk);
+    let log = log(&user);
     assert!(!log.contains("runs the agent in its own process"), "{log}");
 }
 
-fn log(desk: &Desk) -> String {
-    let files = fs::read_dir(desk.home.join("state/log")).into_iter().flatten().flatten();
+fn log(user: &User) -> String {
+    let files = fs::read_dir(user.own().join("state/log")).into_iter().flatten().flatten();
     files.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).collect()
 }
 
 #[test]
 fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "half");
     agent.hear("The first half, ");
-    let daemon = desk.daemon().unwrap();
+    let daemon = user.daemon().unwrap();
     end_by(daemon, Signal::TERM);
     let (_, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
-    assert!(daemons(&desk).is_empty(), "none is started until somebody wants something");
+    assert!(daemons(&user).is_empty(), "none is started until somebody wants something");
     assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
-    assert_ne!(desk.daemon(), Some(daemon));
+    assert_ne!(user.daemon(), Some(daemon));
 }
 
 #[test]
 fn the_daemon_survives_the_signals_that_end_its_starter() {
-    let desk = Desk::new(obey);
-    let mut command = desk.command(&[]);
+    let user = super::user(obey);
+    let mut command = user.agent_command(&[]);
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut agent = Agent::spawn(command);
     agent.call("initialize", json!({ "protocolVersion": 1 }));
-    let daemon = desk.daemon().unwrap();
+    let daemon = user.daemon().unwrap();
     let window = rustix::process::Pid::from_raw(agent.process().cast_signed());
     let (of_daemon, of_window) = (group_and_session(daemon), group_and_session(window.unwrap()));
     for (daemons, windows) in of_daemon.into_iter().zip(of_window) {
@@ -153,39 +155,39 @@ fn the_daemon_survives_the_signals_that_end_its_starter() {
         .collect();
     assert!(first_three.iter().all(|path| path.as_os_str() == "/dev/null"), "{first_three:?}");
     kill_process_group(window.unwrap(), Signal::KILL).unwrap();
-    drop(desk.start());
-    assert_eq!(desk.daemon(), Some(daemon));
+    drop(user.start());
+    assert_eq!(user.daemon(), Some(daemon));
 }
 
 #[test]
 fn a_daemon_with_another_protocol_or_home_is_not_used() {
-    let desk = Desk::new(obey);
-    drop(desk.start());
+    let user = super::user(obey);
+    drop(user.start());
     for (other, word) in [
-        (hello(&desk, "0.1.0", PROTOCOL + 1), "protocol"),
+        (hello(&user, "0.1.0", PROTOCOL + 1), "protocol"),
         (
             Hello {
                 place: Home::new(&Paths::below("/elsewhere".as_ref())),
-                ..hello(&desk, "0.1.0", PROTOCOL)
+                ..hello(&user, "0.1.0", PROTOCOL)
             },
             "files",
         ),
     ] {
-        let (mut reader, answer) = attach(&desk, &other);
+        let (mut reader, answer) = attach(&user, &other);
         let why = answer.refused.expect("it is refused");
         assert!(why.contains(word), "{why}");
         assert!(reader.message().unwrap().is_none(), "and that is all");
     }
-    let (_, answer) = attach(&desk, &hello(&desk, "0.1.0", PROTOCOL));
+    let (_, answer) = attach(&user, &hello(&user, "0.1.0", PROTOCOL));
     assert_eq!(answer.refused, None);
 }
 
 #[test]
 fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
     // A daemon that refuses, and a directory in which no socket can be created.
-    let refusing: fn(&Desk) = |desk| {
-        fs::create_dir(desk.home.join("run")).unwrap();
-        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+    let refusing: fn(&User) = |user| {
+        fs::create_dir(user.own().join("run")).unwrap();
+        let listener = UnixListener::bind(user.own().join("run/acp.sock")).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
@@ -193,14 +195,14 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
             stream.write_all(&HelloAnswer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
         });
     };
-    let closing: fn(&Desk) = |desk| {
-        fs::create_dir(desk.home.join("run")).unwrap();
-        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+    let closing: fn(&User) = |user| {
+        fs::create_dir(user.own().join("run")).unwrap();
+        let listener = UnixListener::bind(user.own().join("run/acp.sock")).unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
     };
-    let no_place: fn(&Desk) = |desk| fs::write(desk.home.join("run"), "a file").unwrap();
-    let failing: fn(&Desk) = |desk| {
-        fs::create_dir_all(desk.home.join("run/control.sock")).unwrap();
+    let no_place: fn(&User) = |user| fs::write(user.own().join("run"), "a file").unwrap();
+    let failing: fn(&User) = |user| {
+        fs::create_dir_all(user.own().join("run/control.sock")).unwrap();
     };
     for (trouble, word) in [
         (refusing, "of another age"),
@@ -208,14 +210,14 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
         (no_place, "directory for sockets"),
         (failing, "control.sock can't be listened on"),
     ] {
-        let desk = Desk::new(obey);
-        trouble(&desk);
-        let mut agent = desk.start();
-        let session = desk.new_session(&mut agent);
+        let user = super::user(obey);
+        trouble(&user);
+        let mut agent = user.start();
+        let session = user.new_session(&mut agent);
         assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
         agent.close_input();
         agent.ended();
-        let log = log(&desk);
+        let log = log(&user);
         assert!(log.contains(word) && log.contains("runs the agent in its own process"), "{word}: {log}");
     }
 }
@@ -233,71 +235,71 @@ fn a_newer_build_of_the_same_version_replaces_the_daemon() {
 }
 
 fn makes_room_for(version: &str) {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "half");
     agent.hear("The first half, ");
-    let old = desk.daemon().unwrap();
-    let (mut newer, answer) = attach(&desk, &hello(&desk, version, PROTOCOL));
+    let old = user.daemon().unwrap();
+    let (mut newer, answer) = attach(&user, &hello(&user, version, PROTOCOL));
     assert_eq!(answer.refused, None, "it is served meanwhile");
     // The turn runs to completion.
-    desk.model.release();
+    user.model().release();
     assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
     let last = newer.message().unwrap().expect("a farewell");
     assert_eq!(last.kind, MessageKind::Farewell);
     assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
     // Nothing else starts a daemon here, so the older client does after a while.
     assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
-    assert_ne!(desk.daemon(), Some(old));
+    assert_ne!(user.daemon(), Some(old));
 }
 
 /// A home was moved while its daemon was running and a new one created in its place. When the old daemon
 /// exited it removed the sockets of the new one, which was unreachable from then on.
 #[test]
 fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
-    let desk = Desk::new(obey);
-    let mut first = desk.start();
-    let session = desk.new_session(&mut first);
-    let old = desk.daemon().unwrap();
-    fs::rename(desk.home.join("run"), desk.home.join("moved")).unwrap();
-    let second = desk.start();
-    let new = desk.worker(&second);
+    let user = super::user(obey);
+    let mut first = user.start();
+    let session = user.new_session(&mut first);
+    let old = user.daemon().unwrap();
+    fs::rename(user.own().join("run"), user.own().join("moved")).unwrap();
+    let second = user.start();
+    let new = user.worker(&second);
     assert_ne!(new, old.as_raw_nonzero().get().cast_unsigned());
     end_by(old, Signal::TERM);
-    assert!(!desk.home.join("moved/acp.sock").exists(), "its own it removes, wherever they are");
+    assert!(!user.own().join("moved/acp.sock").exists(), "its own it removes, wherever they are");
     for socket in ["run/acp.sock", "run/control.sock"] {
-        UnixStream::connect(desk.home.join(socket)).unwrap();
+        UnixStream::connect(user.own().join(socket)).unwrap();
     }
     assert_eq!(record_agent_message(&first.turn(&session, "say more").0), "You said more.");
-    assert_eq!(daemons(&desk), [new]);
+    assert_eq!(daemons(&user), [new]);
 }
 
 #[test]
 fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
-    let old = desk.worker(&agent);
-    fs::remove_dir_all(desk.home.join("run")).unwrap();
-    let mut second = desk.start();
-    let new = desk.worker(&second);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    let old = user.worker(&agent);
+    fs::remove_dir_all(user.own().join("run")).unwrap();
+    let mut second = user.start();
+    let new = user.worker(&second);
     assert_ne!(new, old);
     assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
     agent.close_input();
     agent.ended();
-    within(SILENCE_MAX, "the displaced daemon's end", || (daemons(&desk) == [new]).then_some(()));
-    let session = desk.new_session(&mut second);
+    within("the displaced daemon's end", || (daemons(&user) == [new]).then_some(()));
+    let session = user.new_session(&mut second);
     assert_eq!(record_agent_message(&second.turn(&session, "say two").0), "You said two.");
-    UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
+    UnixStream::connect(user.own().join("run/acp.sock")).unwrap();
 }
 
 #[test]
 fn a_front_end_exits_cleanly_on_each_signal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
-        let desk = Desk::new(obey);
-        let mut agent = desk.start();
-        desk.new_session(&mut agent);
+        let user = super::user(obey);
+        let mut agent = user.start();
+        user.new_session(&mut agent);
         kill_process(rustix::process::Pid::from_raw(agent.process().cast_signed()).unwrap(), signal).unwrap();
         agent.ended();
     }
@@ -305,12 +307,12 @@ fn a_front_end_exits_cleanly_on_each_signal() {
 
 #[test]
 fn a_transcript_records_what_the_editor_sees() {
-    let desk = Desk::new(obey);
-    let path = desk.home.join("talk.txt");
-    let mut agent = Agent::spawn(desk.command(&["--transcript", path.to_str().unwrap()]));
+    let user = super::user(obey);
+    let path = user.own().join("talk.txt");
+    let mut agent = Agent::spawn(user.agent_command(&["--transcript", path.to_str().unwrap()]));
     agent.call("initialize", json!({ "protocolVersion": 1 }));
-    let session = desk.new_session(&mut agent);
-    end_by(desk.daemon().unwrap(), Signal::KILL);
+    let session = user.new_session(&mut agent);
+    end_by(user.daemon().unwrap(), Signal::KILL);
     agent.turn(&session, "say one");
     agent.close_input();
     agent.ended();

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use epitome::paths::Paths;
+use epitome_test_harness::user::program;
 use tempfile::TempDir;
 
 use super::page::Block;
@@ -37,7 +38,7 @@ impl Home {
     }
 
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let binary = Path::new(env!("CARGO_BIN_EXE_epitome"));
+        let binary = program();
         let path = format!("{}:/usr/bin:/bin", binary.parent().expect("it has a folder").display());
         let own = [("HOME", self.path().into()), ("PATH", path.into()), ("TZ", "UTC".into())];
         // The secret that signs the page's webhook.

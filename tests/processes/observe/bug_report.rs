@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
-use super::machine::Machine;
+use epitome_test_harness::user::User;
 
 /// Part of every planted secret, and of every message.
 const MARK: &str = "PLANTED";
@@ -37,37 +37,37 @@ headers = { x-tenant = "PLANTED22" }
 description = "needs sk-PLANTED23"
 "#;
 
-fn planted() -> (Machine, String) {
+fn planted() -> (User, String) {
     let call = ModelStep::Call { name: "bash".into(), input: json!({"command": "echo PLANTED-call"}) };
     let replies = vec![
         vec![ModelStep::Text("PLANTED reply".into()), call, ModelStep::Usage { input: 77, output: 5 }],
         vec![ModelStep::Text("PLANTED end".into())],
     ];
-    let (mut machine, _model) = Machine::with_model(replies);
-    machine.set("GATE_CODE", "x-tenant-PLANTED18");
-    machine.set("ANTHROPIC_CUSTOM_HEADERS", "X-Gate: PLANTED30");
-    machine.write(".epitome/config.toml", CONFIG);
+    let mut user = User::with_replies(replies);
+    user.set("GATE_CODE", "x-tenant-PLANTED18");
+    user.set("ANTHROPIC_CUSTOM_HEADERS", "X-Gate: PLANTED30");
+    user.write(".epitome/config.toml", CONFIG);
     let command = "PLANTED_TOKEN=PLANTED31 /usr/bin/guard --key PLANTED32";
     let hook = json!({"hooks": {"PreToolUse": [
         {"matcher": "Nothing", "hooks": [{"type": "command", "command": command}]}
     ]}});
-    machine.write(".claude/settings.json", &hook.to_string());
-    machine.ok(&["run", "--mode", "full", "a PLANTED prompt"]);
-    machine.write(".epitome/state/log/epitome.2020-01-01.log", LOG);
-    let listed = machine.ok(&["sessions", "list", "--json"]);
+    user.write(".claude/settings.json", &hook.to_string());
+    user.run(&["run", "--mode", "full", "a PLANTED prompt"]).ok();
+    user.write(".epitome/state/log/epitome.2020-01-01.log", LOG);
+    let listed = user.run(&["sessions", "list", "--json"]).ok();
     let header: serde_json::Value = serde_json::from_str(listed.trim()).expect("one session");
     let session = header["session"].as_str().expect("an id").to_owned();
-    (machine, session)
+    (user, session)
 }
 
 #[test]
 fn a_report_contains_no_planted_secrets_and_no_messages() {
-    let (machine, session) = planted();
-    let report = machine.ok(&["bug-report", "-", "--session", &session]);
+    let (user, session) = planted();
+    let report = user.run(&["bug-report", "-", "--session", &session]).ok();
     let faults: Vec<&str> = report
         .lines()
         .filter(|line| {
-            let home = machine.home();
+            let home = user.home();
             line.contains(MARK) || line.contains("annuser") || line.contains(home.to_str().expect("text"))
         })
         .collect();
@@ -94,10 +94,10 @@ fn a_report_contains_no_planted_secrets_and_no_messages() {
 
 #[test]
 fn a_report_is_a_new_file_readable_only_by_its_owner() {
-    let machine = Machine::new();
-    let told = machine.ok(&["bug-report"]);
+    let user = User::new();
+    let told = user.run(&["bug-report"]).ok();
     let file = told.split(' ').next().expect("a name");
     assert!(file.starts_with("epitome-bug-report-2") && told.contains("Nothing was sent"), "{told}");
-    let mode = std::fs::metadata(machine.project().join(file)).expect("a file").permissions().mode();
+    let mode = std::fs::metadata(user.project().join(file)).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 
 use regex::Regex;
 
-use super::machine::Machine;
+use epitome_test_harness::user::User;
 
 /// The names of the commands that `epitome --help` lists.
-fn commands(machine: &Machine) -> Vec<String> {
-    let help = machine.ok(&["--help"]);
+fn commands(user: &User) -> Vec<String> {
+    let help = user.run(&["--help"]).ok();
     let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
     let names = list.expect("a list of commands").lines().filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
@@ -17,13 +17,13 @@ fn commands(machine: &Machine) -> Vec<String> {
 
 #[test]
 fn every_command_has_help() {
-    let machine = Machine::new();
-    let commands = commands(&machine);
+    let user = User::new();
+    let commands = commands(&user);
     assert!(commands.len() > 20, "{commands:?}");
     for command in commands {
-        let help = machine.ok(&[&command, "--help"]);
+        let help = user.run(&[&command, "--help"]).ok();
         assert!(help.contains(&format!("Usage: epitome {command}")), "{help}");
-        assert_eq!(machine.ok(&["help", &command]), help);
+        assert_eq!(user.run(&["help", &command]).ok(), help);
     }
 }
 
@@ -47,8 +47,8 @@ fn commands_in(page: &str) -> Vec<Vec<String>> {
 /// Every option that the documentation shows is one that the command's help lists.
 #[test]
 fn documented_commands_exist_with_their_options() {
-    let machine = Machine::new();
-    let known = commands(&machine);
+    let user = User::new();
+    let known = commands(&user);
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = std::fs::read_dir(root.join("docs")).expect("there is a guide");
     let pages = pages.map(|entry| entry.expect("it can be read").path());
@@ -67,10 +67,10 @@ fn documented_commands_exist_with_their_options() {
                 continue;
             }
             count += 1;
-            let group = machine.ok(&[name, "--help"]);
+            let group = user.run(&[name, "--help"]).ok();
             let is_group = group.contains("\nCommands:\n");
             let help = match words.get(1) {
-                Some(sub) if is_group => machine.ok(&[name, sub, "--help"]),
+                Some(sub) if is_group => user.run(&[name, sub, "--help"]).ok(),
                 _ => group,
             };
             let own = words.iter().take_while(|word| *word != "--");
@@ -98,7 +98,7 @@ fn bash(script: &str) -> (bool, String) {
 
 #[test]
 fn bash_completes_commands_flags_and_sessions() {
-    let completions = Machine::new().ok(&["completions", "bash"]);
+    let completions = User::new().run(&["completions", "bash"]).ok();
     let (is_read, told) = bash(&format!("bash -n <<'EPITOME_END'\n{completions}\nEPITOME_END\n"));
     assert!(is_read, "{told}");
     for (words, at, wanted) in [
@@ -122,7 +122,7 @@ fn bash_completes_commands_flags_and_sessions() {
 /// A shell of that name with these arguments, or a line that says that the test is left out.
 fn shell(name: &str, arguments: &[&str]) -> Option<String> {
     if Command::new(name).arg("--version").output().is_err() {
-        eprintln!("left out: there is no {name} on this machine");
+        eprintln!("left out: there is no {name} on this user");
         return None;
     }
     // A shell that waits for what does not come is ended.
@@ -144,7 +144,7 @@ fn completing(completions: &str, file: &str) -> tempfile::TempDir {
 /// `--resume` was offered behind every command, also behind those that have no such flag.
 #[test]
 fn fish_completes_commands_flags_and_sessions() {
-    let directory = completing(&Machine::new().ok(&["completions", "fish"]), "epitome.fish");
+    let directory = completing(&User::new().run(&["completions", "fish"]).ok(), "epitome.fish");
     let at = directory.path().display();
     for (line, wanted, unwanted) in [
         ("epitome se", "sessions\t", "daemon"),
@@ -165,7 +165,7 @@ fn fish_completes_commands_flags_and_sessions() {
 /// What a person sees who types a line and asks for the choices, in a terminal that is made for it.
 #[test]
 fn zsh_completes_commands_flags_and_sessions() {
-    let directory = completing(&Machine::new().ok(&["completions", "zsh"]), "_epitome");
+    let directory = completing(&User::new().run(&["completions", "zsh"]).ok(), "_epitome");
     let at = directory.path().display();
     for (line, wanted) in [
         ("epitome se", "List, inspect and manage sessions"),
@@ -192,7 +192,7 @@ fn zsh_completes_commands_flags_and_sessions() {
 fn man_shows_the_page_without_a_word_of_complaint() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let page = directory.path().join("epitome.1");
-    std::fs::write(&page, Machine::new().ok(&["man"])).expect("a file");
+    std::fs::write(&page, User::new().run(&["man"]).ok()).expect("a file");
     let page = page.to_str().expect("it is text");
     let Some(told) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
     // Without the overstriking of bold letters.
@@ -206,12 +206,12 @@ fn man_shows_the_page_without_a_word_of_complaint() {
 
 #[test]
 fn completions_and_the_man_page_have_all_commands() {
-    let machine = Machine::new();
+    let user = User::new();
     for arguments in
         [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]]
     {
-        let text = machine.ok(arguments).replace("\\-", "-");
-        for command in commands(&machine) {
+        let text = user.run(arguments).ok().replace("\\-", "-");
+        for command in commands(&user) {
             assert!(text.contains(&command), "{arguments:?} have no {command}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use epitome_scripted_model::ModelStep;
 
-use super::machine::Machine;
+use epitome_test_harness::user::User;
 
 /// Answers every request with 200 and forwards its path and body.
 fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
@@ -49,9 +49,9 @@ fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
 #[test]
 fn spans_arrive_at_the_collector_without_message_contents() {
     let (url, requests) = collector();
-    let (mut machine, _model) = Machine::with_model(vec![vec![ModelStep::Text("PLANTED reply".into())]]);
-    machine.set("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
-    machine.ok(&["run", "a PLANTED prompt"]);
+    let mut user = User::with_replies(vec![vec![ModelStep::Text("PLANTED reply".into())]]);
+    user.set("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    user.run(&["run", "a PLANTED prompt"]).ok();
     let mut all = Vec::new();
     for (path, body) in requests.try_iter() {
         assert_eq!(path, "/v1/traces");
@@ -66,8 +66,8 @@ fn spans_arrive_at_the_collector_without_message_contents() {
 
 #[test]
 fn an_unreachable_collector_only_loses_its_spans() {
-    let (mut machine, _model) = Machine::with_model(vec![vec![ModelStep::Text("hello".into())]]);
+    let mut user = User::with_replies(vec![vec![ModelStep::Text("hello".into())]]);
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
-    machine.set("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{nobody}"));
-    assert!(machine.ok(&["run", "Hello"]).contains("hello"));
+    user.set("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{nobody}"));
+    assert!(user.run(&["run", "Hello"]).ok().contains("hello"));
 }

@@ -1,12 +1,12 @@
 //! Large volumes: a model that is faster than the editor, and an extremely long prompt.
 
 use std::fs;
-use std::time::Duration;
 
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::agent::{Agent, obey, record_agent_message, stop_reason};
+use epitome_test_harness::user::User;
+use epitome_test_harness::{text, within};
 use serde_json::json;
-
-use super::desk::{Agent, Desk, obey, record_agent_message, stop_reason, text, within};
 
 const DELTA: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
 
@@ -27,18 +27,19 @@ fn peak_kb(process: u32) -> u64 {
 }
 
 /// Has a model flood the agent, and returns the agent's growth in kB.
-fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
-    let desk = Desk::new(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
-    let before = peak_kb(desk.worker(&agent));
+fn flooded(wait: impl FnOnce(&User)) -> u64 {
+    let user =
+        super::user(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    let before = peak_kb(user.worker(&agent));
     let id = agent.prompt(&session, "go");
-    wait(&desk);
+    wait(&user);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "end_turn");
     let said = record_agent_message(&updates);
     assert!(said == DELTA.repeat(DELTAS) + "The end.", "{} bytes came", said.len());
-    let more = peak_kb(desk.worker(&agent)) - before;
+    let more = peak_kb(user.worker(&agent)) - before;
     agent.close_input();
     agent.ended();
     more
@@ -48,10 +49,10 @@ fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
 fn an_editor_that_stops_reading_costs_little_memory_and_misses_nothing() {
     let whole = (DELTA.len() * DELTAS) as u64;
     let reading = flooded(|_| {});
-    let not_reading = flooded(|desk| {
+    let not_reading = flooded(|user| {
         // Reads nothing until the model has finished and the reply is in the log.
-        let data = desk.home.join("data");
-        within(Duration::from_secs(40), "the reply in the log", || (size_of(&data) > whole).then_some(()));
+        let data = user.own().join("data");
+        within("the reply in the log", || (size_of(&data) > whole).then_some(()));
     });
     println!("grew by {reading} kB, without reading by {not_reading} kB");
     assert!(reading < REPLY_KB_MAX, "the agent grew by {reading} kB");
@@ -63,16 +64,16 @@ fn an_editor_that_never_reads_does_not_delay_shutdown() {
     let by_pipe: fn(&mut Agent) = Agent::close_input;
     let by_signal: fn(&mut Agent) = |agent| agent.terminate();
     for end in [by_pipe, by_signal] {
-        let desk =
-            Desk::new(|_| vec![ModelStep::Flood { count: 20_000, text: DELTA.into() }, ModelStep::Hang]);
-        let mut agent = desk.start();
-        let session = desk.new_session(&mut agent);
+        let user =
+            super::user(|_| vec![ModelStep::Flood { count: 20_000, text: DELTA.into() }, ModelStep::Hang]);
+        let mut agent = user.start();
+        let session = user.new_session(&mut agent);
         agent.prompt(&session, "go");
         agent.until("some text", |message| !record_agent_message(std::slice::from_ref(message)).is_empty());
         end(&mut agent);
         agent.ended_unread();
-        let mut agent = desk.start();
-        let replay = desk.load(&mut agent, &session);
+        let mut agent = user.start();
+        let replay = user.load(&mut agent, &session);
         assert!(record_agent_message(&replay).starts_with(DELTA), "what had come is kept");
     }
 }
@@ -90,10 +91,10 @@ fn size_of(directory: &std::path::Path) -> u64 {
 
 #[test]
 fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
-    let desk = Desk::new(|_| vec![text("A picture.")]);
-    fs::write(desk.home.join("config.toml"), "[models.\"local/scripted\"]\nimages = true\n").unwrap();
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(|_| vec![text("A picture.")]);
+    fs::write(user.own().join("config.toml"), "[models.\"local/scripted\"]\nimages = true\n").unwrap();
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     // The signature of a PNG, and nearly as many bytes as an image may have.
     let image = format!("iVBORw0KGgoA{}", "A".repeat(4 * 1024 * 1024));
     let prompt = json!([
@@ -106,7 +107,7 @@ fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
         (record_agent_message(&updates).as_str(), stop_reason(&answer).as_str()),
         ("A picture.", "end_turn")
     );
-    let sent = desk.model.requests()[0].body.to_string();
+    let sent = user.model().requests()[0].body.to_string();
     assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
     // The error has no id, because the line was not parsed.
     agent.prompt(&session, &"A".repeat(65 * 1024 * 1024));
@@ -117,9 +118,9 @@ fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
 
 #[test]
 fn many_sessions_stream_concurrently_without_mixing_texts() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let sessions: Vec<String> = (0..8).map(|_| desk.new_session(&mut agent)).collect();
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let sessions: Vec<String> = (0..8).map(|_| user.new_session(&mut agent)).collect();
     let asked: Vec<(u64, &String)> =
         sessions.iter().map(|session| (agent.prompt(session, &format!("say {session}")), session)).collect();
     let mut open = asked.len();

@@ -1,21 +1,22 @@
 //! Ends of turns and processes: by cancel, by end of input, by a signal.
 
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::agent::{
+    Agent, assert_paired, final_statuses, is_history, is_question, obey, person_said, record_agent_message,
+    stop_reason, wants_summary,
+};
+use epitome_test_harness::user::User;
+use epitome_test_harness::within;
 use serde_json::{Value, json};
 
-use super::desk::{
-    Agent, Desk, SILENCE_MAX, assert_paired, final_statuses, is_history, is_question, obey, person_said,
-    record_agent_message, stop_reason, wants_summary, within,
-};
-
 /// Advances a turn to some point, cancels it, and returns all messages from then on.
-fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> Vec<Value> {
-    let desk = Desk::new(obey);
+fn cancelled(words: &str, at: impl FnOnce(&User, &mut Agent) -> Vec<Value>) -> Vec<Value> {
+    let user = super::user(obey);
     // A call that needs permission is only possible if the agent asks.
-    let mut agent = if words.contains("touch") { desk.start() } else { desk.start_trusted() };
-    let session = desk.new_session(&mut agent);
+    let mut agent = if words.contains("touch") { user.start() } else { user.start_trusted() };
+    let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, words);
-    let mut seen = at(&desk, &mut agent);
+    let mut seen = at(&user, &mut agent);
     agent.cancel(&session);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
@@ -30,12 +31,12 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
         "nothing of the cancelled turn comes after it"
     );
     assert!(final_statuses(&updates).is_empty());
-    desk.model.requests().iter().for_each(assert_paired);
+    user.model().requests().iter().for_each(assert_paired);
 
     agent.close_input();
     agent.ended();
-    let mut agent = desk.start();
-    let replay = desk.load(&mut agent, &session);
+    let mut agent = user.start();
+    let replay = user.load(&mut agent, &session);
     assert_eq!(person_said(&replay), [words, "say more"]);
     let live: String = record_agent_message(&seen) + "You said more.";
     assert_eq!(record_agent_message(&replay), live, "what was shown is what is kept");
@@ -45,8 +46,8 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
 
 #[test]
 fn cancel_before_the_first_chunk() {
-    let seen = cancelled("hang", |desk, _| {
-        within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then(Vec::new))
+    let seen = cancelled("hang", |user, _| {
+        within("the model's call", || (!user.model().requests().is_empty()).then(Vec::new))
     });
     assert_eq!(record_agent_message(&seen), "");
 }
@@ -59,9 +60,9 @@ fn cancel_within_a_reply() {
 
 #[test]
 fn cancel_while_a_command_runs() {
-    let seen = cancelled("run echo begun > marker; sleep 1000", |desk, _| {
-        let marker = desk.workspace.join("marker");
-        within(SILENCE_MAX, "the command's file", || marker.exists().then(Vec::new))
+    let seen = cancelled("run echo begun > marker; sleep 1000", |user, _| {
+        let marker = user.project().join("marker");
+        within("the command's file", || marker.exists().then(Vec::new))
     });
     assert_eq!(final_statuses(&seen), ["failed"]);
 }
@@ -77,34 +78,32 @@ fn cancel_during_a_permission_request() {
 
 #[test]
 fn a_cancelled_compaction_changes_nothing() {
-    let desk = Desk::new(|request| match wants_summary(request) {
+    let user = super::user(|request| match wants_summary(request) {
         true => vec![ModelStep::Hang],
         false => obey(request),
     });
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     agent.turn(&session, &format!("say {}", "a long story ".repeat(200)));
-    let before = desk.last_messages();
+    let before = user.last_messages();
     let id = agent.prompt(&session, "/compact");
-    within(SILENCE_MAX, "the call for a summary", || {
-        desk.model.requests().iter().any(wants_summary).then_some(())
-    });
+    within("the call for a summary", || user.model().requests().iter().any(wants_summary).then_some(()));
     agent.cancel(&session);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
     assert!(!record_agent_message(&updates).contains("Compacted"));
     agent.turn(&session, "say more");
-    assert_eq!(desk.last_messages()[..before.len()], before);
+    assert_eq!(user.last_messages()[..before.len()], before);
 }
 
 #[test]
 fn end_of_input_ends_an_idle_agent() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
+    let user = super::user(obey);
+    let mut agent = user.start();
     agent.close_input();
     assert!(agent.ended().is_empty());
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     agent.turn(&session, "say one");
     agent.close_input();
     assert!(!agent.ended().iter().any(is_history));
@@ -116,39 +115,39 @@ fn end_of_input_and_sigterm_record_a_running_turn_as_cancelled() {
     let by_signal: fn(&mut Agent) = |agent| agent.terminate();
     for end in [by_pipe, by_signal] {
         for words in ["hang", "half", "run sleep 1000"] {
-            let desk = Desk::new(obey);
-            let mut agent = desk.start_trusted();
-            let session = desk.new_session(&mut agent);
+            let user = super::user(obey);
+            let mut agent = user.start_trusted();
+            let session = user.new_session(&mut agent);
             agent.prompt(&session, words);
-            within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then_some(()));
+            within("the model's call", || (!user.model().requests().is_empty()).then_some(()));
             end(&mut agent);
             agent.ended();
-            let mut agent = desk.start();
-            let replay = desk.load(&mut agent, &session);
+            let mut agent = user.start();
+            let replay = user.load(&mut agent, &session);
             assert_eq!(person_said(&replay), [words]);
             assert!(
                 !record_agent_message(&replay).contains("process ended"),
                 "{words}: it was an orderly end"
             );
             agent.turn(&session, "say more");
-            desk.model.requests().iter().for_each(assert_paired);
+            user.model().requests().iter().for_each(assert_paired);
         }
     }
 }
 
 #[test]
 fn a_signal_ends_an_idle_agent() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    user.new_session(&mut agent);
     agent.terminate();
     agent.ended();
 }
 
 #[test]
 fn requests_in_the_pipe_before_end_of_input_are_answered() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
+    let user = super::user(obey);
+    let mut agent = user.start();
     let listing = agent.request("session/list", json!({}));
     let unknown = agent.request("no/such", json!({}));
     agent.close_input();

@@ -1,11 +1,13 @@
 //! A hundred sessions killed at random times leave no process, temporary file or lock behind.
 
+use epitome_test_harness::agent::{Agent, obey};
+use epitome_test_harness::user::User;
+use epitome_test_harness::within;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::desk::{Agent, Desk, SILENCE_MAX, obey, within};
 use super::orphans::processes_of;
 
 const ROUNDS: usize = 20;
@@ -23,8 +25,8 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn start(desk: &Desk, temporary: &Path) -> Agent {
-    let mut command = desk.command(&["--mode", "full"]);
+fn start(user: &User, temporary: &Path) -> Agent {
+    let mut command = user.agent_command(&["--mode", "full"]);
     command.env("TMPDIR", temporary);
     let mut agent = Agent::spawn(command);
     agent.call("initialize", serde_json::json!({ "protocolVersion": 1 }));
@@ -33,10 +35,10 @@ fn start(desk: &Desk, temporary: &Path) -> Agent {
 
 #[test]
 fn a_hundred_killed_sessions_leave_nothing_behind() {
-    let desk = Desk::new(obey);
-    let temporary = desk.home.parent().unwrap().join("temporary");
+    let user = super::user(obey);
+    let temporary = user.home().join("temporary");
     fs::create_dir(&temporary).unwrap();
-    let hook = desk.home.join("hooks");
+    let hook = user.own().join("hooks");
     fs::create_dir(&hook).unwrap();
     let hook = hook.join("looks");
     fs::write(&hook, "#!/bin/sh\n[ \"$1\" = hook ] && echo user.message && exit\ncat >/dev/null\n").unwrap();
@@ -47,9 +49,9 @@ fn a_hundred_killed_sessions_leave_nothing_behind() {
     let next = AtomicU32::new(0);
     let mut sessions = Vec::new();
     for _ in 0..ROUNDS {
-        let mut agent = start(&desk, &temporary);
+        let mut agent = start(&user, &temporary);
         for _ in 0..SESSIONS_A_ROUND {
-            let session = desk.new_session(&mut agent);
+            let session = user.new_session(&mut agent);
             let nth = next.fetch_add(1, Ordering::Relaxed);
             let words = match nth % 5 {
                 0 => "run trap '' TERM; sleep 1000 & sleep 1000".to_owned(),
@@ -65,24 +67,24 @@ fn a_hundred_killed_sessions_leave_nothing_behind() {
         while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
             drop(agent.next_within(left));
         }
-        desk.kill(agent);
+        user.kill(agent);
     }
-    within(SILENCE_MAX, "the end of all that was started", || (processes_of(&desk.home) == 0).then_some(()));
+    within("the end of all that was started", || (processes_of(&user.own()) == 0).then_some(()));
     assert_eq!(sessions.len(), 100);
 
     // Each session can be opened, so its lock is free, and continues.
-    let mut agent = start(&desk, &temporary);
+    let mut agent = start(&user, &temporary);
     for session in &sessions {
-        desk.load(&mut agent, session);
+        user.load(&mut agent, session);
     }
     let (_, reason) = agent.turn(&sessions[0], "say more");
     assert_eq!(reason, "end_turn");
     agent.close_input();
     agent.ended();
-    desk.end_daemon();
-    within(SILENCE_MAX, "the end of the last one", || (processes_of(&desk.home) == 0).then_some(()));
+    user.end_daemon();
+    within("the end of the last one", || (processes_of(&user.own()) == 0).then_some(()));
     assert_eq!(files_below(&temporary), Vec::<PathBuf>::new(), "temporary files are left");
-    let strays: Vec<PathBuf> = files_below(&desk.home)
+    let strays: Vec<PathBuf> = files_below(&user.own())
         .into_iter()
         .filter(|path| {
             let name = path.file_name().unwrap().to_string_lossy();

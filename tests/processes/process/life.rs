@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex};
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::agent::{
+    SUMMARY, is_answer, kind, messages_of, obey, record_agent_message, stop_reason, wants_summary,
+};
+use epitome_test_harness::{call, text};
 use serde_json::{Value, json};
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
-
-use super::desk::{
-    Desk, SUMMARY, call, is_answer, kind, messages_of, obey, record_agent_message, stop_reason, text,
-    wants_summary,
-};
 
 const BEFORE: &str = "fn main() {\n    println!(\"helo\");\n}\n";
 const AFTER: &str = "fn main() {\n    println!(\"hello\");\n}\n";
@@ -38,15 +37,15 @@ fn edits_then_obeys(request: &RecordedRequest) -> Vec<ModelStep> {
 
 #[test]
 fn a_complete_session_with_the_reference_client() {
-    let desk = Desk::new(edits_then_obeys);
-    let file = desk.workspace.join("main.rs");
+    let user = super::user(edits_then_obeys);
+    let file = user.project().join("main.rs");
     fs::write(&file, BEFORE).unwrap();
     let updates: Arc<Mutex<Vec<Value>>> = Arc::default();
     let cards: Arc<Mutex<Vec<Value>>> = Arc::default();
     let (seen, asked) = (updates.clone(), cards.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut command = tokio::process::Command::from(desk.command(&[]));
+        let mut command = tokio::process::Command::from(user.agent_command(&[]));
         let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let streams = agent_client_protocol::ByteStreams::new(input.compat_write(), output.compat());
@@ -77,7 +76,7 @@ fn a_complete_session_with_the_reference_client() {
             .connect_with(streams, async |connection: agent_client_protocol::v1::ConnectionTo<_>| {
                 let initialize = wire::InitializeRequest::new(ProtocolVersion::V1);
                 connection.send_request(initialize).block_task().await?;
-                let new = wire::NewSessionRequest::new(&desk.workspace);
+                let new = wire::NewSessionRequest::new(&user.project());
                 let session = connection.send_request(new).block_task().await?.session_id;
                 for words in ["mend it", "/compact", "say two", "/undo", "say three"] {
                     let prompt = wire::PromptRequest::new(session.clone(), vec![words.into()]);
@@ -106,7 +105,7 @@ fn a_complete_session_with_the_reference_client() {
     assert!(said.contains("Compacted: ") && said.contains("Undone: "), "{said}");
     assert!(!updates.iter().any(|update| kind(update) == "user_message_chunk"));
 
-    let requests = desk.model.requests();
+    let requests = user.model().requests();
     let [.., mended, summary, two, three] = requests.as_slice() else { panic!("{}", requests.len()) };
     assert!(wants_summary(summary));
     // After the compaction: the summary and the new prompt, which are one message for this provider.
@@ -129,9 +128,9 @@ fn a_complete_session_with_the_reference_client() {
 
 #[test]
 fn a_prompt_during_a_turn_is_in_the_next_model_call() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     let first = agent.prompt(&session, "run echo hi");
     let question = agent.until("the card", |message| message["method"] == "session/request_permission");
     let second = agent.prompt(&session, "say two");
@@ -144,7 +143,7 @@ fn a_prompt_during_a_turn_is_in_the_next_model_call() {
     let (between, answer) = agent.answer(second);
     assert_eq!(stop_reason(&answer), "end_turn");
     assert!(record_agent_message(&between).is_empty());
-    let requests = desk.model.requests();
+    let requests = user.model().requests();
     assert_eq!(requests.len(), 2);
     let shown = requests[1].seen();
     assert!(
@@ -154,9 +153,9 @@ fn a_prompt_during_a_turn_is_in_the_next_model_call() {
 
 #[test]
 fn a_single_queued_prompt_can_be_cancelled() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
     let first = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     let second = agent.prompt(&session, "say two");
@@ -165,7 +164,7 @@ fn a_single_queued_prompt_can_be_cancelled() {
     let (before, answer) = agent.answer(second);
     assert_eq!(stop_reason(&answer), "cancelled");
     assert!(!before.iter().any(|message| is_answer(message, first) || is_answer(message, third)));
-    desk.model.release();
+    user.model().release();
     let mut answers = Vec::new();
     let seen = agent.until("both answers", |message| {
         if message.get("result").is_some() {
@@ -176,7 +175,7 @@ fn a_single_queued_prompt_can_be_cancelled() {
     let ended = |id| (id, "end_turn".to_owned());
     assert_eq!(answers, [ended(first), ended(third)]);
     assert_eq!(record_agent_message(&seen), "the second half.You said three.");
-    let last = desk.model.requests().pop().unwrap();
+    let last = user.model().requests().pop().unwrap();
     assert!(!last.seen().contains(&SeenPart::User("say two".into())), "what was taken back is not sent");
 }
 
@@ -184,13 +183,13 @@ fn a_single_queued_prompt_can_be_cancelled() {
 /// the session's end and its removal, and the deletion was refused with the file still on disk.
 #[test]
 fn a_session_loaded_during_its_deletion_is_deleted_nevertheless() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start();
+    let user = super::user(obey);
+    let mut agent = user.start();
     for _ in 0..20 {
-        let session = desk.new_session(&mut agent);
+        let session = user.new_session(&mut agent);
         agent.turn(&session, "say hello");
         let deleted = agent.request("session/delete", json!({ "sessionId": session }));
-        let place = json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [] });
+        let place = json!({ "sessionId": session, "cwd": user.project(), "mcpServers": [] });
         let loaded = agent.request("session/load", place);
         // Either may be answered first, and the load may be too late.
         let (mut deletion, mut load) = (None, None);
@@ -203,7 +202,7 @@ fn a_session_loaded_during_its_deletion_is_deleted_nevertheless() {
             deletion.is_some() && load.is_some()
         });
         assert_eq!(deletion.expect("it was waited for")["result"], json!({}));
-        assert!(!desk.journal(&session).exists());
+        assert!(!user.journal(&session).exists());
     }
     agent.close_input();
     agent.ended();
@@ -212,29 +211,29 @@ fn a_session_loaded_during_its_deletion_is_deleted_nevertheless() {
 /// `session/fork` from an entry of another session, given in `_meta`.
 #[test]
 fn a_fork_continues_from_its_entry_and_leaves_the_original_unchanged() {
-    let desk = Desk::new(obey);
-    let mut agent = desk.start_trusted();
-    let opening = |session: &str, meta: Value| json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [], "_meta": { "epitome": meta } });
-    let session = desk.new_session(&mut agent);
+    let user = super::user(obey);
+    let mut agent = user.start_trusted();
+    let opening = |session: &str, meta: Value| json!({ "sessionId": session, "cwd": user.project(), "mcpServers": [], "_meta": { "epitome": meta } });
+    let session = user.new_session(&mut agent);
     agent.turn(&session, "say one");
-    let journal = fs::read_to_string(desk.journal(&session)).unwrap();
+    let journal = fs::read_to_string(user.journal(&session)).unwrap();
     agent.turn(&session, "say two");
 
     let whole = agent.call("session/fork", opening(&session, json!({})));
     let whole = whole["sessionId"].as_str().unwrap().to_owned();
     agent.turn(&whole, "say three");
-    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    let sent = user.model().requests().pop().unwrap().body.to_string();
     assert!(sent.contains("say one") && sent.contains("say two"), "{sent}");
 
     let at = format!("e{}", journal.lines().count() - 1);
     let part = agent.call("session/fork", opening(&session, json!({ "at": at })));
     let part = part["sessionId"].as_str().unwrap().to_owned();
     agent.turn(&part, "say four");
-    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    let sent = user.model().requests().pop().unwrap().body.to_string();
     assert!(sent.contains("say one") && !sent.contains("say two") && !sent.contains("say three"), "{sent}");
 
     agent.turn(&session, "say five");
-    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    let sent = user.model().requests().pop().unwrap().body.to_string();
     assert!(sent.contains("say two") && !sent.contains("say three") && !sent.contains("say four"), "{sent}");
     for (session, at, why) in [
         (session.as_str(), "12", "names an entry"),

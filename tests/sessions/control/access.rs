@@ -5,10 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::user::Ran;
 use serde_json::{Value, json};
 
-use super::desk::text;
-use super::process::{Home, lines, out};
+use super::in_process::text;
+use super::process::Home;
 
 /// Sends lines to the control socket and returns all answers.
 fn exchange(socket: &Path, requests: &[Value]) -> Vec<Value> {
@@ -51,12 +52,11 @@ fn a_command_of_a_session_is_refused_with_the_token() {
     let home = Home::new();
     let _daemon = home.daemon();
     let listed = home.shell(&["sessions", "list"]);
-    assert!(listed.status.success(), "{listed:?}");
+    assert!(listed.code == Some(0), "{listed:?}");
     let mut command = home.command(&["daemon", "status"]);
-    let refused = command.env("EPITOME_COMMAND", "1-made-up-2-").output().expect("the binary is built");
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let refused = Ran::from(command.env("EPITOME_COMMAND", "1-made-up-2-").output().expect("it starts"));
     assert!(
-        !refused.status.success() && said.contains("was started by a command of a session"),
+        refused.code != Some(0) && refused.err.contains("was started by a command of a session"),
         "{refused:?}"
     );
 }
@@ -109,19 +109,19 @@ print("TRIED")
         }
     });
     *socket.lock().expect("no panic under it") = home.runtime_dir().control_socket().display().to_string();
-    home.write(
-        "home/config.toml",
+    home.user.write(
+        ".epitome/config.toml",
         "[sandbox]\nunix_sockets = true\n[permissions]\nallow = [\"bash(python3 *)\"]\n",
     );
-    home.write("work/approve.py", code);
+    home.user.write("project/approve.py", code);
     let _daemon = home.daemon();
     let run = home.shell(&["run", "go", "--json"]);
-    let all = out(&run);
+    let all = &run.out;
     let tried = all.contains("TRIED") || all.contains("refused to connect");
     assert!(tried, "the command ran: {run:?}");
     assert!(!all.contains("TOKEN READ"), "{all}");
     assert!(!all.contains("\\\"result\\\""), "{all}");
     assert!(!all.contains("mode_chosen") || !all.contains("\"full\""), "{all}");
-    let last = lines(&run).pop().expect("a last line");
+    let last = run.objects().pop().expect("a last line");
     assert_eq!(last["reason"], "end_turn", "{last}");
 }

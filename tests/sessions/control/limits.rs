@@ -6,7 +6,7 @@ use std::time::Duration;
 use epitome::daemon::control::limits::MethodTimeouts;
 use serde_json::{Value, json};
 
-use super::desk::Desk;
+use super::in_process::TestDaemon;
 
 /// A home on a network that is gone: opening the session's log blocks. Every call for the session used to
 /// block too, occupied the connection's entire queue, and its caller never got an answer.
@@ -16,7 +16,7 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
         let short = Duration::from_millis(200);
-        let desk = Desk::with_limits(
+        let test = TestDaemon::with_limits(
             Vec::new(),
             MethodTimeouts {
                 read: short,
@@ -26,15 +26,15 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
                 ..MethodTimeouts::default()
             },
         );
-        let mut wire = desk.connect();
+        let mut wire = test.connect();
         let session = "s_00000000000000000000";
-        let journals = desk.daemon.paths.data.join("journals");
+        let journals = test.daemon.paths.data.join("journals");
         std::fs::create_dir_all(&journals).expect("a directory");
         // Opening a pipe for reading blocks until there is a writer.
         let made = Command::new("mkfifo").arg(journals.join(format!("{session}.jsonl"))).status();
         assert!(made.expect("mkfifo is there").success());
 
-        let environment = desk.environment();
+        let environment = test.environment();
         for (method, more) in [
             ("sessions.show", json!({})),
             ("sessions.entries", json!({})),
@@ -61,7 +61,7 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
             );
         }
         // The connection and other sessions still work, and the daemon can be stopped.
-        let other = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await;
+        let other = wire.call("sessions.new", json!({ "cwd": test.cwd })).await;
         assert!(other["result"]["session"].is_string(), "{other}");
         let cancelled = wire.call("sessions.cancel", json!({ "session": session })).await;
         assert_ne!(cancelled["result"], Value::Null, "{cancelled}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::desk::{Desk, Wire, text};
+use super::in_process::{TestDaemon, Wire, text};
 
 /// Calls a method and returns its result.
 async fn done(wire: &mut Wire, method: &str, params: Value) -> Value {
@@ -21,12 +21,12 @@ async fn refused(wire: &mut Wire, method: &str, params: Value) -> (String, Strin
 
 #[tokio::test]
 async fn status_reports_the_daemons_state_and_counters() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    desk.session(&mut wire).await;
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    test.session(&mut wire).await;
     let status = done(&mut wire, "status", json!({})).await;
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(status["home"], json!(desk.daemon.paths.home));
+    assert_eq!(status["home"], json!(test.daemon.paths.home));
     assert!(status["sockets"]["control"].as_str().is_some_and(|path| path.ends_with("control.sock")));
     assert!(status["store_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{status}");
     assert_eq!(status["running_turns"], 0);
@@ -56,16 +56,16 @@ async fn status_reports_the_daemons_state_and_counters() {
 
 #[tokio::test]
 async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
-    let desk = Desk::new(vec![text("Hello yourself.")]);
-    let mut wire = desk.connect();
-    let made = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd, "title": "Mine" })).await;
+    let test = TestDaemon::new(vec![text("Hello yourself.")]);
+    let mut wire = test.connect();
+    let made = done(&mut wire, "sessions.new", json!({ "cwd": test.cwd, "title": "Mine" })).await;
     let session = made["session"].as_str().expect("an id").to_owned();
-    let prompt = json!({ "session": session, "text": "hello", "environment": desk.environment() });
+    let prompt = json!({ "session": session, "text": "hello", "environment": test.environment() });
     let said = done(&mut wire, "sessions.prompt", prompt).await;
     assert_eq!((&said["reason"], &said["text"]), (&json!("end_turn"), &json!("Hello yourself.")));
     assert_eq!(said["usage"]["output"], 5);
 
-    let listed = done(&mut wire, "sessions.list", json!({ "cwd": desk.cwd })).await;
+    let listed = done(&mut wire, "sessions.list", json!({ "cwd": test.cwd })).await;
     assert_eq!(listed["sessions"][0]["session"], session);
     assert_eq!(listed["sessions"][0]["title"], "Mine");
     let elsewhere = done(&mut wire, "sessions.list", json!({ "cwd": "/nowhere" })).await;
@@ -99,12 +99,12 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
     let markdown = json!({ "session": session, "format": "markdown" });
     let markdown = done(&mut wire, "sessions.export", markdown).await["text"].clone();
     assert!(markdown.as_str().is_some_and(|text| text.contains("Hello yourself.")), "{markdown}");
-    let file = desk.cwd.join("kept.jsonl");
+    let file = test.cwd.join("kept.jsonl");
     let exported = done(&mut wire, "sessions.export", json!({ "session": session, "file": file })).await;
     assert!(exported["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{exported}");
     let again = refused(&mut wire, "sessions.export", json!({ "session": session, "file": file })).await;
     assert_eq!(again.0, "store", "nothing is written over: {}", again.1);
-    let imported = json!({ "files": [file], "cwd": desk.cwd });
+    let imported = json!({ "files": [file], "cwd": test.cwd });
     let imported = done(&mut wire, "sessions.import", imported).await["sessions"][0].clone();
     assert_eq!((&imported["title"], imported["session"] == *session), (&json!("Ours"), false), "{imported}");
     let forked = done(&mut wire, "sessions.fork", json!({ "session": session, "entry": "e2" })).await;
@@ -123,11 +123,11 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
 #[tokio::test]
 async fn status_counts_queued_items() {
     use epitome_scripted_model::ModelStep;
-    let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
-    let (mut wire, mut looking) = (desk.connect(), desk.connect());
-    let session = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd })).await["session"].clone();
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
+    let (mut wire, mut looking) = (test.connect(), test.connect());
+    let session = done(&mut wire, "sessions.new", json!({ "cwd": test.cwd })).await["session"].clone();
     looking.call("sessions.tail", json!({ "session": session })).await;
-    let prompt = json!({ "session": session, "text": "hello", "environment": desk.environment() });
+    let prompt = json!({ "session": session, "text": "hello", "environment": test.environment() });
     let first = wire.send("sessions.prompt", prompt.clone()).await;
     looking.item("text").await;
     let second = wire.send("sessions.prompt", prompt).await;
@@ -148,7 +148,7 @@ async fn status_counts_queued_items() {
     assert!(all["loop_late_seconds"].as_f64().is_some_and(|late| late >= 0.0), "{all}");
     assert!(status["attachments"][0]["waiting"].is_u64(), "{status}");
     assert_eq!(done(&mut wire, "metrics", json!({})).await["waiting"]["prompts"], 1);
-    desk.model.release();
+    test.model.release();
     for prompt in [first, second] {
         assert_eq!(wire.answer(prompt).await["result"]["reason"], "end_turn");
     }
@@ -157,8 +157,8 @@ async fn status_counts_queued_items() {
 
 #[tokio::test]
 async fn a_prompt_without_required_fields_is_refused() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
     let image = |data: &str| json!({ "type": "image", "mime_type": "image/png", "data": data });
     for (params, told) in [
         (json!({ "text": "hello" }), "give `session`"),
@@ -188,17 +188,17 @@ async fn a_prompt_without_required_fields_is_refused() {
     }
     // A refused prompt leaves no session behind, and the next prompt is accepted.
     assert_eq!(done(&mut wire, "sessions.list", json!({ "all": true })).await["sessions"], json!([]));
-    let good = json!({ "cwd": desk.cwd, "text": "look", "content": [image("iVBORw0KGgo=")], "environment": desk.environment() });
+    let good = json!({ "cwd": test.cwd, "text": "look", "content": [image("iVBORw0KGgo=")], "environment": test.environment() });
     assert_eq!(done(&mut wire, "sessions.prompt", good).await["reason"], "end_turn");
 }
 
 #[tokio::test]
 async fn a_session_is_compacted_undone_and_redone() {
     let long = "All the details of the parser, once more. ".repeat(400);
-    let desk = Desk::new(vec![text(&long), text(&long), text("A summary."), text("after")]);
-    let mut wire = desk.connect();
-    let session = desk.session(&mut wire).await;
-    let environment = desk.environment();
+    let test = TestDaemon::new(vec![text(&long), text(&long), text("A summary."), text("after")]);
+    let mut wire = test.connect();
+    let session = test.session(&mut wire).await;
+    let environment = test.environment();
     let prompt = json!({ "session": session, "text": "go on", "environment": environment });
     done(&mut wire, "sessions.prompt", prompt).await;
 
@@ -224,10 +224,10 @@ async fn a_session_is_compacted_undone_and_redone() {
 
 #[tokio::test]
 async fn options_stay_with_the_session() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let session = desk.session(&mut wire).await;
-    let environment = desk.environment();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let session = test.session(&mut wire).await;
+    let environment = test.environment();
     let chosen = json!({ "session": session, "mode": "full", "environment": environment });
     let chosen = done(&mut wire, "sessions.set", chosen).await;
     assert_eq!(chosen["options"]["mode"], "full");
@@ -241,9 +241,9 @@ async fn options_stay_with_the_session() {
 
 #[tokio::test]
 async fn cancel_without_a_running_turn_returns_false() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let session = desk.session(&mut wire).await;
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let session = test.session(&mut wire).await;
     let cancelled = done(&mut wire, "sessions.cancel", json!({ "session": session })).await;
     assert_eq!(cancelled["cancelled"], false);
     let none = json!({ "session": "s_00000000000000000000" });
@@ -252,9 +252,9 @@ async fn cancel_without_a_running_turn_returns_false() {
 
 #[tokio::test]
 async fn recipes_and_hooks_of_a_directory_are_listed() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let cwd = json!({ "cwd": desk.cwd });
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let cwd = json!({ "cwd": test.cwd });
     let recipes = done(&mut wire, "recipes.list", cwd.clone()).await;
     let ids: Vec<&str> = recipes["recipes"]
         .as_array()
@@ -263,18 +263,18 @@ async fn recipes_and_hooks_of_a_directory_are_listed() {
         .filter_map(|recipe| recipe["id"].as_str())
         .collect();
     assert!(ids.contains(&"compact"), "{ids:?}");
-    let compact = done(&mut wire, "recipes.show", json!({ "cwd": desk.cwd, "name": "/compact" })).await;
+    let compact = done(&mut wire, "recipes.show", json!({ "cwd": test.cwd, "name": "/compact" })).await;
     assert!(compact["text"].as_str().is_some_and(|text| !text.is_empty()));
-    let near = refused(&mut wire, "recipes.show", json!({ "cwd": desk.cwd, "name": "compct" })).await;
+    let near = refused(&mut wire, "recipes.show", json!({ "cwd": test.cwd, "name": "compct" })).await;
     assert_eq!(near, ("not_found".to_owned(), "there is no recipe \"compct\"".to_owned()));
 
     let hooks = done(&mut wire, "hooks.list", cwd).await;
     assert_eq!((&hooks["hooks"], &hooks["enabled"]), (&json!([]), &json!(true)));
-    let session = desk.session(&mut wire).await;
+    let session = test.session(&mut wire).await;
     let trail = done(&mut wire, "hooks.trail", json!({ "session": session })).await;
     assert_eq!(trail["trail"], json!([]));
 
-    let environment = desk.environment();
+    let environment = test.environment();
     let models = json!({ "provider": "anthropic", "environment": environment });
     let models = done(&mut wire, "models.list", models).await["models"].clone();
     let models = models.as_array().expect("a list");
@@ -284,9 +284,9 @@ async fn recipes_and_hooks_of_a_directory_are_listed() {
 #[tokio::test]
 async fn stop_is_refused_during_a_turn_unless_forced() {
     use epitome_scripted_model::ModelStep;
-    let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
-    let mut wire = desk.connect();
-    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
+    let mut wire = test.connect();
+    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
     let prompt = wire.send("sessions.prompt", params).await;
     let session = loop {
         let live = done(&mut wire, "status", json!({})).await["sessions"].clone();
@@ -297,9 +297,9 @@ async fn stop_is_refused_during_a_turn_unless_forced() {
     };
     let (kind, message) = refused(&mut wire, "stop", json!({})).await;
     assert_eq!((kind.as_str(), message.as_str()), ("refused", "a turn runs in this daemon"));
-    assert!(!*desk.daemon.stop.borrow());
+    assert!(!*test.daemon.stop.borrow());
     assert_eq!(done(&mut wire, "sessions.cancel", json!({ "session": session })).await["cancelled"], true);
     assert_eq!(wire.answer(prompt).await["result"]["reason"], "cancelled");
     assert_eq!(done(&mut wire, "stop", json!({ "force": true })).await["stopping"], true);
-    assert!(*desk.daemon.stop.borrow());
+    assert!(*test.daemon.stop.borrow());
 }

@@ -11,7 +11,7 @@ use epitome::daemon::token::Token;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 
-use super::desk::{Desk, text};
+use super::in_process::{TestDaemon, text};
 
 /// The session id in the page.
 const SHOWN_SESSION: &str = "s_0123456789abcdef0123";
@@ -83,15 +83,15 @@ fn every_method_is_documented() {
 
 #[tokio::test]
 async fn the_examples_in_control_md_work() {
-    let desk = Desk::new(vec![text("A test is missing.")]);
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(vec![text("A test is missing.")]);
+    let mut wire = test.connect();
     let (mut session, mut answer) = (String::new(), Value::Null);
     let mut sessions: Vec<String> = Vec::new();
     for block in blocks(&page()) {
         let at = format!("docs/control.md:{}", block.line);
         let shown = || {
             let text = block.text.replace(SHOWN_SESSION, &session);
-            let text = text.replace(SHOWN_CWD, &desk.cwd.to_string_lossy());
+            let text = text.replace(SHOWN_CWD, &test.cwd.to_string_lossy());
             serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{at}: {error}"))
         };
         match block.language.as_str() {
@@ -100,7 +100,7 @@ async fn the_examples_in_control_md_work() {
                 let params = call["params"].as_object_mut();
                 let mut params = params.map(std::mem::take).unwrap_or_default();
                 if params.contains_key("environment") {
-                    params.insert("environment".to_owned(), desk.environment());
+                    params.insert("environment".to_owned(), test.environment());
                 }
                 let method = call["method"].as_str().expect("a method");
                 answer = wire.call(method, Value::Object(params)).await;
@@ -130,14 +130,14 @@ async fn the_examples_in_control_md_work() {
 /// Over a real socket, as a user would.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scripts_in_control_md_work() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let session = desk.session(&mut wire).await;
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let session = test.session(&mut wire).await;
     wire.call("sessions.rename", json!({ "session": session, "title": "Hello there" })).await;
-    let socket = desk.cwd.join("control.sock");
+    let socket = test.cwd.join("control.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
-    let daemon = desk.daemon.clone();
-    let token = Token::create(&RuntimeDir { directory: desk.cwd.clone() }).expect("a token");
+    let daemon = test.daemon.clone();
+    let token = Token::create(&RuntimeDir { directory: test.cwd.clone() }).expect("a token");
     let token = Arc::new(token);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

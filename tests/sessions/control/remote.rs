@@ -2,64 +2,38 @@
 //! local ones.
 
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use epitome::daemon::control::fault::FaultKind;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::session::port::SessionPort;
 use epitome::session::{
-    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionError,
-    SessionEvent, Ticket, UserDecision,
+    Attachment, ClientId, Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket,
+    UserDecision,
 };
 use epitome::thread::{Content, Seq, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
-use super::desk::{Desk, WITHIN, text};
+use super::in_process::{TestDaemon, text};
+use epitome_test_harness::client::TestClient;
 
-pub struct Tray(pub Mutex<Sender<SessionEvent>>);
-
-impl EventSink for Tray {
-    fn put(&self, _: &SessionId, out: SessionEvent) {
-        drop(self.0.lock().expect("no panic under it").send(out));
-    }
-}
-
-pub fn until<T>(news: &Receiver<SessionEvent>, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
-    loop {
-        let out = news.recv_timeout(WITHIN).expect("it did not come");
-        if let Some(found) = wanted(&out) {
-            return found;
-        }
-    }
-}
-
-pub fn answer(news: &Receiver<SessionEvent>, wanted: u64) -> Result<SessionAnswer, SessionError> {
-    until(news, |out| match out {
-        SessionEvent::Answer { ticket: Ticket(ticket), answer } if *ticket == wanted => Some(answer.clone()),
-        _ => None,
-    })
-}
-
-fn opening(desk: &Desk) -> (Opening, Receiver<SessionEvent>) {
-    let (sender, news) = channel();
-    let attachment = Attachment { client: ClientId(1), outlet: Arc::new(Tray(Mutex::new(sender))) };
+fn opening(test: &TestDaemon) -> (Opening, TestClient) {
+    let client = TestClient::new(1);
     let opening = Opening {
-        attachment,
-        cwd: desk.cwd.clone(),
+        attachment: Attachment { client: client.id, outlet: client.outlet.clone() },
+        cwd: test.cwd.clone(),
         directories: Vec::new(),
         mcp_servers: Vec::new(),
-        environment: Arc::new(desk.pairs()),
+        environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
     };
-    (opening, news)
+    (opening, client)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_call_has_a_kind_and_a_hint() {
-    let desk = Desk::new(Vec::new());
-    let client = desk.client();
+    let test = TestDaemon::new(Vec::new());
+    let client = test.client();
     assert_eq!(client.call("status", json!({})).await.expect("a status")["running_turns"], 0);
     let fault = client.call("sessions.show", json!({ "session": "x" })).await.expect_err("there is none");
     assert_eq!((fault.kind, fault.hint.is_some()), (FaultKind::NotFound, true));
@@ -67,9 +41,9 @@ async fn a_failed_call_has_a_kind_and_a_hint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_clients_tail_yields_entries_in_order() {
-    let desk = Desk::new(Vec::new());
-    let client = desk.client();
-    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let test = TestDaemon::new(Vec::new());
+    let client = test.client();
+    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
     let said = client.call("sessions.prompt", params).await.expect("an answer");
     let session = SessionId(said["session"].as_str().expect("an id").to_owned());
     let mut tail = client.tail(&session, Seq(1)).await.expect("it is there");
@@ -84,27 +58,27 @@ async fn the_clients_tail_yields_entries_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemons_sessions_work_like_local_ones() {
     let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
-    let desk = Desk::new(vec![vec![call], text("done")]);
-    let remote = RemoteSessions::begin(desk.client()).await.expect("the same version");
-    let (cwd, (opening, news)) = (desk.cwd.clone(), opening(&desk));
+    let test = TestDaemon::new(vec![vec![call], text("done")]);
+    let remote = RemoteSessions::begin(test.client()).await.expect("the same version");
+    let (cwd, (opening, mut editor)) = (test.cwd.clone(), opening(&test));
     let story = move || {
         let session = remote.create(Ticket(1), opening.clone());
         assert!(
-            matches!(answer(&news, 1), Ok(SessionAnswer::Attached { session: made, .. }) if made == session)
+            matches!(editor.answer(Ticket(1)), Ok(SessionAnswer::Attached { session: made, .. }) if made == session)
         );
-        until(&news, |out| matches!(out, SessionEvent::Commands(_)).then_some(()));
+        editor.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         let content = vec![Content::Text { text: "go".into() }];
         let client = ClientId(1);
         remote
             .send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content })
             .expect("it lives");
-        let ask = until(&news, |out| match out {
+        let ask = editor.until(|out| match out {
             SessionEvent::Ask { ask, .. } => Some(*ask),
             _ => None,
         });
         let decision = UserDecision::AllowOnce;
         remote.send(&session, SessionCommand::Decide { ask, decision }).expect("it lives");
-        let ended = answer(&news, 2);
+        let ended = editor.answer(Ticket(2));
         assert!(
             matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })),
             "{ended:?}"
@@ -114,10 +88,10 @@ async fn a_daemons_sessions_work_like_local_ones() {
 
         remote.detach(client);
         remote.attach(Ticket(3), session.clone(), opening, Replay::Nothing);
-        assert!(answer(&news, 3).is_ok());
+        assert!(editor.answer(Ticket(3)).is_ok());
         let unknown = SessionCommand::SetMode { ticket: Ticket(4), client, mode: "wild".into() };
         remote.send(&session, unknown).expect("it lives");
-        assert!(matches!(answer(&news, 4), Err(SessionError::Invalid(_))));
+        assert!(matches!(editor.answer(Ticket(4)), Err(SessionError::Invalid(_))));
         let gone = SessionId("s_00000000000000000000".into());
         let sent = remote.send(&gone, SessionCommand::Cancel);
         assert_eq!(sent, Err(SessionError::NotFound(gone)));
@@ -129,21 +103,21 @@ async fn a_daemons_sessions_work_like_local_ones() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
     let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
-    let desk = Desk::new(vec![vec![call], text("done")]);
-    let remote = RemoteSessions::begin(desk.client()).await.expect("the same version");
-    let (cwd, (opening, news)) = (desk.cwd.clone(), opening(&desk));
+    let test = TestDaemon::new(vec![vec![call], text("done")]);
+    let remote = RemoteSessions::begin(test.client()).await.expect("the same version");
+    let (cwd, (opening, mut editor)) = (test.cwd.clone(), opening(&test));
     let story = move || {
         let session = remote.create(Ticket(1), opening);
-        until(&news, |out| matches!(out, SessionEvent::Commands(_)).then_some(()));
+        editor.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         let (client, content) = (ClientId(1), vec![Content::Text { text: "go".into() }]);
         let prompt = SessionCommand::Prompt { ticket: Ticket(2), client, content };
         remote.send(&session, prompt).expect("it lives");
-        let ask = until(&news, |out| match out {
+        let ask = editor.until(|out| match out {
             SessionEvent::Ask { ask, .. } => Some(*ask),
             _ => None,
         });
         remote.send(&session, SessionCommand::Absent { ask, client }).expect("it lives");
-        let ended = answer(&news, 2);
+        let ended = editor.answer(Ticket(2));
         assert!(
             matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })),
             "{ended:?}"
@@ -158,21 +132,21 @@ async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
 async fn pending_calls_fail_when_the_daemon_exits() {
     use epitome::daemon::control::ControlClient;
     use epitome::daemon::control::client::Serves;
-    let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
     let (ours, theirs) = tokio::net::UnixStream::pair().expect("a pair of sockets");
-    let served = tokio::spawn(epitome::daemon::control::serve(desk.daemon.clone(), theirs));
+    let served = tokio::spawn(epitome::daemon::control::serve(test.daemon.clone(), theirs));
     let remote =
         RemoteSessions::begin(ControlClient::over(ours, Serves::Daemon)).await.expect("the same version");
-    let (opening, news) = opening(&desk);
+    let (opening, mut editor) = opening(&test);
     let story = move || {
         let session = remote.create(Ticket(1), opening);
-        answer(&news, 1).expect("a session");
+        editor.answer(Ticket(1)).expect("a session");
         let content = vec![Content::Text { text: "go".into() }];
         let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
         remote.send(&session, prompt).expect("it lives");
-        until(&news, |out| matches!(out, SessionEvent::Text { .. }).then_some(()));
+        editor.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
         served.abort();
-        let told = answer(&news, 2).expect_err("the daemon is gone");
+        let told = editor.answer(Ticket(2)).expect_err("the daemon is gone");
         assert!(told.to_string().contains("the daemon ended"), "{told}");
     };
     tokio::task::spawn_blocking(story).await.expect("the story holds");

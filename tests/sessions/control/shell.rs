@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
-use std::process::{Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use epitome::daemon::control::ControlClient;
@@ -15,21 +13,22 @@ use epitome::session::{
 };
 use epitome::thread::{Change, Content, SessionId, StopReason};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::user::Ran;
 use serde_json::{Value, json};
 
-use super::process::{Home, lines, out};
-use super::remote::{Tray, answer, until};
+use super::process::Home;
 
 /// A client that has this session open in the daemon, like an editor.
-async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<SessionEvent>) {
+async fn editor(home: &Home, session: &str) -> (RemoteSessions, TestClient) {
     let client =
         ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
-    let (sender, news) = channel();
+    let mut editor = TestClient::new(1);
     let pair = |(name, value): (String, String)| (name.into(), value.into());
     let opening = Opening {
-        attachment: Attachment { client: ClientId(1), outlet: Arc::new(Tray(Mutex::new(sender))) },
-        cwd: home.cwd(),
+        attachment: Attachment { client: editor.id, outlet: editor.outlet.clone() },
+        cwd: home.user.project(),
         directories: Vec::new(),
         mcp_servers: Vec::new(),
         environment: Arc::new(home.keys().into_iter().map(pair).collect()),
@@ -38,18 +37,14 @@ async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<Session
     let (holder, held) = (remote.clone(), SessionId(session.to_owned()));
     let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);
     tokio::task::spawn_blocking(attach).await.expect("it is attached");
-    answer(&news, 1).expect("it is attached");
-    (remote, news)
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    editor.answer(Ticket(1)).expect("it is attached");
+    (remote, editor)
 }
 
 /// Creates a session with one prompt.
 fn said(home: &Home) -> String {
     let run = home.shell(&["run", "hello", "--json"]);
-    let last = lines(&run).pop().unwrap_or_else(|| panic!("{run:?}"));
+    let last = run.objects().pop().unwrap_or_else(|| panic!("{run:?}"));
     last["session"].as_str().expect("an id").to_owned()
 }
 
@@ -60,8 +55,8 @@ struct Told {
 }
 
 impl Told {
-    fn of(&mut self, output: &Output) -> (Option<i32>, String, String) {
-        (output.status.code(), self.plain(&out(output)), self.plain(&err(output)))
+    fn of(&mut self, ran: &Ran) -> (Option<i32>, String, String) {
+        (ran.code, self.plain(&ran.out), self.plain(&ran.err))
     }
 
     fn plain(&mut self, text: &str) -> String {
@@ -84,7 +79,7 @@ impl Told {
 
 /// Runs every command that changes a session, one after the other.
 fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
-    let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
+    let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
     let mut tell = |arguments: &[&str]| told.of(&home.shell(arguments));
     let short = &session[..12];
     vec![
@@ -136,7 +131,7 @@ async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon(
 
 /// Runs every command that reads a session, also with invalid session names, and with `--json`.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
-    let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
+    let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
     // Times differ between homes, and therefore the checksums of lines. Token counts depend on whether the
     // process has already learned from a reply of the model.
     let times = r#"("[a-z_]*tokens":)[0-9]+|("crc":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
@@ -244,8 +239,8 @@ async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() 
     // An ambiguous prefix lists its candidates.
     for command in ["show", "undo", "checkpoints", "delete"] {
         let told = served.shell(&["sessions", command, "s_"]);
-        assert_eq!(told.status.code(), Some(1), "{told:?}");
-        assert!(err(&told).contains("sessions begin with s_\nhint: give more of the id: s_"), "{told:?}");
+        assert_eq!(told.code, Some(1), "{told:?}");
+        assert!(told.err.contains("sessions begin with s_\nhint: give more of the id: s_"), "{told:?}");
     }
 }
 
@@ -256,12 +251,12 @@ async fn a_listing_marks_sessions_that_are_open_in_the_daemon() {
     let session = said(&home);
     let editor = editor(&home, &session).await;
     let listed = home.shell(&["sessions", "list"]);
-    assert!(out(&listed).contains(&session) && out(&listed).contains("work · live\n"), "{listed:?}");
-    let json = lines(&home.shell(&["sessions", "list", "--json"]));
+    assert!(listed.out.contains(&session) && listed.out.contains("project · live\n"), "{listed:?}");
+    let json = home.shell(&["sessions", "list", "--json"]).objects();
     assert_eq!((&json[0]["live"], &json[0]["clients"]), (&Value::from(true), &Value::from(1)), "{json:?}");
     drop((editor, daemon));
     let listed = home.shell(&["sessions", "list"]);
-    assert!(out(&listed).contains(&session) && !out(&listed).contains("live"), "{listed:?}");
+    assert!(listed.out.contains(&session) && !listed.out.contains("live"), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,7 +266,7 @@ async fn a_standalone_run_ignores_the_daemon() {
     let session = said(&home);
     let _editor = editor(&home, &session).await;
     let fresh = home.shell(&["run", "--standalone", "hello"]);
-    assert!(fresh.status.success() && out(&fresh).contains("Said by the model."), "{fresh:?}");
+    assert!(fresh.code == Some(0) && fresh.out.contains("Said by the model."), "{fresh:?}");
     let arguments: [&[&str]; 3] = [
         &["run", "--standalone", "--resume", &session, "again"],
         &["undo", "--standalone", "--resume", &session],
@@ -279,8 +274,8 @@ async fn a_standalone_run_ignores_the_daemon() {
     ];
     for arguments in arguments {
         let refused = home.shell(arguments);
-        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-        assert!(err(&refused).contains("is open in another process"), "{refused:?}");
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains("is open in another process"), "{refused:?}");
     }
 }
 
@@ -304,9 +299,9 @@ fn a_run_explains_that_the_daemon_has_another_version() {
         }
     });
     let run = home.shell(&["run", "hello"]);
-    assert!(run.status.success() && out(&run).contains("Said by the model."), "{run:?}");
-    assert!(err(&run).contains("the daemon is of version 9.9.9, this program of version"), "{run:?}");
-    assert!(err(&run).contains("hint: `epitome daemon stop` ends it"), "{run:?}");
+    assert!(run.code == Some(0) && run.out.contains("Said by the model."), "{run:?}");
+    assert!(run.err.contains("the daemon is of version 9.9.9, this program of version"), "{run:?}");
+    assert!(run.err.contains("hint: `epitome daemon stop` ends it"), "{run:?}");
 }
 
 /// Ctrl-C in a shell cancelled the turn that an editor had started in the same session.
@@ -320,24 +315,23 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
     let _daemon = home.daemon();
     let made = home.shell(&["sessions", "list", "--json"]);
-    assert!(made.status.success(), "{made:?}");
+    assert!(made.code == Some(0), "{made:?}");
     let client =
         ControlClient::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
-    let params = json!({ "cwd": home.cwd() });
+    let params = json!({ "cwd": home.user.project() });
     let session = client.call("sessions.new", params).await.expect("a session");
     let session = session["session"].as_str().expect("an id").to_owned();
-    let (remote, news) = editor(&home, &session).await;
+    let (remote, mut editor) = editor(&home, &session).await;
 
     let run = |words: &str| {
         let mut command = home.command(&["run", "--resume", &session, words]);
-        command.envs(home.keys()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the binary is built")
     };
     let interrupted = |child: std::process::Child| {
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-        let ended = child.wait_with_output().expect("it ends");
-        assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+        let ended = Ran::from(child.wait_with_output().expect("it ends"));
+        assert_eq!(ended.code, Some(130), "{ended:?}");
     };
     let streamed = |out: &SessionEvent| matches!(out, SessionEvent::Text { .. }).then_some(());
     let content = vec![Content::Text { text: "Do it".into() }];
@@ -345,21 +339,22 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let (sender, id) = (remote.clone(), SessionId(session.clone()));
     let sent = tokio::task::spawn_blocking(move || sender.send(&id, prompt)).await;
     sent.expect("no panic").expect("it lives");
-    until(&news, streamed);
+    editor.until(streamed);
     let child = run("No, this");
-    until(&news, |out| match out {
+    editor.until(|out| match out {
         SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
         _ => None,
     });
     interrupted(child);
     home.model.release();
-    let ended = answer(&news, 2);
+    let ended = editor.answer(Ticket(2));
     assert!(matches!(ended, Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
 
+    editor.seen.clear();
     let child = run("Tell me a story");
-    until(&news, streamed);
+    editor.until(streamed);
     interrupted(child);
-    let reason = until(&news, |out| match out {
+    let reason = editor.until(|out| match out {
         SessionEvent::Entry { entry, .. } => match &entry.change {
             Change::TurnEnded { reason, .. } => Some(*reason),
             _ => None,
@@ -380,12 +375,11 @@ async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
     let _daemon = home.daemon();
     let session = said(&home);
-    let (remote, news) = editor(&home, &session).await;
+    let (remote, mut editor) = editor(&home, &session).await;
 
     let mut command = home.command(&["run", "--resume", &session, "make it"]);
-    command.envs(home.keys()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary is built");
-    let ask = until(&news, |out| match out {
+    let ask = editor.until(|out| match out {
         SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
@@ -393,13 +387,13 @@ async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let (sender, id) = (remote.clone(), SessionId(session.clone()));
     let sent = tokio::task::spawn_blocking(move || sender.send(&id, decide)).await;
     sent.expect("no panic").expect("it lives");
-    let run = child.wait_with_output().expect("it ends");
-    assert!(out(&run).contains("Made.") && home.cwd().join("here").exists(), "{run:?}");
-    assert!(!err(&run).contains("nobody is there"), "{run:?}");
+    let run = Ran::from(child.wait_with_output().expect("it ends"));
+    assert!(run.out.contains("Made.") && home.user.project().join("here").exists(), "{run:?}");
+    assert!(!run.err.contains("nobody is there"), "{run:?}");
 
-    std::fs::remove_file(home.cwd().join("here")).expect("it was made");
+    std::fs::remove_file(home.user.project().join("here")).expect("it was made");
     tokio::task::spawn_blocking(move || remote.detach(ClientId(1))).await.expect("no panic");
     let run = home.shell(&["run", "--resume", &session, "make it again"]);
-    assert!(out(&run).contains("Not made.") && !home.cwd().join("here").exists(), "{run:?}");
-    assert!(err(&run).contains("there is no terminal to ask"), "{run:?}");
+    assert!(run.out.contains("Not made.") && !home.user.project().join("here").exists(), "{run:?}");
+    assert!(run.err.contains("there is no terminal to ask"), "{run:?}");
 }

@@ -9,7 +9,7 @@ use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::desk::{Desk, text};
+use super::in_process::{TestDaemon, text};
 
 fn bash(command: &str) -> Vec<ModelStep> {
     vec![ModelStep::Call { name: "bash".into(), input: json!({ "command": command }) }]
@@ -17,15 +17,15 @@ fn bash(command: &str) -> Vec<ModelStep> {
 
 #[tokio::test]
 async fn a_tail_replays_the_log_and_continues_live() {
-    let desk = Desk::new(vec![text("one"), text("two")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let session = desk.session(&mut wire).await;
+    let test = TestDaemon::new(vec![text("one"), text("two")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let session = test.session(&mut wire).await;
     let begun = tail.call("sessions.tail", json!({ "session": session })).await;
     let subscription = begun["result"].clone();
     let replay = tail.item("entry").await;
     assert_eq!((&replay["session"], &replay["data"]["replay"]), (&json!(session), &json!(true)));
     assert_eq!(replay["data"]["entry"]["change"], "opened");
-    let prompt = json!({ "session": session, "text": "again", "environment": desk.environment() });
+    let prompt = json!({ "session": session, "text": "again", "environment": test.environment() });
     wire.call("sessions.prompt", prompt).await;
     assert_eq!(tail.item("text").await["data"]["text"], "two");
 
@@ -37,9 +37,9 @@ async fn a_tail_replays_the_log_and_continues_live() {
 
 #[tokio::test]
 async fn a_tail_starts_at_the_requested_entry() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let session = desk.session(&mut wire).await;
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let session = test.session(&mut wire).await;
     wire.call("sessions.tail", json!({ "session": session, "from": "e3" })).await;
     assert_eq!(wire.item("entry").await["data"]["entry"]["seq"], 3);
     let none = wire.call("sessions.tail", json!({ "session": "s_00000000000000000000" })).await;
@@ -50,42 +50,42 @@ async fn a_tail_starts_at_the_requested_entry() {
 /// subscription 1 would end that of the first client.
 #[tokio::test]
 async fn subscription_numbers_are_scoped_to_a_connection() {
-    let desk = Desk::new(Vec::new());
-    let (mut one, mut two) = (desk.connect(), desk.connect());
-    let session = desk.session(&mut one).await;
+    let test = TestDaemon::new(Vec::new());
+    let (mut one, mut two) = (test.connect(), test.connect());
+    let session = test.session(&mut one).await;
     let first = one.call("sessions.tail", json!({ "session": session })).await["result"].clone();
     let second = two.call("sessions.tail", json!({ "session": session })).await["result"].clone();
     assert_eq!(first, second, "each counts from one");
     assert_eq!(two.call("sessions.untail", json!({ "subscription": second })).await["result"], true);
-    let prompt = json!({ "session": session, "text": "again", "environment": desk.environment() });
+    let prompt = json!({ "session": session, "text": "again", "environment": test.environment() });
     two.call("sessions.prompt", prompt).await;
     assert_eq!(one.item("text").await["data"]["text"], "ok");
 }
 
 #[tokio::test]
 async fn without_a_tail_permission_requests_are_denied() {
-    let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
-    let mut wire = desk.connect();
-    let params = json!({ "cwd": desk.cwd, "text": "go", "environment": desk.environment() });
+    let test = TestDaemon::new(vec![bash("touch here"), text("it was denied")]);
+    let mut wire = test.connect();
+    let params = json!({ "cwd": test.cwd, "text": "go", "environment": test.environment() });
     let said = wire.call("sessions.prompt", params).await;
     assert_eq!(said["result"]["text"], "it was denied", "{said}");
-    assert!(!desk.cwd.join("here").exists());
+    assert!(!test.cwd.join("here").exists());
 }
 
 #[tokio::test]
 async fn a_tailing_client_may_answer_permission_requests() {
-    let desk = Desk::new(vec![bash("touch here"), text("it was allowed")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![bash("touch here"), text("it was allowed")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     tail.call("sessions.tail", json!({ "session": made })).await;
-    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let params = json!({ "session": made, "text": "go", "environment": test.environment() });
     let prompt = wire.send("sessions.prompt", params).await;
     let ask = tail.item("ask").await["data"].clone();
     assert_eq!(ask["permission"]["tool"], "bash");
     let decided = json!({ "session": made, "ask": ask["ask"], "decision": "allow_once" });
     assert!(tail.call("sessions.decide", decided).await["result"].is_object());
     assert_eq!(wire.answer(prompt).await["result"]["text"], "it was allowed");
-    assert!(desk.cwd.join("here").exists());
+    assert!(test.cwd.join("here").exists());
 }
 
 /// A tailing client that declares support for forms receives them like an editor, and answers for the user.
@@ -93,11 +93,11 @@ async fn a_tailing_client_may_answer_permission_requests() {
 async fn a_tailing_client_may_answer_forms() {
     let input = json!({"question": "Which colour?", "options": ["red", "blue"]});
     let asks = vec![ModelStep::Call { name: "ask_user".into(), input }];
-    let desk = Desk::new(vec![asks, text("blue, then")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![asks, text("blue, then")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     tail.call("sessions.tail", json!({ "session": made, "questions": ["form"] })).await;
-    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let params = json!({ "session": made, "text": "go", "environment": test.environment() });
     let prompt = wire.send("sessions.prompt", params).await;
     let asked = tail.item("question").await["data"].clone();
     assert_eq!(asked["question"]["message"], "Which colour?");
@@ -115,7 +115,7 @@ async fn a_tailing_client_may_answer_forms() {
     assert!(tail.call("sessions.answer", accepted).await["result"].is_object());
     tail.item("withdrawn").await;
     assert_eq!(wire.answer(prompt).await["result"]["text"], "blue, then");
-    let requests = desk.model.requests();
+    let requests = test.model.requests();
     assert!(requests[1].body["messages"].to_string().contains("blue"), "the model reads the answer");
 }
 
@@ -123,11 +123,11 @@ async fn a_tailing_client_may_answer_forms() {
 #[tokio::test]
 async fn a_form_is_withdrawn_when_the_last_capable_client_leaves() {
     let asks = vec![ModelStep::Call { name: "ask_user".into(), input: json!({"question": "Which?"}) }];
-    let desk = Desk::new(vec![asks, text("without, then")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![asks, text("without, then")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     tail.call("sessions.tail", json!({ "session": made, "questions": ["form"] })).await;
-    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let params = json!({ "session": made, "text": "go", "environment": test.environment() });
     let prompt = wire.send("sessions.prompt", params).await;
     tail.item("question").await;
     drop(tail);
@@ -137,11 +137,11 @@ async fn a_form_is_withdrawn_when_the_last_capable_client_leaves() {
 /// A question was assigned to a client that then left: the prompt waited forever.
 #[tokio::test]
 async fn a_question_is_denied_when_the_last_capable_client_leaves() {
-    let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![bash("touch here"), text("it was denied")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     tail.call("sessions.tail", json!({ "session": made })).await;
-    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let params = json!({ "session": made, "text": "go", "environment": test.environment() });
     let prompt = wire.send("sessions.prompt", params).await;
     tail.item("ask").await;
     drop(tail);
@@ -150,17 +150,17 @@ async fn a_question_is_denied_when_the_last_capable_client_leaves() {
 
 #[tokio::test]
 async fn a_prompt_to_a_busy_session_steers_its_turn() {
-    let desk = Desk::new(vec![vec![ModelStep::Text("first".into()), ModelStep::Wait], text("both")]);
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("first".into()), ModelStep::Wait], text("both")]);
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     tail.call("sessions.tail", json!({ "session": made })).await;
-    let prompt = |text: &str| json!({ "session": made, "text": text, "environment": desk.environment() });
+    let prompt = |text: &str| json!({ "session": made, "text": text, "environment": test.environment() });
     let first = wire.send("sessions.prompt", prompt("begin")).await;
     tail.item("text").await;
     let second = wire.send("sessions.prompt", prompt("and this")).await;
     let queued = |line: &Value| line["params"]["result"]["data"]["entry"]["change"] == "queued";
     tail.until(queued).await;
-    desk.model.release();
+    test.model.release();
     assert_eq!(wire.answer(first).await["result"]["reason"], "end_turn");
     assert_eq!(wire.answer(second).await["result"]["text"], "both");
 }
@@ -171,9 +171,9 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
     /// Exceeds the capacity of the tail's queue, the pending lines and a socket: each choice is an entry and
     /// an options event.
     const CHOICES: usize = 1600;
-    let desk = Desk::new(Vec::new());
-    let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let session = desk.session(&mut wire).await;
+    let test = TestDaemon::new(Vec::new());
+    let (mut wire, mut tail) = (test.connect(), test.connect());
+    let session = test.session(&mut wire).await;
     tail.call("sessions.tail", json!({ "session": session })).await;
     // A client without a socket in between, for speed.
     let session = SessionId(session);
@@ -181,19 +181,19 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
     let client = fresh_client();
     let opening = Opening {
         attachment: Attachment { client, outlet: Arc::new(Answers(sender)) },
-        cwd: desk.cwd.clone(),
+        cwd: test.cwd.clone(),
         directories: Vec::new(),
         mcp_servers: Vec::new(),
-        environment: Arc::new(desk.pairs()),
+        environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
     };
-    desk.daemon.sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
+    test.daemon.sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
     answers.recv().await.expect("it is attached");
     for at in 0..CHOICES {
         let mode = if at % 2 == 0 { "full" } else { "ask" };
         let (ticket, mode) = (Ticket(2), mode.to_owned());
         let choice = SessionCommand::SetMode { ticket, client, mode };
-        desk.daemon.sessions.send(&session, choice).expect("it lives");
+        test.daemon.sessions.send(&session, choice).expect("it lives");
         answers.recv().await.expect("nobody waits for the tail");
     }
     let from = tail.item("lagged").await["data"]["from"].clone();
@@ -202,7 +202,7 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
     let entry = tail.until(|line| line["params"]["subscription"] == again["result"]).await;
     let seq = entry["params"]["result"]["data"]["entry"]["seq"].clone();
     assert_eq!(json!(format!("e{seq}")), from, "nothing is left out");
-    desk.daemon.sessions.detach(client);
+    test.daemon.sessions.detach(client);
 }
 
 /// Collects the client's answers.

@@ -3,12 +3,13 @@
 use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, WITHIN};
+use super::in_process::TestDaemon;
+use epitome_test_harness::WITHIN;
 
 #[tokio::test]
 async fn an_invalid_request_is_refused_and_the_next_one_answered() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
     for (line, id, code, told) in [
         ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "not JSON"),
         ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}]", Value::Null, -32600, "batches"),
@@ -46,17 +47,17 @@ async fn an_invalid_request_is_refused_and_the_next_one_answered() {
 
 #[tokio::test]
 async fn notifications_and_empty_lines_are_not_answered() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
     wire.write(b"\n  \n{\"jsonrpc\":\"2.0\",\"method\":\"stop\"}\n").await;
     assert_eq!(wire.call("status", json!({})).await["id"], 1);
-    assert!(!*desk.daemon.stop.borrow(), "what can't be answered is not done");
+    assert!(!*test.daemon.stop.borrow(), "what can't be answered is not done");
 }
 
 #[tokio::test]
 async fn split_lines_are_joined_and_overlong_lines_are_refused() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
     wire.write(b"{\"jsonrpc\":\"2.0\",\"id\":1,").await;
     tokio::task::yield_now().await;
     wire.write(b"\"method\":\"status\"}\n").await;
@@ -73,9 +74,9 @@ async fn split_lines_are_joined_and_overlong_lines_are_refused() {
 
 #[tokio::test]
 async fn a_client_that_closes_its_writing_half_still_gets_all_answers() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
-    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
+    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
     let id = wire.send("sessions.prompt", params).await;
     wire.close_writing();
     assert_eq!(wire.answer(id).await["result"]["text"], "ok");
@@ -84,25 +85,25 @@ async fn a_client_that_closes_its_writing_half_still_gets_all_answers() {
 
 #[tokio::test]
 async fn answers_are_sent_as_they_become_ready() {
-    let desk = Desk::new(vec![vec![ModelStep::Text("slow".into()), ModelStep::Wait]]);
-    let mut wire = desk.connect();
-    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("slow".into()), ModelStep::Wait]]);
+    let mut wire = test.connect();
+    let params = json!({ "cwd": test.cwd, "text": "hello", "environment": test.environment() });
     let slow = wire.send("sessions.prompt", params).await;
     let quick = wire.send("status", json!({})).await;
     assert_eq!(wire.line().await.expect("an answer")["id"], quick);
-    desk.model.release();
+    test.model.release();
     assert_eq!(wire.answer(slow).await["result"]["text"], "slow");
 }
 
 /// The pending calls of a client end with its connection.
 #[tokio::test]
 async fn a_disconnecting_client_cancels_its_prompt() {
-    let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
-    let mut watcher = desk.connect();
-    let mut wire = desk.connect();
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    let test = TestDaemon::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
+    let mut watcher = test.connect();
+    let mut wire = test.connect();
+    let made = wire.call("sessions.new", json!({ "cwd": test.cwd })).await["result"]["session"].clone();
     watcher.call("sessions.tail", json!({ "session": made })).await;
-    let params = json!({ "session": made, "text": "hello", "environment": desk.environment() });
+    let params = json!({ "session": made, "text": "hello", "environment": test.environment() });
     wire.send("sessions.prompt", params).await;
     watcher.item("text").await;
     let (half_closed, served) = {
@@ -123,12 +124,12 @@ async fn a_disconnecting_client_cancels_its_prompt() {
 
 #[tokio::test]
 async fn status_lists_a_connection_until_it_is_closed() {
-    let desk = Desk::new(Vec::new());
-    let mut wire = desk.connect();
+    let test = TestDaemon::new(Vec::new());
+    let mut wire = test.connect();
     let status = wire.call("status", json!({})).await["result"].clone();
     assert_eq!(status["attachments"][0]["kind"], "control");
     assert_eq!(status["attachments"][0]["pid"], std::process::id());
-    let mut count = desk.daemon.attachments.count();
+    let mut count = test.daemon.attachments.count();
     drop(wire);
     let gone = tokio::time::timeout(WITHIN, count.wait_for(|count| *count == 0)).await;
     assert!(gone.is_ok(), "it is taken off the table");

@@ -9,21 +9,14 @@ use epitome::daemon::Daemon;
 use epitome::daemon::inspect::Keys;
 use epitome::daemon::inspect::calls::Backend;
 use epitome::daemon::inspect::server::{self, METHODS, PageState};
-use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
-use epitome::provider::http::Http;
-use epitome::provider::learned::Learned;
-use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{SessionServices, Sessions};
+use epitome::session::registry::Sessions;
 use epitome::store::Store;
 use epitome::thread::{Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId};
-use epitome::tokens::Rulers;
-use epitome::tools::Toolbox;
-use epitome::tools::reaper::Reaper;
+use epitome_test_harness::WITHIN;
+use epitome_test_harness::session::{runtime, services};
+use epitome_test_harness::user::User;
 use serde_json::{Value, json};
-
-/// Nothing on loopback takes this long.
-const WITHIN: Duration = Duration::from_secs(20);
 
 /// The daemon of a home, and its page.
 pub struct Served {
@@ -33,23 +26,9 @@ pub struct Served {
 
 impl Served {
     pub fn of(paths: &Paths) -> Served {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let store = Store::new(paths);
-        let reaper = Arc::new(Reaper::disabled());
-        let services = SessionServices {
-            store: store.clone(),
-            paths: paths.clone(),
-            http: Http::new(),
-            learned: Learned::below(&paths.data),
-            toolbox: Toolbox::built_in(reaper.clone()),
-            watch: RecipeWatch::new(),
-            reaper,
-            rulers: Rulers::default(),
-            functions: Functions::default(),
-            suspend_after: epitome::session::suspended::REST_AFTER,
-            checkpoints: None,
-        };
+        let runtime = runtime();
+        let services = services(paths);
+        let store = services.store.clone();
         let sessions = Sessions::new(services, runtime.handle().clone());
         Served { daemon: Arc::new(Daemon::new(paths.clone(), sessions, store)), runtime }
     }
@@ -135,8 +114,14 @@ impl Browser {
 fn home() -> (tempfile::TempDir, Paths, SessionId) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let paths = Paths::below(&directory.path().join("home"));
+    let session = stored(&paths);
+    (directory, paths, session)
+}
+
+/// Stores a session that has one prompt.
+fn stored(paths: &Paths) -> SessionId {
     let session = SessionId("s_00000000000000000001".into());
-    let store = Store::new(&paths);
+    let store = Store::new(paths);
     let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w".into() };
     let (mut journal, _) = store.create(&session, opened).expect("a new session");
     let content = vec![Content::Text { text: "<script>alert(1)</script>".into() }];
@@ -144,7 +129,7 @@ fn home() -> (tempfile::TempDir, Paths, SessionId) {
     journal.append(Change::Said { message, origin: Origin::Person }).expect("an entry");
     drop(journal);
     store.settle();
-    (directory, paths, session)
+    session
 }
 
 #[test]
@@ -299,17 +284,9 @@ fn the_page_server_stops_with_its_daemon() {
 
 #[test]
 fn the_inspect_command_starts_a_daemon_that_serves_the_page() {
-    let (directory, _, session) = home();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
-    command
-        .args(["inspect", "--json", "--no-open", &session.0[..8]])
-        .env("EPITOME_HOME", directory.path().join("home"))
-        // No client is attached after this test, so the daemon exits on its own.
-        .env("EPITOME_IDLE_S", "2");
-    let output = command.output().expect("the program runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let user = User::new();
+    let session = stored(&user.paths());
+    let told = user.run(&["inspect", "--json", "--no-open", &session.0[..8]]).json();
     let link = told["url"].as_str().expect("an address");
     assert!(link.ends_with(&format!("#{session}")), "{link}");
     let (host, path) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");

@@ -4,51 +4,27 @@
 //! work.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
-use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
-use epitome::provider::http::Http;
-use epitome::provider::learned::Learned;
-use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{SessionServices, Sessions};
-use epitome::session::{
-    Attachment, ClientId, EventSink, Opening, SessionCommand, SessionEvent, Ticket, UserDecision,
-};
-use epitome::store::Store;
+use epitome::session::registry::Sessions;
+use epitome::session::{Attachment, Opening, SessionCommand, SessionEvent, Ticket, UserDecision};
 use epitome::thread::{Change, Content, Entry, SessionId};
-use epitome::tokens::Rulers;
-use epitome::tools::Toolbox;
-use epitome::tools::reaper::Reaper;
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
-use serde_json::{Value, json};
-
-/// Nothing on loopback takes this long.
-const WITHIN: Duration = Duration::from_secs(30);
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{runtime, services};
+use epitome_test_harness::{call, text, write_file};
+use serde_json::json;
 
 /// When the story begins: a Thursday in October 2026, 09:12 UTC.
 const BEGINS: u64 = 1_791_537_120_000;
-
-const CLIENT: ClientId = ClientId(1);
 
 /// A home with a session in it.
 pub struct Home {
     pub paths: Paths,
     pub session: SessionId,
     _directory: tempfile::TempDir,
-}
-
-struct Tray(Mutex<Sender<SessionEvent>>);
-
-impl EventSink for Tray {
-    fn put(&self, _: &SessionId, out: SessionEvent) {
-        // A finished story has dropped the receiver.
-        drop(self.0.lock().expect("no panic under it").send(out));
-    }
 }
 
 /// Runs the story.
@@ -72,26 +48,11 @@ pub fn played() -> Home {
     });
     let model = model.expect("loopback");
     let paths = Paths::below(&home);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let reaper = Arc::new(Reaper::disabled());
-    let services = SessionServices {
-        store: Store::new(&paths),
-        paths: paths.clone(),
-        http: Http::new(),
-        learned: Learned::below(&paths.data),
-        toolbox: Toolbox::built_in(reaper.clone()),
-        watch: RecipeWatch::new(),
-        reaper,
-        rulers: Rulers::default(),
-        functions: Functions::default(),
-        suspend_after: epitome::session::suspended::REST_AFTER,
-        checkpoints: None,
-    };
+    let runtime = runtime();
+    let services = services(&paths);
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());
-    let (sender, news) = channel();
-    let outlet = Arc::new(Tray(Mutex::new(sender)));
+    let client = TestClient::new(1);
     let environment =
         [("ANTHROPIC_BASE_URL", model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".to_owned())];
     let environment: Vec<(OsString, OsString)> = environment
@@ -100,7 +61,7 @@ pub fn played() -> Home {
         .chain(std::env::var_os("PATH").map(|path| ("PATH".into(), path)))
         .collect();
     let opening = Opening {
-        attachment: Attachment { client: CLIENT, outlet },
+        attachment: Attachment { client: client.id, outlet: client.outlet.clone() },
         cwd: workspace,
         directories: Vec::new(),
         mcp_servers: Vec::new(),
@@ -108,13 +69,13 @@ pub fn played() -> Home {
         overrides: Arc::default(),
     };
     let session = sessions.create(Ticket(0), opening);
-    let mut player = Player { sessions, session, news, tickets: 0, asked: 0 };
+    let mut player = Player { sessions, session, client, tickets: 0, asked: 0 };
     player.answered(Ticket(0));
     for prompt in PROMPTS {
         player.ask(prompt);
     }
-    let Player { session, sessions, .. } = player;
-    sessions.detach(CLIENT);
+    let Player { session, sessions, client, .. } = player;
+    sessions.detach(client.id);
     runtime.block_on(sessions.settled());
     let entries = stretched(&store.read(&session).expect("a whole log"));
     store.settle();
@@ -135,7 +96,7 @@ fn line(entry: &Entry) -> String {
 struct Player {
     sessions: Sessions,
     session: SessionId,
-    news: Receiver<SessionEvent>,
+    client: TestClient,
     tickets: u64,
     asked: u32,
 }
@@ -144,14 +105,14 @@ impl Player {
     fn ask(&mut self, prompt: &str) {
         self.tickets += 1;
         let content = vec![Content::Text { text: prompt.into() }];
-        self.send(SessionCommand::Prompt { ticket: Ticket(self.tickets), client: CLIENT, content });
+        self.send(SessionCommand::Prompt { ticket: Ticket(self.tickets), client: self.client.id, content });
         self.answered(Ticket(self.tickets));
     }
 
     /// Waits for the answer. The first permission request is allowed for the session, all others once.
     fn answered(&mut self, wanted: Ticket) {
         loop {
-            match self.news.recv_timeout(WITHIN).expect("the session answers") {
+            match self.client.next().1 {
                 SessionEvent::Answer { ticket, answer } if ticket == wanted => {
                     answer.expect("it is done");
                     return;
@@ -230,16 +191,8 @@ const SUMMARY: &str = "<summary>\nThe reader in src/reader.rs dropped the last l
     tests/reader.rs. The writer is right as it is. Still to do: a byte order mark at the beginning, and line endings \
     of Windows in src/split.rs and src/count.rs. tests/golden stays as it is.\n</summary>";
 
-fn text(text: &str) -> ModelStep {
-    ModelStep::Text(text.into())
-}
-
 fn think(text: &str) -> ModelStep {
     ModelStep::Think(text.into())
-}
-
-fn call(name: &str, input: Value) -> ModelStep {
-    ModelStep::Call { name: name.into(), input }
 }
 
 fn read(path: &str) -> ModelStep {
@@ -347,11 +300,17 @@ fn script() -> Vec<Vec<ModelStep>> {
 
 fn write_files(home: &Path, workspace: &Path) {
     // A window that a morning's work fills.
-    put(&home.join("config.toml"), "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 48000\n");
-    put(&home.join("hooks/guard"), GUARD);
-    put(&home.join("hooks/house-rules"), RULES);
-    put(&home.join("hooks/reviewer"), REVIEWER);
-    put(&workspace.join("AGENTS.md"), &prose("Rules of this repository: small commits, tests first.", 24));
+    write_file(
+        &home.join("config.toml"),
+        "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 48000\n",
+    );
+    write_file(&home.join("hooks/guard"), GUARD);
+    write_file(&home.join("hooks/house-rules"), RULES);
+    write_file(&home.join("hooks/reviewer"), REVIEWER);
+    write_file(
+        &workspace.join("AGENTS.md"),
+        &prose("Rules of this repository: small commits, tests first.", 24),
+    );
     let sources: [(&str, &str, usize); 12] = [
         ("src/reader.rs", "// first bytes\n// end of the loop\n", 60),
         ("tests/reader.rs", "", 40),
@@ -367,12 +326,12 @@ fn write_files(home: &Path, workspace: &Path) {
         ("src/stats.rs", "", 70),
     ];
     for (name, head, lines) in sources {
-        put(
+        write_file(
             &workspace.join(name),
             &format!("{head}{}", prose(&format!("/// {name}: what a newline means here"), lines)),
         );
     }
-    put(&workspace.join("docs/format.md"), &prose("A table is lines, a line is cells.", 60));
+    write_file(&workspace.join("docs/format.md"), &prose("A table is lines, a line is cells.", 60));
 }
 
 fn prose(head: &str, lines: usize) -> String {
@@ -409,10 +368,3 @@ case "$end" in
 *"byte order mark is skipped"*) echo "the review server is not there" >&2; exit 3 ;;
 esac
 "#;
-
-fn put(path: &PathBuf, text: &str) {
-    std::fs::create_dir_all(path.parent().expect("it is below something")).expect("a directory");
-    std::fs::write(path, text).expect("a file");
-    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
-}

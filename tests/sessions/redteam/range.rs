@@ -6,17 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex};
 
-use epitome::hooks::functions::Functions;
-use epitome::session::registry::Sessions;
-use epitome::session::{SessionCommand, SessionEvent, UserDecision};
+use epitome::session::{Opening, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
-use epitome::tools::Toolbox;
-use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::TEMPORARY;
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession};
 use serde_json::{Value, json};
-
-use super::desk::{Client, Desk};
 
 /// The text that must not leak. It does not look like a key, so that masking cannot hide a leak.
 pub const SECRET: &str = "the-frog-sings-at-noon";
@@ -237,7 +233,7 @@ fn apart() -> tempfile::TempDir {
 
 /// A session with the real tools.
 pub struct Range {
-    desk: Desk,
+    test: TestSession,
     place: Place,
     steps: Arc<Mutex<VecDeque<Vec<ModelStep>>>>,
     _outside: tempfile::TempDir,
@@ -247,39 +243,29 @@ impl Range {
     pub fn new(config: &str, prepare: fn(&Place)) -> Range {
         let steps = Arc::<Mutex<VecDeque<Vec<ModelStep>>>>::default();
         let script = steps.clone();
-        let files = [("home/config.toml".to_owned(), config.to_owned())];
-        let mut desk = Desk::set(&files, Functions::default(), move |_| {
+        let mut test = Setup::with_config(config).built_in_tools().start(move |_| {
             let next = script.lock().expect("no panic under it").pop_front();
             next.unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
         });
         let outside = apart();
-        // The desk's own files are in its directory; the workspace is a subdirectory.
-        let workspace = desk.cwd().canonicalize().expect("it is there").join("work");
+        // The session's own files are in its directory; the workspace is a subdirectory.
+        let workspace = test.cwd().canonicalize().expect("it is there").join("work");
         std::fs::create_dir_all(&workspace).expect("made");
         let place = Place {
             workspace,
             outside: outside.path().canonicalize().expect("it is there"),
-            ours: desk.home.canonicalize().expect("it is there"),
+            ours: test.home.canonicalize().expect("it is there"),
             others: Mutex::default(),
         };
         place.write_outside("secret.txt", SECRET);
         prepare(&place);
-        let mut services = desk.services.clone();
-        services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
-        let runtime = desk.on_runtime(tokio::runtime::Handle::current);
-        desk.services = services.clone();
-        desk.sessions = Sessions::new(services, runtime);
-        desk.client = Client::new(7);
-        let ticket = desk.ticket();
-        let mut environment = desk.environment();
+        test.client = TestClient::new(7);
+        let mut environment = test.environment();
         environment.push(("HOME".into(), place.outside.clone().into()));
-        environment.push(("PATH".into(), std::env::var_os("PATH").unwrap_or_default()));
-        let mut opening = desk.opening(&desk.client, environment);
-        opening.cwd = place.workspace.clone();
-        desk.session = desk.sessions.create(ticket, opening);
-        desk.client.answer(ticket).expect("a session");
-        desk.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
-        Range { desk, place, steps, _outside: outside }
+        let opening = test.opening(&test.client, environment);
+        test.create_with(Opening { cwd: place.workspace.clone(), ..opening });
+        test.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
+        Range { test, place, steps, _outside: outside }
     }
 
     /// Makes an attempt; returns a description of an unexpected outcome.
@@ -334,7 +320,7 @@ impl Range {
     }
 
     fn attempt(&mut self, row: &Row) -> (bool, ToolOutcome) {
-        self.desk.choose("mode", row.mode).expect("a mode");
+        self.test.choose("mode", row.mode).expect("a mode");
         let call =
             |tool: &str, input: &Value| ModelStep::Call { name: tool.into(), input: self.named(input) };
         let first = call(row.tool, &row.input);
@@ -343,14 +329,14 @@ impl Range {
             .lock()
             .expect("no panic under it")
             .extend(std::iter::once(first).chain(then).map(|step| vec![step]));
-        let ticket = self.desk.prompt("Go on");
+        let ticket = self.test.prompt("Go on");
         let mut was_asked = false;
         let outcome = loop {
             enum News {
                 Asked(epitome::session::AskId),
                 Came(Box<ToolOutcome>),
             }
-            let news = self.desk.client.until(|out| match out {
+            let news = self.test.client.until(|out| match out {
                 SessionEvent::Ask { ask, .. } => Some(News::Asked(*ask)),
                 SessionEvent::Entry { entry, .. } => match &entry.change {
                     Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
@@ -364,13 +350,13 @@ impl Range {
                     if let Some(then) = row.meanwhile {
                         then(&self.place);
                     }
-                    self.desk.send(SessionCommand::Decide { ask, decision: row.answer.clone() });
+                    self.test.send(SessionCommand::Decide { ask, decision: row.answer.clone() });
                 }
                 News::Came(outcome) => break *outcome,
             }
         };
-        self.desk.reason(ticket);
-        self.desk.client.seen.clear();
+        self.test.reason(ticket);
+        self.test.client.seen.clear();
         (was_asked, outcome)
     }
 }

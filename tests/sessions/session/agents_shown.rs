@@ -1,66 +1,52 @@
 //! Subagents as sessions of their own, for clients that show them: their events, ids and order.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::collections::HashSet;
 
 use epitome::session::{
-    Attachment, ClientId, EventSink, Opening, Replay, SessionAnswer, SessionCommand, SessionEvent, Subagent,
-    SubagentEnd, SubagentState, UserDecision,
+    Replay, SessionAnswer, SessionCommand, SessionEvent, Subagent, SubagentEnd, SubagentState, UserDecision,
 };
 use epitome::thread::{Change, OutcomeStatus, SessionId, StopReason};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::text;
 use serde_json::json;
-
-use super::desk::{Desk, call, text};
-
-/// Nothing on loopback takes this long; a test that waits longer has failed.
-const WITHIN: Duration = Duration::from_secs(20);
 
 /// A client that shows subagents, and all its events with their sessions.
 struct Shower {
-    id: ClientId,
-    outlet: Arc<Tray>,
-    news: Receiver<(SessionId, SessionEvent)>,
+    client: TestClient,
     told: Vec<(SessionId, SessionEvent)>,
-}
-
-struct Tray(Mutex<Sender<(SessionId, SessionEvent)>>);
-
-impl EventSink for Tray {
-    fn put(&self, session: &SessionId, out: SessionEvent) {
-        // A finished test has dropped the receiver.
-        drop(self.0.lock().expect("no panic under it").send((session.clone(), out)));
-    }
-
-    fn shows_agents(&self) -> bool {
-        true
-    }
+    /// Which of them a test has waited for.
+    found: HashSet<usize>,
 }
 
 impl Shower {
-    fn join(desk: &mut Desk, id: u64, replay: Replay) -> Shower {
-        let (sender, news) = channel();
-        let id = ClientId(id);
-        let mut shower = Shower { id, outlet: Arc::new(Tray(Mutex::new(sender))), news, told: Vec::new() };
-        let attachment = Attachment { client: id, outlet: shower.outlet.clone() };
-        let opening = Opening { attachment, ..desk.opening(&desk.client, desk.environment()) };
-        let ticket = desk.ticket();
-        desk.sessions.attach(ticket, desk.session.clone(), opening, replay);
+    fn join(test: &mut TestSession, id: u64, replay: Replay) -> Shower {
+        let client = TestClient::that_shows_agents(id);
+        test.attach(&client, replay);
+        let mut shower = Shower { client, told: Vec::new(), found: HashSet::new() };
         shower.until(|_, out| matches!(out, SessionEvent::Answer { .. }).then_some(()));
         shower
     }
 
-    /// The next event of this kind; all events before it are kept.
+    /// Waits for an event of this kind that no earlier call returned.
+    ///
+    /// Only later events counted: of two subagents that began, the call of the first one came before the second one
+    /// began, and a test that waited for the beginnings and then for the calls waited for ever.
     fn until<T>(&mut self, wanted: impl Fn(&SessionId, &SessionEvent) -> Option<T>) -> T {
-        loop {
-            let (session, out) = self.news.recv_timeout(WITHIN).expect("it came");
-            let found = wanted(&session, &out);
-            self.told.push((session, out));
-            if let Some(found) = found {
+        for at in 0.. {
+            if at == self.told.len() {
+                self.told.push(self.client.next());
+            }
+            let (session, out) = &self.told[at];
+            if !self.found.contains(&at)
+                && let Some(found) = wanted(session, out)
+            {
+                self.found.insert(at);
                 return found;
             }
         }
+        unreachable!("the loop ends by what it waits for")
     }
 
     fn began(&mut self) -> Subagent {
@@ -82,10 +68,10 @@ impl Shower {
     }
 
     /// The session and a short description of each event.
-    fn story(&self, desk: &Desk) -> Vec<String> {
+    fn story(&self, test: &TestSession) -> Vec<String> {
         let mut story: Vec<String> = Vec::new();
         for (session, out) in &self.told {
-            let place = if *session == desk.session { "parent" } else { "agent" };
+            let place = if *session == test.session { "parent" } else { "agent" };
             let what = match out {
                 SessionEvent::Subagent(Subagent { about: Some(about), .. }) => {
                     format!("works: {}", about.title)
@@ -118,10 +104,9 @@ fn is_agents(request: &RecordedRequest) -> bool {
     request.body["system"].to_string().contains("You are the agent")
 }
 
-fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
-    let files = [("home/config.toml".to_owned(), config.to_owned())];
+fn started(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> TestSession {
     let (mut parent, mut agents) = (parent.into_iter(), agents.into_iter());
-    Desk::with_agents(&files, move |request| {
+    Setup::with_config(config).tools(&["task"]).start(move |request| {
         let next = if is_agents(request) { agents.next() } else { parent.next() };
         next.unwrap_or_else(|| vec![text("ok")])
     })
@@ -130,9 +115,9 @@ fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) 
 #[test]
 fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
     let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))], vec![text("Done.")]];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
-    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
-    let ticket = desk.prompt("Go");
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut test, 7, Replay::Nothing);
+    let ticket = test.prompt("Go");
     let agent = shower.began().session;
     let (ask, card) = shower.until(|_, out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
@@ -140,11 +125,11 @@ fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
     });
     let of = card.agent.as_ref().expect("whose card it is");
     assert_eq!((&of.session, of.title.as_str()), (&agent, "Doing"));
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
     assert_eq!(shower.ended(&agent), SubagentEnd::Stopped(StopReason::EndTurn));
     assert_eq!(
-        shower.story(&desk),
+        shower.story(&test),
         [
             "parent works: general: Do it",
             "agent titled",
@@ -161,16 +146,16 @@ fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
         ]
     );
     // A client that does not show subagents gets no such events, but the permission request as usual.
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Subagent(_))));
+    assert!(!test.client.seen.iter().any(|out| matches!(out, SessionEvent::Subagent(_))));
 }
 
 #[test]
 fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
     let both = vec![hand("general", "One"), hand("general", "Two")];
     let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]; 2];
-    let mut desk = desk("", vec![both], agents);
-    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
-    let ticket = desk.prompt("Go");
+    let mut test = started("", vec![both], agents);
+    let mut shower = Shower::join(&mut test, 7, Replay::Nothing);
+    let ticket = test.prompt("Go");
     let (one, two) = (shower.began().session, shower.began().session);
     let mut waits = Vec::new();
     while waits.len() < 2 {
@@ -182,12 +167,12 @@ fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
             waits.push(running);
         }
     }
-    desk.send(SessionCommand::CancelAgent { agent: one.clone() });
+    test.send(SessionCommand::CancelAgent { agent: one.clone() });
     assert_eq!(shower.ended(&one), SubagentEnd::Stopped(StopReason::Cancelled));
-    desk.release_tool();
+    test.release_tool();
     assert_eq!(shower.ended(&two), SubagentEnd::Stopped(StopReason::EndTurn));
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    let mut outcomes: Vec<_> = desk
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    let mut outcomes: Vec<_> = test
         .log()
         .iter()
         .filter_map(|entry| match &entry.change {
@@ -204,21 +189,21 @@ fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
 #[test]
 fn subagents_end_before_their_cancelled_turn() {
     let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))]];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
-    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
-    let ticket = desk.prompt("Go");
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut test, 7, Replay::Nothing);
+    let ticket = test.prompt("Go");
     let agent = shower.began().session;
     shower.until(|_, out| matches!(out, SessionEvent::Ask { .. }).then_some(()));
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
     shower.until(|session, out| match out {
-        SessionEvent::Entry { entry, .. } if *session == desk.session => {
+        SessionEvent::Entry { entry, .. } if *session == test.session => {
             matches!(entry.change, Change::TurnEnded { .. }).then_some(())
         }
         _ => None,
     });
     let end = "parent Stopped(Cancelled)";
-    let story = shower.story(&desk);
+    let story = shower.story(&test);
     let (answered, ended) = (
         story.iter().position(|line| line == "parent answered").expect("the card is void"),
         story.iter().position(|line| line == end).expect("the agent has ended"),
@@ -231,9 +216,9 @@ fn subagents_end_before_their_cancelled_turn() {
 #[test]
 fn a_client_that_attaches_later_learns_of_running_subagents() {
     let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
-    let mut early = Shower::join(&mut desk, 6, Replay::Nothing);
-    let ticket = desk.prompt("Go");
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    let mut early = Shower::join(&mut test, 6, Replay::Nothing);
+    let ticket = test.prompt("Go");
     // Text is streamed before it is in the log, and a client that attaches in between gets neither.
     let agent = early.began().session;
     early.until(|session, out| {
@@ -241,27 +226,27 @@ fn a_client_that_attaches_later_learns_of_running_subagents() {
             matches!(out, SessionEvent::Entry { entry, .. } if matches!(entry.change, Change::Replied { .. }));
         (*session == agent && is_reply).then_some(())
     });
-    let loaded = Shower::join(&mut desk, 7, Replay::Everything);
+    let loaded = Shower::join(&mut test, 7, Replay::Everything);
     assert_eq!(
-        loaded.story(&desk),
+        loaded.story(&test),
         ["parent works: general: Do it", "agent titled", "agent said", "agent replied"]
     );
-    let mut resumed = Shower::join(&mut desk, 8, Replay::Nothing);
+    let mut resumed = Shower::join(&mut test, 8, Replay::Nothing);
     resumed.began();
-    desk.release_tool();
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
     resumed.ended(&agent);
     // It has seen nothing of the past.
-    let story = resumed.story(&desk);
+    let story = resumed.story(&test);
     assert_eq!(story[..2], ["parent works: general: Do it", "agent tool_finished"], "{story:?}");
 }
 
 #[test]
 fn a_nested_subagent_belongs_to_its_parent_and_is_cancelled_alone() {
     let agents = vec![vec![hand("general", "Deeper")], vec![text("I begin."), call(json!({"do": "wait"}))]];
-    let mut desk = desk("[agents]\nmax_depth = 2", vec![vec![hand("general", "Go")]], agents);
-    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
-    let ticket = desk.prompt("Go");
+    let mut test = started("[agents]\nmax_depth = 2", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut test, 7, Replay::Nothing);
+    let ticket = test.prompt("Go");
     let child = shower.began().session;
     let (under, grandchild) = shower.until(|session, out| match out {
         SessionEvent::Subagent(now) if now.about.is_some() => Some((session.clone(), now.session.clone())),
@@ -271,10 +256,9 @@ fn a_nested_subagent_belongs_to_its_parent_and_is_cancelled_alone() {
     shower.until(|session, out| {
         (*session == grandchild && matches!(out, SessionEvent::CallStarted { .. })).then_some(())
     });
-    desk.send(SessionCommand::CancelAgent { agent: grandchild.clone() });
+    test.send(SessionCommand::CancelAgent { agent: grandchild.clone() });
     assert_eq!(shower.ended(&grandchild), SubagentEnd::Stopped(StopReason::Cancelled));
     assert_eq!(shower.ended(&child), SubagentEnd::Stopped(StopReason::EndTurn));
-    let Ok(SessionAnswer::TurnEnded { reason, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    let Ok(SessionAnswer::TurnEnded { reason, .. }) = test.client.answer(ticket) else { panic!("it ends") };
     assert_eq!(reason, StopReason::EndTurn);
-    let _ = shower.id;
 }

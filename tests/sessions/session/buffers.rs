@@ -2,6 +2,7 @@
 //! applied, and what is known afterwards.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 use epitome::session::{
@@ -9,9 +10,10 @@ use epitome::session::{
 };
 use epitome::thread::{Change, Content, OutcomeStatus};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text};
 use serde_json::json;
-
-use super::desk::{Client, Desk, text};
 
 const BOTH: EditorSupport = EditorSupport { reads: true, writes: true };
 const EDITS: (&str, &str) = ("home/config.toml", "mode = \"accept_edits\"\n");
@@ -19,13 +21,31 @@ const FULL: (&str, &str) = ("home/config.toml", "mode = \"full\"\n");
 const SAVED: &str = "one\ntwo\n";
 const TYPED: &str = "one\ntwo\nthree\n";
 
-/// A desk whose client is an editor, with `a.txt` as saved, and a model that calls these tools.
-fn desk(config: (&str, &str), calls: Vec<ModelStep>) -> Desk {
+/// A session whose client is an editor, with `a.txt` as saved, and a model that calls these tools.
+fn started(config: (&str, &str), calls: Vec<ModelStep>) -> Editing {
     let tools = ["file_read", "file_edit", "file_write", "apply_patch"];
     let replies = calls.into_iter().map(|call| vec![call]).collect();
-    let desk = Desk::with_tools(&tools, &[config, ("a.txt", SAVED), ("b.txt", SAVED)], replies);
-    desk.client.offers(BOTH);
-    desk
+    let files = [config, ("a.txt", SAVED), ("b.txt", SAVED)];
+    let test = Setup::with_files(&files).tools(&tools).start(in_turn(replies));
+    test.client.offers(BOTH);
+    Editing(test)
+}
+
+/// A session whose client is an editor with `a.txt` open.
+struct Editing(TestSession);
+
+impl Deref for Editing {
+    type Target = TestSession;
+
+    fn deref(&self) -> &TestSession {
+        &self.0
+    }
+}
+
+impl DerefMut for Editing {
+    fn deref_mut(&mut self) -> &mut TestSession {
+        &mut self.0
+    }
 }
 
 fn tool(name: &str, input: serde_json::Value) -> ModelStep {
@@ -40,18 +60,18 @@ fn edit(old: &str, new: &str) -> ModelStep {
     tool("file_edit", json!({ "file_path": "a.txt", "old_text": old, "new_text": new }))
 }
 
-fn wish(client: &mut Client) -> (AskId, EditorRequest) {
+fn wish(client: &mut TestClient) -> (AskId, EditorRequest) {
     client.until(|out| match out {
         SessionEvent::Wish { ask, wish } => Some((*ask, (**wish).clone())),
         _ => None,
     })
 }
 
-fn wishes(client: &Client) -> usize {
+fn wishes(client: &TestClient) -> usize {
     client.seen.iter().filter(|out| matches!(out, SessionEvent::Wish { .. })).count()
 }
 
-impl Desk {
+impl Editing {
     fn file(&self) -> PathBuf {
         self.cwd().join("a.txt")
     }
@@ -97,19 +117,19 @@ impl Desk {
 fn unsaved_text_is_read_and_edited_in_the_editor() {
     for saves in [true, false] {
         let calls = vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("three", "3"), read("a.txt")];
-        let mut desk = desk(EDITS, calls);
-        let turn = desk.prompt("Edit it.");
-        desk.holds(SAVED);
-        desk.holds(TYPED);
-        desk.holds(TYPED);
-        let first = desk.takes(saves);
+        let mut test = started(EDITS, calls);
+        let turn = test.prompt("Edit it.");
+        test.holds(SAVED);
+        test.holds(TYPED);
+        test.holds(TYPED);
+        let first = test.takes(saves);
         assert_eq!(first, "one\n2\nthree\n");
-        desk.holds(&first);
+        test.holds(&first);
         // Once it is saved there is no unsaved text, and the second edit is written to disk.
-        let second = if saves { desk.on_disk_when("one\n2\n3\n") } else { desk.takes(false) };
+        let second = if saves { test.on_disk_when("one\n2\n3\n") } else { test.takes(false) };
         assert_eq!(second, "one\n2\n3\n");
-        desk.holds(&second);
-        let outcomes = desk.end(turn);
+        test.holds(&second);
+        let outcomes = test.end(turn);
         let said = |at: usize, part: &str| {
             let (status, text) = &outcomes[at];
             assert_eq!(*status, OutcomeStatus::Completed, "{text}");
@@ -119,11 +139,11 @@ fn unsaved_text_is_read_and_edited_in_the_editor() {
         said(2, if saves { "has saved it together" } else { "not saved yet" });
         said(4, "     3\t3");
         assert_eq!(outcomes[4].1.contains("not saved"), !saves);
-        assert_eq!(desk.on_disk(), if saves { "one\n2\n3\n" } else { SAVED });
+        assert_eq!(test.on_disk(), if saves { "one\n2\n3\n" } else { SAVED });
     }
 }
 
-impl Desk {
+impl Editing {
     /// The contents of the file at the editor's next request for it.
     fn on_disk_when(&mut self, expected: &str) -> String {
         let (ask, wish) = wish(&mut self.client);
@@ -138,7 +158,7 @@ impl Desk {
 /// Zed answered with the contents of a file before a command changed it, and the model worked with those.
 #[test]
 fn a_stale_answer_after_a_command_is_ignored() {
-    let mut desk = desk(
+    let mut test = started(
         FULL,
         vec![
             read("a.txt"),
@@ -148,51 +168,51 @@ fn a_stale_answer_after_a_command_is_ignored() {
             edit("TWO", "2"),
         ],
     );
-    let turn = desk.prompt("Go on.");
-    desk.holds(SAVED);
-    desk.client.until(|out| match out {
+    let turn = test.prompt("Go on.");
+    test.holds(SAVED);
+    test.client.until(|out| match out {
         SessionEvent::Entry { entry, .. } => {
             matches!(entry.change, Change::ToolFinished { .. }).then_some(())
         }
         _ => None,
     });
     for name in ["a.txt", "b.txt"] {
-        fs::write(desk.cwd().join(name), "one\nTWO\n").expect("written");
+        fs::write(test.cwd().join(name), "one\nTWO\n").expect("written");
     }
-    desk.release_tool();
-    desk.holds(SAVED);
+    test.release_tool();
+    test.holds(SAVED);
     // The previous contents of this file were never seen.
-    let (ask, _) = wish(&mut desk.client);
-    desk.fulfil(ask, EditorResponse::Text(SAVED.into()));
-    desk.holds(SAVED);
-    let outcomes = desk.end(turn);
+    let (ask, _) = wish(&mut test.client);
+    test.fulfil(ask, EditorResponse::Text(SAVED.into()));
+    test.holds(SAVED);
+    let outcomes = test.end(turn);
     for at in [2, 3] {
         assert_eq!(outcomes[at].1, "     1\tone\n     2\tTWO");
     }
-    assert_eq!(desk.on_disk(), "one\n2\n", "{outcomes:?}");
+    assert_eq!(test.on_disk(), "one\n2\n", "{outcomes:?}");
 }
 
 #[test]
 fn only_an_editor_that_answers_is_asked_again() {
     let failed = || Some(EditorResponse::Failed("Method not found".into()));
     for (answer, asked_again) in [(None, false), (failed(), false), (Some(EditorResponse::Missing), true)] {
-        let mut desk = desk(EDITS, vec![read("a.txt"), read("b.txt")]);
-        let turn = desk.prompt("Read them.");
-        let (ask, _) = wish(&mut desk.client);
+        let mut test = started(EDITS, vec![read("a.txt"), read("b.txt")]);
+        let turn = test.prompt("Read them.");
+        let (ask, _) = wish(&mut test.client);
         match answer.clone() {
-            Some(answer) => desk.fulfil(ask, answer),
-            None => desk.client.until(|out| {
+            Some(answer) => test.fulfil(ask, answer),
+            None => test.client.until(|out| {
                 matches!(out, SessionEvent::Withdrawn { ask: taken } if *taken == ask).then_some(())
             }),
         }
         if asked_again {
-            let (ask, _) = wish(&mut desk.client);
-            desk.fulfil(ask, EditorResponse::Missing);
+            let (ask, _) = wish(&mut test.client);
+            test.fulfil(ask, EditorResponse::Missing);
         }
-        let outcomes = desk.end(turn);
+        let outcomes = test.end(turn);
         assert_eq!(outcomes.len(), 2);
         assert!(outcomes.iter().all(|(_, text)| text == "     1\tone\n     2\ttwo"), "{outcomes:?}");
-        assert_eq!(wishes(&desk.client), 0, "{answer:?}");
+        assert_eq!(wishes(&test.client), 0, "{answer:?}");
     }
 }
 
@@ -200,16 +220,16 @@ fn only_an_editor_that_answers_is_asked_again() {
 /// bypassing the unsaved text.
 #[test]
 fn an_editor_that_refuses_an_edit_is_still_asked() {
-    let mut desk = desk(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
-    let turn = desk.prompt("Edit it.");
+    let mut test = started(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
+    let turn = test.prompt("Edit it.");
     for held in [SAVED, TYPED, TYPED] {
-        desk.holds(held);
+        test.holds(held);
     }
-    let (ask, _) = wish(&mut desk.client);
-    desk.fulfil(ask, EditorResponse::Failed("the buffer is read-only".into()));
-    desk.holds(TYPED);
-    assert_eq!(desk.takes(true), "one\n2\nthree\n");
-    let outcomes = desk.end(turn);
+    let (ask, _) = wish(&mut test.client);
+    test.fulfil(ask, EditorResponse::Failed("the buffer is read-only".into()));
+    test.holds(TYPED);
+    assert_eq!(test.takes(true), "one\n2\nthree\n");
+    let outcomes = test.end(turn);
     let (status, why) = &outcomes[2];
     assert_eq!((*status, outcomes[3].0), (OutcomeStatus::Failed, OutcomeStatus::Completed));
     assert!(why.contains("a.txt") && why.contains("the buffer is read-only"), "{why}");
@@ -218,14 +238,15 @@ fn an_editor_that_refuses_an_edit_is_still_asked() {
 #[test]
 fn calls_of_one_reply_do_not_wait_for_each_others_answers() {
     let calls = vec![vec![read("a.txt"), read("b.txt")]];
-    let mut desk = Desk::with_tools(&["file_read"], &[EDITS, ("a.txt", SAVED), ("b.txt", SAVED)], calls);
-    desk.client.offers(BOTH);
-    let turn = desk.prompt("Read both.");
-    let (first, _) = wish(&mut desk.client);
-    let (second, _) = wish(&mut desk.client);
-    desk.fulfil(second, EditorResponse::Text(SAVED.into()));
-    desk.fulfil(first, EditorResponse::Text(SAVED.into()));
-    assert_eq!(desk.end(turn).len(), 2);
+    let setup = Setup::with_files(&[EDITS, ("a.txt", SAVED), ("b.txt", SAVED)]).tools(&["file_read"]);
+    let mut test = Editing(setup.start(in_turn(calls)));
+    test.client.offers(BOTH);
+    let turn = test.prompt("Read both.");
+    let (first, _) = wish(&mut test.client);
+    let (second, _) = wish(&mut test.client);
+    test.fulfil(second, EditorResponse::Text(SAVED.into()));
+    test.fulfil(first, EditorResponse::Text(SAVED.into()));
+    assert_eq!(test.end(turn).len(), 2);
 }
 
 #[test]
@@ -239,42 +260,42 @@ fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
         tool("apply_patch", json!({ "input": patch })),
         tool("apply_patch", json!({ "input": "*** Begin Patch\n*** Delete File: a.txt\n*** End Patch" })),
     ];
-    let mut desk = desk(("home/config.toml", ""), calls);
-    desk.client.offers(EditorSupport { reads: true, writes: false });
-    let turn = desk.prompt("Edit it.");
-    desk.holds(SAVED);
+    let mut test = started(("home/config.toml", ""), calls);
+    test.client.offers(EditorSupport { reads: true, writes: false });
+    let turn = test.prompt("Edit it.");
+    test.holds(SAVED);
     for _ in 0..5 {
-        desk.holds(TYPED);
+        test.holds(TYPED);
     }
-    let outcomes = desk.end(turn);
+    let outcomes = test.end(turn);
     for (status, text) in &outcomes[2..] {
         assert_eq!(*status, OutcomeStatus::Failed);
         assert!(text.contains("save it first"), "{text}");
     }
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
-    assert_eq!(desk.on_disk(), SAVED);
+    assert!(!test.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
+    assert_eq!(test.on_disk(), SAVED);
 }
 
 /// Text typed while a permission request was open would have been overwritten.
 #[test]
 fn text_typed_during_a_permission_request_is_not_overwritten() {
-    let mut desk = desk(("home/config.toml", ""), vec![read("a.txt"), read("a.txt"), edit("two", "2")]);
-    let turn = desk.prompt("Edit it.");
-    desk.holds(SAVED);
-    desk.holds(TYPED);
-    desk.holds(TYPED);
-    let (ask, preview) = desk.client.until(|out| match out {
+    let mut test = started(("home/config.toml", ""), vec![read("a.txt"), read("a.txt"), edit("two", "2")]);
+    let turn = test.prompt("Edit it.");
+    test.holds(SAVED);
+    test.holds(TYPED);
+    test.holds(TYPED);
+    let (ask, preview) = test.client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, format!("{:?}", permission.preview))),
         _ => None,
     });
     assert!(preview.contains("one\\n2\\nthree"), "the card shows the edit of what is unsaved: {preview}");
-    desk.send(SessionCommand::Decide { ask, decision: epitome::session::UserDecision::AllowOnce });
-    desk.holds("uno\ntwo\nthree\n");
-    let outcomes = desk.end(turn);
+    test.send(SessionCommand::Decide { ask, decision: epitome::session::UserDecision::AllowOnce });
+    test.holds("uno\ntwo\nthree\n");
+    let outcomes = test.end(turn);
     let (status, text) = outcomes.last().expect("three calls");
     assert_eq!(*status, OutcomeStatus::Failed);
     assert!(text.contains("changed after you read it") && text.contains("- one\n+ uno"), "{text}");
-    assert_eq!((desk.on_disk().as_str(), wishes(&desk.client)), (SAVED, 0));
+    assert_eq!((test.on_disk().as_str(), wishes(&test.client)), (SAVED, 0));
 }
 
 #[test]
@@ -282,56 +303,56 @@ fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     let patch = "*** Begin Patch\n*** Update File: a.txt\n-two\n+2\n*** Update File: b.txt\n-two\n+zwei\n*** End Patch";
     let calls =
         vec![read("a.txt"), read("a.txt"), read("b.txt"), tool("apply_patch", json!({ "input": patch }))];
-    let mut desk = desk(EDITS, calls);
-    let turn = desk.prompt("Patch them.");
-    desk.holds(SAVED);
-    desk.holds(TYPED);
+    let mut test = started(EDITS, calls);
+    let turn = test.prompt("Patch them.");
+    test.holds(SAVED);
+    test.holds(TYPED);
     let mut held = |path: &str| {
-        let (ask, wish) = wish(&mut desk.client);
-        assert_eq!(wish, EditorRequest::Text { path: desk.cwd().join(path) });
-        desk.fulfil(ask, EditorResponse::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
+        let (ask, wish) = wish(&mut test.client);
+        assert_eq!(wish, EditorRequest::Text { path: test.cwd().join(path) });
+        test.fulfil(ask, EditorResponse::Text(if path == "a.txt" { TYPED } else { SAVED }.into()));
     };
     ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut held);
-    assert_eq!(desk.takes(true), "one\n2\nthree\n");
-    let outcomes = desk.end(turn);
+    assert_eq!(test.takes(true), "one\n2\nthree\n");
+    let outcomes = test.end(turn);
     assert!(outcomes[3].1.contains("a.txt: The edit went through the user's editor"), "{outcomes:?}");
-    assert_eq!(desk.on_disk(), "one\n2\nthree\n");
-    assert_eq!(fs::read_to_string(desk.cwd().join("b.txt")).expect("there"), "one\nzwei\n");
+    assert_eq!(test.on_disk(), "one\n2\nthree\n");
+    assert_eq!(fs::read_to_string(test.cwd().join("b.txt")).expect("there"), "one\nzwei\n");
 }
 
 #[test]
 fn only_the_editor_that_sent_the_prompt_is_asked() {
-    let mut desk = desk(EDITS, vec![read("a.txt"), text("Read."), read("a.txt")]);
-    let mut other = Client::new(2);
-    let ticket = desk.ticket();
-    let opening = desk.opening(&other, desk.environment());
-    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
+    let mut test = started(EDITS, vec![read("a.txt"), text("Read."), read("a.txt")]);
+    let mut other = TestClient::new(2);
+    let ticket = test.ticket();
+    let opening = test.opening(&other, test.environment());
+    test.sessions.attach(ticket, test.session.clone(), opening, Replay::Nothing);
     other.answer(ticket).expect("it attaches");
     other.offers(BOTH);
-    let turn = desk.prompt("Mine");
-    desk.holds(SAVED);
-    desk.end(turn);
-    let turn = desk.ticket();
+    let turn = test.prompt("Mine");
+    test.holds(SAVED);
+    test.end(turn);
+    let turn = test.ticket();
     let content = vec![Content::Text { text: "Yours".into() }];
-    desk.send(SessionCommand::Prompt { ticket: turn, client: other.id, content });
+    test.send(SessionCommand::Prompt { ticket: turn, client: other.id, content });
     let (ask, _) = wish(&mut other);
-    desk.fulfil(ask, EditorResponse::Text(SAVED.into()));
+    test.fulfil(ask, EditorResponse::Text(SAVED.into()));
     other.answer(turn).expect("an end");
-    assert_eq!((wishes(&desk.client), wishes(&other)), (0, 0));
+    assert_eq!((wishes(&test.client), wishes(&other)), (0, 0));
 }
 
 #[test]
 fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
-    let mut desk = desk(EDITS, vec![read("a.txt"), read("a.txt")]);
-    let turn = desk.prompt("Read it.");
-    let (ask, _) = wish(&mut desk.client);
-    desk.send(SessionCommand::Cancel);
-    desk.client
+    let mut test = started(EDITS, vec![read("a.txt"), read("a.txt")]);
+    let turn = test.prompt("Read it.");
+    let (ask, _) = wish(&mut test.client);
+    test.send(SessionCommand::Cancel);
+    test.client
         .until(|out| matches!(out, SessionEvent::Withdrawn { ask: taken } if *taken == ask).then_some(()));
-    desk.end(turn);
-    let turn = desk.prompt("Read it now.");
-    desk.holds(SAVED);
-    desk.end(turn);
+    test.end(turn);
+    let turn = test.prompt("Read it now.");
+    test.holds(SAVED);
+    test.end(turn);
 }
 
 /// A rewind works on the disk: an edit that the editor saved is undone there, together with the typed text
@@ -340,21 +361,21 @@ fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
 fn a_rewind_undoes_what_the_editor_saved() {
     for saves in [true, false] {
         let calls = vec![read("a.txt"), text("Read."), read("a.txt"), edit("two", "2"), text("Edited.")];
-        let mut desk = desk(EDITS, calls);
-        let turn = desk.prompt("Read it.");
-        desk.holds(SAVED);
-        desk.end(turn);
-        let turn = desk.prompt("Edit it.");
-        desk.holds(TYPED);
-        desk.holds(TYPED);
-        desk.takes(saves);
-        desk.end(turn);
+        let mut test = started(EDITS, calls);
+        let turn = test.prompt("Read it.");
+        test.holds(SAVED);
+        test.end(turn);
+        let turn = test.prompt("Edit it.");
+        test.holds(TYPED);
+        test.holds(TYPED);
+        test.takes(saves);
+        test.end(turn);
         let edited = if saves { "one\n2\nthree\n" } else { SAVED };
-        assert_eq!(desk.on_disk(), edited);
-        desk.ask("/rewind files");
-        assert_eq!(desk.on_disk(), SAVED);
-        desk.ask("/rewind undo");
-        assert_eq!(desk.on_disk(), edited);
+        assert_eq!(test.on_disk(), edited);
+        test.ask("/rewind files");
+        assert_eq!(test.on_disk(), SAVED);
+        test.ask("/rewind undo");
+        assert_eq!(test.on_disk(), edited);
     }
 }
 
@@ -363,9 +384,9 @@ fn files_outside_binary_and_missing_files_are_not_requested() {
     let outside = tempfile::NamedTempFile::new().expect("a file");
     fs::write(outside.path(), "far away\n").expect("written");
     let path = outside.path().to_string_lossy().into_owned();
-    let mut desk = desk(FULL, vec![read(&path), read("bytes"), read("missing.txt")]);
-    fs::write(desk.cwd().join("bytes"), b"a\0b").expect("written");
-    let turn = desk.prompt("Read them.");
-    assert_eq!(desk.end(turn).len(), 3);
-    assert_eq!(wishes(&desk.client), 0);
+    let mut test = started(FULL, vec![read(&path), read("bytes"), read("missing.txt")]);
+    fs::write(test.cwd().join("bytes"), b"a\0b").expect("written");
+    let turn = test.prompt("Read them.");
+    assert_eq!(test.end(turn).len(), 3);
+    assert_eq!(wishes(&test.client), 0);
 }

@@ -4,9 +4,9 @@
 use epitome::config::WireFormat;
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::{CacheUse, ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::session::{Setup, call, model_of};
+use epitome_test_harness::{text, write_file};
 use serde_json::{Value, json};
-
-use super::desk::{Desk, call, model_of, put, text};
 
 /// A cache mark in Anthropic's format, which is not part of the cache key.
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -54,21 +54,21 @@ fn works(request: &RecordedRequest) -> Vec<ModelStep> {
 #[test]
 fn requests_of_a_long_session_extend_the_same_bytes() {
     for format in WireFormat::ALL {
-        let mut desk = Desk::of_format(format, &[], works);
+        let mut test = Setup::new().format(format).start(works);
         for turn in 0..6 {
-            assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+            assert_eq!(test.ask("Go"), StopReason::EndTurn);
             // None of these is visible to the model.
             match turn {
-                1 => drop(desk.choose("mode", "full").expect("a mode")),
-                2 => assert_eq!(desk.ask("/context"), StopReason::EndTurn),
+                1 => drop(test.choose("mode", "full").expect("a mode")),
+                2 => assert_eq!(test.ask("/context"), StopReason::EndTurn),
                 3 => {
-                    put(&desk.cwd().join("AGENTS.md"), "Written later.");
-                    desk.reload(desk.environment());
+                    write_file(&test.cwd().join("AGENTS.md"), "Written later.");
+                    test.reload(test.environment());
                 }
                 _ => {}
             }
         }
-        let requests = desk.model.requests();
+        let requests = test.model.requests();
         assert_eq!(requests.len(), 12);
         for pair in requests.windows(2) {
             let ((head, messages), (later_head, later)) = (halves(&pair[0]), halves(&pair[1]));
@@ -82,18 +82,18 @@ fn requests_of_a_long_session_extend_the_same_bytes() {
 #[test]
 fn sessions_in_one_directory_have_the_same_prefix() {
     for format in WireFormat::ALL {
-        let mut desk = Desk::of_format(format, &[], works);
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-        let first = desk.session.clone();
-        put(&desk.cwd().join("later.txt"), "New in the directory.");
-        let ticket = desk.ticket();
-        let opening = desk.opening(&desk.client, desk.environment());
-        desk.session = desk.sessions.create(ticket, opening);
-        desk.client.answer(ticket).expect("a session");
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-        assert_ne!(desk.session, first);
+        let mut test = Setup::new().format(format).start(works);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        let first = test.session.clone();
+        write_file(&test.cwd().join("later.txt"), "New in the directory.");
+        let ticket = test.ticket();
+        let opening = test.opening(&test.client, test.environment());
+        test.session = test.sessions.create(ticket, opening);
+        test.client.answer(ticket).expect("a session");
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        assert_ne!(test.session, first);
 
-        let requests = desk.model.requests();
+        let requests = test.model.requests();
         assert_eq!(halves(&requests[0]), halves(&requests[2]), "{format:?}");
         let (head, _) = halves(&requests[0]);
         let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
@@ -107,15 +107,15 @@ fn sessions_in_one_directory_have_the_same_prefix() {
 /// calls than the service looks back.
 #[test]
 fn every_token_is_paid_in_full_only_once() {
-    let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], works);
+    let mut test = Setup::new().format(WireFormat::AnthropicMessages).start(works);
     // Less than 512 tokens would not be cached.
-    assert_eq!(desk.ask(&"Do many things. ".repeat(100)), StopReason::EndTurn);
+    assert_eq!(test.ask(&"Do many things. ".repeat(100)), StopReason::EndTurn);
     for _ in 0..2 {
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
     }
-    desk.reload(desk.environment());
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let used: Vec<CacheUse> = desk.model.requests().iter().filter_map(|request| request.cache).collect();
+    test.reload(test.environment());
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let used: Vec<CacheUse> = test.model.requests().iter().filter_map(|request| request.cache).collect();
     assert_eq!(used.len(), 8);
     assert_eq!(used[0].read, 0);
     for pair in used.windows(2) {
@@ -132,15 +132,15 @@ fn a_compaction_reads_from_the_cache_and_keeps_the_frame_in_it() {
     // Makes system text and tools long enough for all caches.
     let instructions = [("AGENTS.md".to_owned(), "Write short functions. ".repeat(1_000))];
     for (format, model) in models.into_iter().chain([budgeted]) {
-        let mut desk = Desk::of_format(format, &instructions, works);
-        desk.choose("model", model).expect("it is taken");
+        let mut test = Setup::with_files(&instructions).format(format).start(works);
+        test.choose("model", model).expect("it is taken");
         for _ in 0..2 {
-            assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+            assert_eq!(test.ask("Go"), StopReason::EndTurn);
         }
-        assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
-        desk.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
-        desk.ask("On");
-        let requests = desk.model.requests();
+        assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+        test.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+        test.ask("On");
+        let requests = test.model.requests();
         let at = requests.iter().position(is_summary).expect("a summary was asked for");
         let [before, summary, after] = &requests[at - 1..=at + 1] else { panic!("three requests") };
         let ((_, sent), (_, asked)) = (halves(before), halves(summary));

@@ -15,30 +15,30 @@ use epitome::thread::{
 };
 use epitome::tools::Workspace;
 use epitome_scripted_model::{ModelStep, SeenPart};
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 use serde_json::json;
 use tokio::task::JoinHandle;
-
-use super::desk::{Desk, call, text};
 
 /// Maximum duration of a child, except of those that are ended early.
 const TIME: Duration = Duration::from_secs(15);
 
 type Running = (JoinHandle<Result<ChildOutcome, String>>, NewsReceiver);
 
-fn thread(desk: &Desk) -> Thread {
-    Thread::replay(desk.log()).expect("a log")
+fn thread(test: &TestSession) -> Thread {
+    Thread::replay(test.log()).expect("a log")
 }
 
-/// An order to run the recipe `review` for the desk's session in its current state.
-fn order(desk: &Desk, prompt: &str) -> ChildOrder {
-    let parent = thread(desk);
+/// An order to run the recipe `review` for the test's session in its current state.
+fn order(test: &TestSession, prompt: &str) -> ChildOrder {
+    let parent = thread(test);
     let lineage = Lineage {
-        parent: Some(desk.session.clone()),
+        parent: Some(test.session.clone()),
         recipe: "review".into(),
         depth: 1,
         ..Lineage::default()
     };
-    let workspace = Workspace::new(desk.cwd().to_path_buf(), Vec::new(), Arc::new(desk.environment()));
+    let workspace = Workspace::new(test.cwd().to_path_buf(), Vec::new(), Arc::new(test.environment()));
     ChildOrder {
         lineage,
         prompt: prompt.into(),
@@ -58,18 +58,18 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
     }
 }
 
-fn native(desk: &Desk, prompt: &str) -> ChildOrder {
-    ChildOrder { history: ChildHistory::Native(thread(desk).view().clone()), ..order(desk, prompt) }
+fn native(test: &TestSession, prompt: &str) -> ChildOrder {
+    ChildOrder { history: ChildHistory::Native(thread(test).view().clone()), ..order(test, prompt) }
 }
 
-fn start(desk: &Desk, order: ChildOrder) -> Running {
+fn start(test: &TestSession, order: ChildOrder) -> Running {
     let (news, told) = child::news();
-    (desk.spawn(child::run(desk.services.clone(), order, news)), told)
+    (test.spawn(child::run(test.services.clone(), order, news)), told)
 }
 
-fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
-    let (child, _told) = start(desk, order);
-    desk.wait_for(child).expect("no panic")
+fn run(test: &TestSession, order: ChildOrder) -> Result<ChildOutcome, String> {
+    let (child, _told) = start(test, order);
+    test.wait_for(child).expect("no panic")
 }
 
 /// The next message of a child, other than its usage and start.
@@ -83,8 +83,8 @@ async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
 }
 
 /// Waits for the next permission request, and answers it.
-fn decide(desk: &Desk, told: &mut NewsReceiver, decision: UserDecision) -> Arc<PermissionRequest> {
-    let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(next(told)) else {
+fn decide(test: &TestSession, told: &mut NewsReceiver, decision: UserDecision) -> Arc<PermissionRequest> {
+    let Some(ChildNews::Asked { ask, permission, answers, .. }) = test.wait_for(next(told)) else {
         panic!("a question was expected")
     };
     let answers = answers.upgrade().expect("the child lives");
@@ -103,37 +103,38 @@ fn finished(outcome: &ChildOutcome) -> Vec<&ToolOutcome> {
 #[test]
 fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     let usage = ModelStep::Usage { input: 20, output: 3 };
-    let mut desk = Desk::new(vec![
+    let mut test = TestSession::new(vec![
         vec![text("Hello.")],
         vec![text("Looking."), call(json!({})), usage.clone()],
         vec![text("All is well."), usage],
     ]);
-    desk.ask("Hello");
-    let before = desk.log().len();
-    let outcome = run(&desk, order(&desk, "/compact is what this says")).expect("an outcome");
+    test.ask("Hello");
+    let before = test.log().len();
+    let outcome = run(&test, order(&test, "/compact is what this says")).expect("an outcome");
     assert_eq!(
         (outcome.text.as_str(), outcome.reason, outcome.rounds),
         ("All is well.", StopReason::EndTurn, 2)
     );
     assert_eq!((outcome.usage.input, outcome.usage.output), (40, 6));
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Completed);
-    assert_eq!(desk.model.requests()[1].seen(), [SeenPart::User("/compact is what this says".into())]);
+    assert_eq!(test.model.requests()[1].seen(), [SeenPart::User("/compact is what this says".into())]);
     let listed: Vec<_> =
-        desk.sessions.list(None).expect("a list").into_iter().map(|header| header.session).collect();
-    assert_eq!(listed, [desk.session.clone()]);
-    let journals = desk.journal().parent().expect("a folder").read_dir().expect("a listing").count();
-    assert_eq!((journals, desk.log().len()), (1, before));
+        test.sessions.list(None).expect("a list").into_iter().map(|header| header.session).collect();
+    assert_eq!(listed, [test.session.clone()]);
+    let journals = test.journal().parent().expect("a folder").read_dir().expect("a listing").count();
+    assert_eq!((journals, test.log().len()), (1, before));
 }
 
 /// Everything before the recipe's text is sent exactly as the parent sent it, or the provider's cache would
 /// miss.
 #[test]
 fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
-    let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
-    desk.ask("Read it");
-    let parent = desk.last_request();
-    assert_eq!(run(&desk, native(&desk, "Sum it up")).expect("an outcome").text, "ok");
-    let child = desk.last_request();
+    let mut test =
+        TestSession::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
+    test.ask("Read it");
+    let parent = test.last_request();
+    assert_eq!(run(&test, native(&test, "Sum it up")).expect("an outcome").text, "ok");
+    let child = test.last_request();
     assert_eq!(
         (&child.body["system"], &child.body["tools"]),
         (&parent.body["system"], &parent.body["tools"])
@@ -145,12 +146,12 @@ fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
 
 #[test]
 fn a_flat_history_is_one_text() {
-    let mut desk = Desk::new(vec![vec![text("Hello, you.")]]);
-    desk.ask("Hello");
-    let ChildHistory::Native(view) = native(&desk, "").history else { panic!("it was made above") };
-    let flat = ChildOrder { history: ChildHistory::Flat(view), ..order(&desk, "Sum it up") };
-    run(&desk, flat).expect("an outcome");
-    let seen = desk.last_request().seen();
+    let mut test = TestSession::new(vec![vec![text("Hello, you.")]]);
+    test.ask("Hello");
+    let ChildHistory::Native(view) = native(&test, "").history else { panic!("it was made above") };
+    let flat = ChildOrder { history: ChildHistory::Flat(view), ..order(&test, "Sum it up") };
+    run(&test, flat).expect("an outcome");
+    let seen = test.last_request().seen();
     let [SeenPart::User(history), SeenPart::User(prompt)] = &seen[..] else { panic!("two texts: {seen:?}") };
     assert!(history.contains("USER: Hello\n\nAGENT: Hello, you."), "{history}");
     assert_eq!(prompt, "Sum it up");
@@ -159,11 +160,12 @@ fn a_flat_history_is_one_text() {
 /// Some providers reject a request that has calls but declares no tools.
 #[test]
 fn a_child_without_tools_gets_earlier_calls_as_text() {
-    let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
-    desk.ask("Read it");
-    run(&desk, ChildOrder { allowed_tools: Some(Vec::new()), ..native(&desk, "Sum it up") })
+    let mut test =
+        TestSession::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
+    test.ask("Read it");
+    run(&test, ChildOrder { allowed_tools: Some(Vec::new()), ..native(&test, "Sum it up") })
         .expect("an outcome");
-    let request = desk.last_request();
+    let request = test.last_request();
     assert!(request.body["tools"].as_array().is_none_or(Vec::is_empty), "{}", request.body["tools"]);
     let seen = request.seen();
     let has_calls = |seen: &SeenPart| matches!(seen, SeenPart::AgentCall { .. } | SeenPart::Result { .. });
@@ -175,16 +177,16 @@ fn a_child_without_tools_gets_earlier_calls_as_text() {
 #[test]
 fn a_child_may_only_use_its_tools_and_command_lines() {
     let foreign = ModelStep::Call { name: "bash".into(), input: json!({}) };
-    let mut desk = Desk::new(vec![
+    let mut test = TestSession::new(vec![
         vec![text("Hi.")],
         vec![foreign, call(json!({"asks": "person"})), call(json!({}))],
         vec![text("Done.")],
     ]);
-    desk.ask("Hello");
-    let mut order = ChildOrder { allowed_tools: Some(vec!["does".into()]), ..order(&desk, "Go") };
+    test.ask("Hello");
+    let mut order = ChildOrder { allowed_tools: Some(vec!["does".into()]), ..order(&test, "Go") };
     order.lineage.allowed_commands = Some(vec!["git *".into()]);
-    let outcome = run(&desk, order).expect("an outcome");
-    let names = desk.last_request().body["tools"].as_array().expect("tools").len();
+    let outcome = run(&test, order).expect("an outcome");
+    let names = test.last_request().body["tools"].as_array().expect("tools").len();
     assert_eq!(names, 1);
     let came_of_it: Vec<_> =
         finished(&outcome).iter().map(|outcome| (outcome.status, outcome.model_text())).collect();
@@ -197,13 +199,13 @@ fn a_child_may_only_use_its_tools_and_command_lines() {
 #[test]
 fn a_childs_permission_request_is_answered_through_its_parent() {
     let asks = || vec![call(json!({"asks": "person"}))];
-    let desk = Desk::new(vec![asks(), asks(), vec![text("Done.")]]);
-    let (child, mut told) = start(&desk, order(&desk, "Go"));
-    let card = decide(&desk, &mut told, UserDecision::AllowAlways);
+    let test = TestSession::new(vec![asks(), asks(), vec![text("Done.")]]);
+    let (child, mut told) = start(&test, order(&test, "Go"));
+    let card = decide(&test, &mut told, UserDecision::AllowAlways);
     assert_eq!(card.card.title, "review: Doing");
     let rule = Rule::Command { line: "do".into() };
     let mut news = Vec::new();
-    while let Some(next) = desk.wait_for(next(&mut told)) {
+    while let Some(next) = test.wait_for(next(&mut told)) {
         news.push(match next {
             ChildNews::Asked { .. } => panic!("always was said"),
             ChildNews::Spent { .. } => unreachable!("it is passed over"),
@@ -222,16 +224,16 @@ fn a_childs_permission_request_is_answered_through_its_parent() {
         });
     }
     assert_eq!(news, ["settled", "allowed", "finished", "ended"]);
-    let outcome = desk.wait_for(child).expect("no panic").expect("an outcome");
+    let outcome = test.wait_for(child).expect("no panic").expect("an outcome");
     assert!(finished(&outcome).iter().all(|outcome| outcome.status == OutcomeStatus::Completed));
 }
 
 #[test]
 fn a_permission_request_without_a_receiver_is_denied() {
-    let desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
-    let (child, told) = start(&desk, order(&desk, "Go"));
+    let test = TestSession::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let (child, told) = start(&test, order(&test, "Go"));
     drop(told);
-    let outcome = desk.wait_for(child).expect("no panic").expect("an outcome");
+    let outcome = test.wait_for(child).expect("no panic").expect("an outcome");
     assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Denied);
 }
 
@@ -239,36 +241,36 @@ fn a_permission_request_without_a_receiver_is_denied() {
 fn dropping_a_child_ends_its_tools_and_withdraws_its_request() {
     let waits = || vec![call(json!({"do": "wait"}))];
     let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
-    let desk = Desk::new(vec![both, waits(), vec![text("Done.")]]);
-    let (child, mut told) = start(&desk, order(&desk, "Go"));
-    assert!(matches!(desk.wait_for(next(&mut told)), Some(ChildNews::Asked { .. })));
+    let test = TestSession::new(vec![both, waits(), vec![text("Done.")]]);
+    let (child, mut told) = start(&test, order(&test, "Go"));
+    assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Asked { .. })));
     child.abort();
-    assert!(matches!(desk.wait_for(next(&mut told)), Some(ChildNews::Ended { .. })));
+    assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Ended { .. })));
     // One permit: a tool that outlived its child would take it from the next one.
-    desk.release_tool();
-    assert_eq!(run(&desk, order(&desk, "Again")).expect("an outcome").text, "Done.");
+    test.release_tool();
+    assert_eq!(run(&test, order(&test, "Again")).expect("an outcome").text, "Done.");
 }
 
 #[test]
 fn a_child_that_exceeds_its_time_limit_is_stopped() {
-    let desk = Desk::new(vec![vec![ModelStep::Hang]]);
-    let brief = ChildOrder { time: Duration::from_millis(50), ..order(&desk, "Go") };
-    let error = run(&desk, brief).expect_err("it hangs");
+    let test = TestSession::new(vec![vec![ModelStep::Hang]]);
+    let brief = ChildOrder { time: Duration::from_millis(50), ..order(&test, "Go") };
+    let error = run(&test, brief).expect_err("it hangs");
     assert!(error.contains("\"review\"") && error.contains("within 0.05 s"), "{error}");
 }
 
 #[test]
 fn a_failed_childs_error_names_the_recipe_and_the_reason() {
     let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
-    let desk = Desk::new(vec![vec![refused]]);
-    let error = run(&desk, order(&desk, "Go")).expect_err("it was refused");
+    let test = TestSession::new(vec![vec![refused]]);
+    let error = run(&test, order(&test, "Go")).expect_err("it was refused");
     assert!(error.contains("\"review\"") && error.contains("no such thing"), "{error}");
 }
 
 #[test]
 fn a_child_stops_at_its_limit_of_rounds() {
-    let desk = Desk::with(|_| vec![text("Once more."), call(json!({}))]);
-    let outcome = run(&desk, ChildOrder { max_rounds: Some(2), ..order(&desk, "Go") }).expect("an outcome");
+    let test = TestSession::with(|_| vec![text("Once more."), call(json!({}))]);
+    let outcome = run(&test, ChildOrder { max_rounds: Some(2), ..order(&test, "Go") }).expect("an outcome");
     assert_eq!((outcome.reason, outcome.rounds), (StopReason::MaxRounds, 2));
 }
 
@@ -277,7 +279,7 @@ fn a_child_stops_at_its_limit_of_rounds() {
 #[test]
 fn a_history_that_does_not_fit_is_shortened_until_it_does() {
     for tells in [true, false] {
-        let mut desk = Desk::with(move |request| {
+        let mut test = TestSession::with(move |request| {
             let used = request.body.to_string().len() / 4;
             let is_child = request.last_user_text() == "Sum it up";
             let why = match tells {
@@ -289,11 +291,11 @@ fn a_history_that_does_not_fit_is_shortened_until_it_does() {
                 false => vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }],
             }
         });
-        desk.ask("Say many words");
-        desk.ask("And the last word is walnut");
-        let outcome = run(&desk, native(&desk, "Sum it up")).expect("it fits in the end");
+        test.ask("Say many words");
+        test.ask("And the last word is walnut");
+        let outcome = run(&test, native(&test, "Sum it up")).expect("it fits in the end");
         assert!(outcome.text.contains("many words"));
-        let seen = format!("{:?}", desk.last_request().seen());
+        let seen = format!("{:?}", test.last_request().seen());
         assert!(seen.contains("walnut") && seen.contains("left out"), "{seen}");
     }
 }
@@ -301,7 +303,7 @@ fn a_history_that_does_not_fit_is_shortened_until_it_does() {
 /// A child must not discard its own work and start again in this case.
 #[test]
 fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
-    let desk = Desk::with(|request| {
+    let test = TestSession::with(|request| {
         let used = request.body.to_string().len() / 4;
         if used > 6_000 {
             let message = Some(format!("prompt is too long: {used} tokens > 6000 maximum"));
@@ -315,7 +317,7 @@ fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
             _ => vec![text("Done.")],
         }
     });
-    let outcome = run(&desk, order(&desk, "Go")).expect("an outcome");
+    let outcome = run(&test, order(&test, "Go")).expect("an outcome");
     assert_eq!(outcome.text, "Done.");
     let compacted = outcome.entries.iter().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
     assert_eq!((compacted.count(), finished(&outcome).len()), (1, 1));
@@ -323,31 +325,32 @@ fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
 
 #[test]
 fn a_history_that_cannot_fit_is_shortened_before_it_is_sent() {
-    let mut desk = Desk::new(vec![vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }]]);
-    desk.ask("Say many words");
-    let services = desk.services.clone();
-    let environment = desk.environment();
-    let mut endpoint = desk.wait_for(async move {
+    let mut test =
+        TestSession::new(vec![vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }]]);
+    test.ask("Say many words");
+    let services = test.services.clone();
+    let environment = test.environment();
+    let mut endpoint = test.wait_for(async move {
         find_endpoint(&services, None, &Default::default(), &environment).await.expect("a place")
     });
     endpoint.set_window(6_000);
-    let outcome = run(&desk, ChildOrder { model: ChildModel::At(endpoint), ..native(&desk, "Sum it up") });
+    let outcome = run(&test, ChildOrder { model: ChildModel::At(endpoint), ..native(&test, "Sum it up") });
     assert_eq!(outcome.expect("an outcome").text, "ok");
-    assert_eq!(desk.model.requests().len(), 2);
-    let bytes = desk.last_request().body.to_string().len();
+    assert_eq!(test.model.requests().len(), 2);
+    let bytes = test.last_request().body.to_string().len();
     assert!(bytes / 4 < 6_000, "{bytes}");
 }
 
 #[test]
 fn a_completion_is_one_request_without_tools() {
-    let desk = Desk::new(vec![vec![text("Four."), ModelStep::Usage { input: 9, output: 2 }]]);
-    let environment = desk.environment();
+    let test = TestSession::new(vec![vec![text("Four."), ModelStep::Usage { input: 9, output: 2 }]]);
+    let environment = test.environment();
     let said = |role, text: &str| Utterance { role, text: text.into() };
     let messages = [said(Role::System, "Count."), said(Role::User, "Two and two?")];
     let answer = |messages: Vec<Utterance>| {
-        let services = desk.services.clone();
+        let services = test.services.clone();
         let environment = environment.clone();
-        desk.wait_for(async move {
+        test.wait_for(async move {
             let model = ModelName("anthropic/claude-haiku-4-5".into());
             let found = find_endpoint(&services, Some(&model), &Default::default(), &environment).await;
             complete(&services.http, &found.expect("a place"), &messages, 50).await
@@ -355,7 +358,7 @@ fn a_completion_is_one_request_without_tools() {
     };
     let (said_back, usage) = answer(messages.to_vec()).expect("an answer");
     assert_eq!((said_back.as_str(), usage.input, usage.output), ("Four.", 9, 2));
-    let request = desk.last_request();
+    let request = test.last_request();
     assert_eq!(
         (&request.body["model"], &request.body["max_tokens"]),
         (&json!("claude-haiku-4-5"), &json!(50))

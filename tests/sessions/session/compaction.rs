@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Content, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
-
-use super::desk::{Desk, text};
+use epitome_test_harness::session::TestSession;
+use epitome_test_harness::text;
 
 /// Tokens of a window that is much smaller than the model's known one.
 const WINDOW: usize = 6_000;
@@ -21,8 +21,8 @@ fn is_summary(request: &RecordedRequest) -> bool {
 }
 
 /// A provider that counts tokens, rejects requests that are too long, and sends long replies.
-fn strict(mut reply: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
-    Desk::with(move |request| {
+fn strict(mut reply: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> TestSession {
+    TestSession::with(move |request| {
         let used = tokens(request);
         if used > WINDOW {
             let message = Some(format!("prompt is too long: {used} tokens > {WINDOW} maximum"));
@@ -38,8 +38,8 @@ fn many_words() -> Vec<ModelStep> {
     vec![ModelStep::Flood { count: 400, text: "many words ".into() }]
 }
 
-fn compactions(desk: &Desk) -> Vec<Trigger> {
-    desk.log()
+fn compactions(test: &TestSession) -> Vec<Trigger> {
+    test.log()
         .iter()
         .filter_map(|entry| match &entry.change {
             Change::Compacted { trigger, .. } => Some(*trigger),
@@ -50,15 +50,15 @@ fn compactions(desk: &Desk) -> Vec<Trigger> {
 
 #[test]
 fn a_session_survives_many_overflows_of_a_small_window() {
-    let mut desk = strict(|request| match is_summary(request) {
+    let mut test = strict(|request| match is_summary(request) {
         true => vec![text("<summary>They say many words. The first word was walnut.</summary>")],
         false => many_words(),
     });
     for round in 0..24 {
-        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+        assert_eq!(test.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
     }
-    assert!(compactions(&desk).len() >= 2, "{:?}", compactions(&desk));
-    let size = desk.client.until(|out| match out {
+    assert!(compactions(&test).len() >= 2, "{:?}", compactions(&test));
+    let size = test.client.until(|out| match out {
         SessionEvent::Usage(usage) if usage.size == WINDOW as u64 => Some(usage.size),
         _ => None,
     });
@@ -72,7 +72,7 @@ fn a_provider_that_reports_no_window_rejects_only_one_request() {
     const UNTOLD: usize = 12_000;
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = refused.clone();
-    let mut desk = Desk::with(move |request| {
+    let mut test = TestSession::with(move |request| {
         let used = tokens(request);
         if used > UNTOLD {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -91,34 +91,34 @@ fn a_provider_that_reports_no_window_rejects_only_one_request() {
         steps
     });
     for round in 0..40 {
-        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+        assert_eq!(test.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
     }
-    let compactions = compactions(&desk);
+    let compactions = compactions(&test);
     assert!(compactions[0] == Trigger::Overflow && compactions.len() >= 4, "{compactions:?}");
     assert_eq!(refused.load(Ordering::Relaxed), 1, "not even for the summary");
 }
 
 #[test]
 fn a_session_survives_without_any_summary() {
-    let mut desk = strict(|request| match is_summary(request) {
+    let mut test = strict(|request| match is_summary(request) {
         true => vec![ModelStep::Call { name: "does".into(), input: serde_json::json!({}) }],
         false => many_words(),
     });
     for round in 0..12 {
-        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+        assert_eq!(test.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
     }
-    assert!(!compactions(&desk).is_empty());
+    assert!(!compactions(&test).is_empty());
 }
 
 #[test]
 fn a_single_message_longer_than_the_window_is_answered() {
-    let mut desk = strict(|request| match is_summary(request) {
+    let mut test = strict(|request| match is_summary(request) {
         true => vec![text("They pasted a long text.")],
         false => vec![text("Long indeed.")],
     });
     let paste = format!("Begin. {}The end: count the words.", "some words of a paste ".repeat(4_000));
-    assert_eq!(desk.ask(&paste), StopReason::EndTurn);
-    let last = desk.last_request().last_user_text();
+    assert_eq!(test.ask(&paste), StopReason::EndTurn);
+    let last = test.last_request().last_user_text();
     assert!(last.contains("Begin. ") && last.contains("count the words."), "{last}");
 }
 
@@ -126,16 +126,16 @@ fn a_single_message_longer_than_the_window_is_answered() {
 fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
     let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
-    let mut desk = Desk::new(vec![flood, summary]);
-    desk.ask("  Say many words,\n\ttwice.");
-    let compact = desk.prompt("/compact the words");
-    let Ok(SessionAnswer::TurnEnded { usage, meta, .. }) = desk.client.answer(compact) else {
+    let mut test = TestSession::new(vec![flood, summary]);
+    test.ask("  Say many words,\n\ttwice.");
+    let compact = test.prompt("/compact the words");
+    let Ok(SessionAnswer::TurnEnded { usage, meta, .. }) = test.client.answer(compact) else {
         panic!("it ends")
     };
     assert_eq!((usage.input, usage.output), (5_000, 7));
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
-    desk.ask("Next");
-    let seen = desk.last_request().seen();
+    test.ask("Next");
+    let seen = test.last_request().seen();
     let quoted = |seen: &SeenPart| matches!(seen, SeenPart::User(text) if text.contains("\n  Say many words,\n\ttwice.\n"));
     assert!(seen.iter().any(quoted), "{seen:?}");
 }
@@ -145,7 +145,7 @@ fn the_outcome_of_compact_is_reported_with_its_tokens() {
 /// same request for a minute and failed, although without tools the model writes a summary immediately.
 #[test]
 fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
-    let mut desk = Desk::with(|request| {
+    let mut test = TestSession::with(|request| {
         let has_tools = request.body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         match (is_summary(request), has_tools) {
             (true, true) => {
@@ -156,63 +156,63 @@ fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
             (false, _) => vec![ModelStep::Flood { count: 2000, text: "many words ".into() }],
         }
     });
-    desk.ask("Say many words.");
-    let compact = desk.prompt("/compact");
-    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
+    test.ask("Say many words.");
+    let compact = test.prompt("/compact");
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = test.client.answer(compact) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
-    assert_eq!(compactions(&desk), [Trigger::Manual]);
+    assert_eq!(compactions(&test), [Trigger::Manual]);
 }
 
 #[test]
 fn a_compaction_and_its_undo_survive_a_restart() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
-    let mut desk = Desk::new(vec![flood, vec![text("Words were said.")]]);
-    desk.ask("Say many words.");
-    assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
-    desk.reload(desk.environment());
-    let twice = desk.prompt("/compact");
-    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(twice) else { panic!("it ends") };
+    let mut test = TestSession::new(vec![flood, vec![text("Words were said.")]]);
+    test.ask("Say many words.");
+    assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+    test.reload(test.environment());
+    let twice = test.prompt("/compact");
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = test.client.answer(twice) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "nothing_to_do");
-    desk.ask("/undo");
-    desk.ask("Next");
-    let seen = format!("{:?}", desk.last_request().seen());
+    test.ask("/undo");
+    test.ask("Next");
+    let seen = format!("{:?}", test.last_request().seen());
     assert!(seen.contains("many words many words") && !seen.contains("Words were said."));
 }
 
 #[test]
 fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
-    let mut desk = strict(|request| match is_summary(request) {
+    let mut test = strict(|request| match is_summary(request) {
         true => vec![text("Words were said.")],
         false => many_words(),
     });
-    while compactions(&desk).is_empty() {
-        assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+    while compactions(&test).is_empty() {
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
     }
-    let undo = desk.prompt("/undo");
-    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(undo) else { panic!("it ends") };
+    let undo = test.prompt("/undo");
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = test.client.answer(undo) else { panic!("it ends") };
     assert_eq!(meta.expect("what came of it")["epitome"]["undo"]["status"], "refused");
-    let note = desk.client.entry(|change| match change {
+    let note = test.client.entry(|change| match change {
         Change::Noted { text, .. } => Some(text.clone()),
         _ => None,
     });
     assert!(note.contains("6000") && note.contains("larger window"), "{note}");
-    assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+    assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
 }
 
 /// Two pictures that were larger than the provider accepts were silently compacted away, and the model
 /// replied as if there had been none.
 #[test]
 fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
-    let mut desk = Desk::with(|request| match request.body.to_string().contains("iVBORw0KGgo") {
+    let mut test = TestSession::with(|request| match request.body.to_string().contains("iVBORw0KGgo") {
         true => vec![ModelStep::Error { status: 413, retry_after: None, message: None }],
         false => vec![text("<summary>They show a picture.</summary>")],
     });
     let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
-    let ticket = desk.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
-    let told = desk.client.until(|out| match out {
+    let ticket = test.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
+    let told = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
         _ => None,
     });
     assert!(told.contains("not sent any more"), "{told}");
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }

@@ -3,14 +3,14 @@
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, OutcomeStatus};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text};
 use serde_json::json;
-
-use super::desk::{Desk, text};
 
 const EDITS: (&str, &str) = ("home/config.toml", "mode = \"accept_edits\"\n");
 
-fn desk(files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
-    Desk::with_tools(&["file_read", "file_edit", "apply_patch"], files, replies)
+fn started(files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> TestSession {
+    Setup::with_files(files).tools(&["file_read", "file_edit", "apply_patch"]).start(in_turn(replies))
 }
 
 fn tool(name: &str, input: serde_json::Value) -> ModelStep {
@@ -26,8 +26,8 @@ fn edit(old: &str, new: &str) -> ModelStep {
 }
 
 /// Each outcome's status and text, in the order of the log.
-fn outcomes(desk: &Desk) -> Vec<(OutcomeStatus, String)> {
-    let log = desk.log();
+fn outcomes(test: &TestSession) -> Vec<(OutcomeStatus, String)> {
+    let log = test.log();
     let outcomes = log.iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some((outcome.status, outcome.model_text())),
         _ => None,
@@ -35,8 +35,8 @@ fn outcomes(desk: &Desk) -> Vec<(OutcomeStatus, String)> {
     outcomes.collect()
 }
 
-fn on_disk(desk: &Desk) -> String {
-    std::fs::read_to_string(desk.cwd().join("a.txt")).expect("it is there")
+fn on_disk(test: &TestSession) -> String {
+    std::fs::read_to_string(test.cwd().join("a.txt")).expect("it is there")
 }
 
 #[test]
@@ -49,19 +49,19 @@ fn reads_survive_a_restart_and_later_changes_are_reported() {
         vec![edit("2", "zwei")],
         vec![text("It changed.")],
     ];
-    let mut desk = desk(&[EDITS, ("a.txt", "one\ntwo\nthree\n")], replies);
-    desk.ask("Read it.");
-    desk.reload(desk.environment());
-    desk.ask("Edit it.");
-    assert_eq!(on_disk(&desk), "one\n2\nthree\n");
-    desk.reload(desk.environment());
-    std::fs::write(desk.cwd().join("a.txt"), "one\n2\nTHREE\n").expect("written");
-    desk.ask("Edit it again.");
-    let outcomes = outcomes(&desk);
+    let mut test = started(&[EDITS, ("a.txt", "one\ntwo\nthree\n")], replies);
+    test.ask("Read it.");
+    test.reload(test.environment());
+    test.ask("Edit it.");
+    assert_eq!(on_disk(&test), "one\n2\nthree\n");
+    test.reload(test.environment());
+    std::fs::write(test.cwd().join("a.txt"), "one\n2\nTHREE\n").expect("written");
+    test.ask("Edit it again.");
+    let outcomes = outcomes(&test);
     let (status, why) = outcomes.last().expect("three calls");
     assert_eq!((*status, outcomes.len()), (OutcomeStatus::Failed, 3));
     assert!(why.contains("a.txt changed after you read it") && why.contains("- three\n+ THREE"), "{why}");
-    assert_eq!(on_disk(&desk), "one\n2\nTHREE\n");
+    assert_eq!(on_disk(&test), "one\n2\nTHREE\n");
 }
 
 /// Calls of one reply ran concurrently: two edits of a file both started from its old text, and one was lost.
@@ -70,19 +70,19 @@ fn edits_of_one_reply_are_applied_in_sequence() {
     let mut calls = vec![read()];
     calls.extend((0..8).map(|number| edit(&format!("line {number}\n"), &format!("LINE {number}\n"))));
     let before: String = (0..8).map(|number| format!("line {number}\n")).collect();
-    let mut desk = desk(&[EDITS, ("a.txt", &before)], vec![calls]);
-    desk.ask("Edit it.");
-    assert_eq!(on_disk(&desk), before.to_uppercase(), "{:?}", outcomes(&desk));
+    let mut test = started(&[EDITS, ("a.txt", &before)], vec![calls]);
+    test.ask("Edit it.");
+    assert_eq!(on_disk(&test), before.to_uppercase(), "{:?}", outcomes(&test));
 }
 
 #[test]
 fn an_edit_that_cannot_be_applied_fails_without_a_permission_request() {
     let patch = json!({"input": "*** Begin Patch\n*** Update File: a.txt\n-three\n+3\n*** End Patch"});
     let replies = vec![vec![edit("one", "1")], vec![read()], vec![tool("apply_patch", patch)]];
-    let mut desk = desk(&[("a.txt", "one\ntwo\n")], replies);
-    desk.ask("Edit it.");
-    let outcomes = outcomes(&desk);
+    let mut test = started(&[("a.txt", "one\ntwo\n")], replies);
+    test.ask("Edit it.");
+    let outcomes = outcomes(&test);
     assert!(outcomes[0].1.contains("not read in this session"), "{outcomes:?}");
     assert!(outcomes[2].1.contains("does not fit"), "{outcomes:?}");
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
+    assert!(!test.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })));
 }

@@ -1,14 +1,15 @@
 //! The same scenarios with a model of each wire format, and with all of them in one session. The scripted
-//! model rejects whatever the real services reject, and a desk fails if anything was rejected; these tests
+//! model rejects whatever the real services reject, and a test fails if anything was rejected; these tests
 //! therefore check that thinking is sent back as long as the view is only appended to.
 
 use epitome::config::WireFormat;
 use epitome::session::{SessionCommand, SessionEvent};
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::session::{Setup, TestSession, call, model_of};
+use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, call, model_of, text};
 use super::stage::{answers, puppet};
 
 pub fn think(text: &str) -> ModelStep {
@@ -35,8 +36,8 @@ fn works(request: &RecordedRequest) -> Vec<ModelStep> {
     }
 }
 
-fn working(format: WireFormat) -> Desk {
-    Desk::of_format(format, &[], works)
+fn working(format: WireFormat) -> TestSession {
+    Setup::new().format(format).start(works)
 }
 
 /// How many pieces of the model's own thinking a request sends back.
@@ -68,8 +69,8 @@ pub fn sealed(request: &RecordedRequest) -> usize {
 }
 
 /// The same for each request so far.
-fn all_sealed(desk: &Desk) -> Vec<usize> {
-    desk.model.requests().iter().map(sealed).collect()
+fn all_sealed(test: &TestSession) -> Vec<usize> {
+    test.model.requests().iter().map(sealed).collect()
 }
 
 /// The expected counts for a format that sends thinking back; zero for the others.
@@ -81,18 +82,18 @@ fn where_it_can<const N: usize>(format: WireFormat, expected: [usize; N]) -> Vec
 #[test]
 fn concurrent_tools_run_and_all_thinking_is_sent_back() {
     for format in WireFormat::ALL {
-        let mut desk = working(format);
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-        assert_eq!(desk.ask("Once more"), StopReason::EndTurn);
-        assert_eq!(all_sealed(&desk), where_it_can(format, [0, 1, 2, 3]), "{format:?}");
+        let mut test = working(format);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        assert_eq!(test.ask("Once more"), StopReason::EndTurn);
+        assert_eq!(all_sealed(&test), where_it_can(format, [0, 1, 2, 3]), "{format:?}");
         let calls =
-            desk.last_request().seen().iter().filter(|seen| matches!(seen, SeenPart::Result { .. })).count();
+            test.last_request().seen().iter().filter(|seen| matches!(seen, SeenPart::Result { .. })).count();
         assert_eq!(calls, 4);
-        assert!(desk.model.requests().iter().all(|request| request.wire == format));
+        assert!(test.model.requests().iter().all(|request| request.wire == format));
 
-        desk.reload(desk.environment());
-        assert_eq!(desk.ask("Still there?"), StopReason::EndTurn);
-        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [5])[0], "{format:?}");
+        test.reload(test.environment());
+        assert_eq!(test.ask("Still there?"), StopReason::EndTurn);
+        assert_eq!(sealed(&test.last_request()), where_it_can(format, [5])[0], "{format:?}");
     }
 }
 
@@ -102,21 +103,22 @@ fn a_cancelled_turn_leaves_a_valid_next_request() {
         let cut = vec![think("Slowly."), text("I begin"), ModelStep::Hang];
         let waits = vec![think("One by one."), call(json!({"do": "wait"})), call(json!({"do": "wait"}))];
         let mut replies = vec![cut, waits].into_iter();
-        let mut desk =
-            Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
+        let mut test = Setup::new()
+            .format(format)
+            .start(move |request| replies.next().unwrap_or_else(|| works(request)));
 
-        let ticket = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
-        desk.send(SessionCommand::Cancel);
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+        let ticket = test.prompt("Go");
+        test.client.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
+        test.send(SessionCommand::Cancel);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
 
-        let ticket = desk.prompt("Again");
-        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-        desk.send(SessionCommand::Cancel);
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+        let ticket = test.prompt("Again");
+        test.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+        test.send(SessionCommand::Cancel);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
 
-        assert_eq!(desk.ask("Once more"), StopReason::EndTurn);
-        assert!(sealed(&desk.last_request()) >= where_it_can(format, [2])[0], "{format:?}");
+        assert_eq!(test.ask("Once more"), StopReason::EndTurn);
+        assert!(sealed(&test.last_request()) >= where_it_can(format, [2])[0], "{format:?}");
     }
 }
 
@@ -124,20 +126,21 @@ fn a_cancelled_turn_leaves_a_valid_next_request() {
 fn a_prompt_during_a_tool_call_follows_its_outcome() {
     for format in WireFormat::ALL {
         let mut replies = vec![vec![think("Wait for it."), call(json!({"do": "wait"}))]].into_iter();
-        let mut desk =
-            Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
-        let first = desk.prompt("Go");
-        desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-        let second = desk.prompt("And hurry");
-        desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
-        desk.release_tool();
-        assert_eq!((desk.reason(first), desk.reason(second)), (StopReason::EndTurn, StopReason::EndTurn));
-        let seen = desk.model.requests()[1].seen();
+        let mut test = Setup::new()
+            .format(format)
+            .start(move |request| replies.next().unwrap_or_else(|| works(request)));
+        let first = test.prompt("Go");
+        test.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+        let second = test.prompt("And hurry");
+        test.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+        test.release_tool();
+        assert_eq!((test.reason(first), test.reason(second)), (StopReason::EndTurn, StopReason::EndTurn));
+        let seen = test.model.requests()[1].seen();
         assert!(
             matches!(&seen[seen.len() - 2..], [SeenPart::Result { .. }, SeenPart::User(_)]),
             "{format:?}: {seen:?}"
         );
-        assert_eq!(all_sealed(&desk)[..3], where_it_can(format, [0, 1, 2]), "{format:?}");
+        assert_eq!(all_sealed(&test)[..3], where_it_can(format, [0, 1, 2]), "{format:?}");
     }
 }
 
@@ -145,28 +148,28 @@ fn a_prompt_during_a_tool_call_follows_its_outcome() {
 fn a_compaction_drops_thinking_and_its_undo_restores_it() {
     for format in WireFormat::ALL {
         let mut flooded = false;
-        let mut desk = Desk::of_format(format, &[], move |request| {
+        let mut test = Setup::new().format(format).start(move |request| {
             if flooded {
                 return works(request);
             }
             flooded = true;
             vec![think("Many words."), ModelStep::Flood { count: 2000, text: "many words ".into() }]
         });
-        desk.ask("Say many words.");
-        desk.ask("Go");
-        assert_eq!(all_sealed(&desk), where_it_can(format, [0, 1, 2]), "{format:?}");
-        assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
-        desk.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
-        desk.ask("On");
-        let after = desk.model.requests();
+        test.ask("Say many words.");
+        test.ask("Go");
+        assert_eq!(all_sealed(&test), where_it_can(format, [0, 1, 2]), "{format:?}");
+        assert_eq!(test.ask("/compact"), StopReason::EndTurn);
+        test.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+        test.ask("On");
+        let after = test.model.requests();
         assert_eq!(sealed(&after[after.len() - 2]), 0, "{format:?}: it was made behind another beginning");
         assert_eq!(sealed(&after[after.len() - 1]), where_it_can(format, [1])[0], "{format:?}: its own does");
 
-        assert_eq!(desk.ask("/undo"), StopReason::EndTurn);
-        desk.ask("And now?");
+        assert_eq!(test.ask("/undo"), StopReason::EndTurn);
+        test.ask("And now?");
         // All thinking from before the compaction, and that of the turn itself.
-        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [4])[0], "{format:?}");
-        let seen = format!("{:?}", desk.last_request().seen());
+        assert_eq!(sealed(&test.last_request()), where_it_can(format, [4])[0], "{format:?}");
+        let seen = format!("{:?}", test.last_request().seen());
         assert!(seen.contains("many words many words"), "{format:?}");
     }
 }
@@ -175,7 +178,7 @@ fn a_compaction_drops_thinking_and_its_undo_restores_it() {
 fn a_conversation_that_is_too_long_is_compacted_and_continues() {
     for format in WireFormat::ALL {
         let mut told = false;
-        let mut desk = Desk::of_format(format, &[], move |request| {
+        let mut test = Setup::new().format(format).start(move |request| {
             let is_long = request.body.to_string().len() > 20_000;
             match (is_summary(request), is_long, std::mem::replace(&mut told, true)) {
                 (_, _, false) => {
@@ -185,25 +188,25 @@ fn a_conversation_that_is_too_long_is_compacted_and_continues() {
                 (true, _, true) | (false, false, true) => works(request),
             }
         });
-        assert_eq!(desk.ask("Say many words."), StopReason::EndTurn);
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{format:?}");
-        desk.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
-        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [1])[0], "{format:?}");
+        assert_eq!(test.ask("Say many words."), StopReason::EndTurn);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn, "{format:?}");
+        test.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+        assert_eq!(sealed(&test.last_request()), where_it_can(format, [1])[0], "{format:?}");
     }
 }
 
 /// Each model reads everything that the others wrote and did, and gets back only its own thinking.
 #[test]
 fn models_of_all_formats_alternate_in_one_session() {
-    let mut desk = working(WireFormat::ALL[0]);
+    let mut test = working(WireFormat::ALL[0]);
     let mut own = std::collections::BTreeMap::new();
     let mut replies = 0;
     for from in WireFormat::ALL {
         for to in WireFormat::ALL {
             for format in [from, to] {
-                desk.choose("model", model_of(format)).expect("it is offered");
-                assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{from:?} to {to:?}");
-                let request = desk.last_request();
+                test.choose("model", model_of(format)).expect("it is offered");
+                assert_eq!(test.ask("Go"), StopReason::EndTurn, "{from:?} to {to:?}");
+                let request = test.last_request();
                 assert_eq!(request.wire, format);
                 let own: &mut usize = own.entry(format.id()).or_default();
                 // One for the calls of this turn, and two for each turn before.
@@ -221,18 +224,18 @@ fn models_of_all_formats_alternate_in_one_session() {
 fn a_hook_that_rewrites_the_history_drops_all_thinking() {
     for (from, to) in WireFormat::ALL.into_iter().zip(WireFormat::ALL.into_iter().cycle().skip(1)) {
         let hook = [("home/hooks/short".to_owned(), puppet("turn_end"))];
-        let mut desk = Desk::of_format(from, &hook, works);
-        desk.ask("The word is walnut");
-        desk.choose("model", model_of(to)).expect("it is offered");
-        desk.ask("Go");
-        answers(&desk, &json!({"result": "mutate", "messages": ["It was looked at."], "preserve_recent": 2}));
-        assert_eq!(desk.ask("And again"), StopReason::EndTurn);
-        desk.client.entry(|change| matches!(change, Change::Mutated { .. }).then_some(()));
+        let mut test = Setup::with_files(&hook).format(from).start(works);
+        test.ask("The word is walnut");
+        test.choose("model", model_of(to)).expect("it is offered");
+        test.ask("Go");
+        answers(&test, &json!({"result": "mutate", "messages": ["It was looked at."], "preserve_recent": 2}));
+        assert_eq!(test.ask("And again"), StopReason::EndTurn);
+        test.client.entry(|change| matches!(change, Change::Mutated { .. }).then_some(()));
         for format in [from, to] {
-            desk.choose("model", model_of(format)).expect("it is offered");
-            let before = desk.model.requests().len();
-            assert_eq!(desk.ask("Still there?"), StopReason::EndTurn, "{from:?} to {to:?}");
-            let requests = desk.model.requests();
+            test.choose("model", model_of(format)).expect("it is offered");
+            let before = test.model.requests().len();
+            assert_eq!(test.ask("Still there?"), StopReason::EndTurn, "{from:?} to {to:?}");
+            let requests = test.model.requests();
             let seen = format!("{:?}", requests[before].seen());
             assert!(seen.contains("It was looked at.") && !seen.contains("walnut"), "{seen}");
             assert!(sealed(&requests[before + 1]) > 0 || format == WireFormat::OpenAiChat, "{format:?}");

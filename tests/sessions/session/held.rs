@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::hooks::functions::Functions;
-use epitome::session::registry::Sessions;
 use epitome::session::{PermissionRequest, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, Mode, OutcomeStatus, ToolOutcome};
 use epitome::tools::reaper::Reaper;
@@ -12,9 +10,10 @@ use epitome::tools::sandbox::{SandboxRules, TEMPORARY, support};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::own_process;
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, text};
 use super::resting::rests;
 use super::stage::notices;
 
@@ -27,49 +26,29 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Idle time after which these sessions are suspended.
 const REST_AFTER: Duration = Duration::from_millis(30);
 
-/// A desk whose sessions have the real tools, and ask for permissions.
-fn desk(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
-    let files = [("home/config.toml".to_owned(), config.to_owned())];
-    with_real_tools(Desk::set(&files, Functions::default(), script))
-}
-
-fn with_real_tools(mut desk: Desk) -> Desk {
-    desk.services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
-    let services = desk.services.clone();
-    desk.sessions = desk.on_runtime(|| Sessions::new(services, tokio::runtime::Handle::current()));
-    let ticket = desk.ticket();
-    desk.session = desk.sessions.create(ticket, desk.opening(&desk.client, environment(&desk)));
-    desk.client.answer(ticket).expect("a session");
-    desk
-}
-
-fn environment(desk: &Desk) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
-    let mut environment = desk.environment();
-    environment.push(("PATH".into(), std::env::var_os("PATH").unwrap_or_default()));
-    environment
+/// A session with the built-in tools.
+fn started(
+    config: &str,
+    script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+) -> TestSession {
+    Setup::with_config(config).built_in_tools().start(script)
 }
 
 fn bash(input: Value) -> Vec<ModelStep> {
     vec![ModelStep::Call { name: "bash".into(), input }]
 }
 
-/// The replies in order, then "ok".
-fn in_turn(replies: Vec<Vec<ModelStep>>) -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
-    let mut replies = replies.into_iter();
-    move |_| replies.next().unwrap_or_else(|| vec![text("ok")])
-}
-
 /// Has the model make its next call; returns the permission request, if there is one, which is answered with
 /// `decision`, and the outcome.
-fn try_it(desk: &mut Desk, decision: UserDecision) -> (Option<Arc<PermissionRequest>>, ToolOutcome) {
-    let ticket = desk.prompt("Go on");
+fn try_it(test: &mut TestSession, decision: UserDecision) -> (Option<Arc<PermissionRequest>>, ToolOutcome) {
+    let ticket = test.prompt("Go on");
     let mut card = None;
     let outcome = loop {
         enum News {
             Asked(epitome::session::AskId, Arc<PermissionRequest>),
             Came(Box<ToolOutcome>),
         }
-        let news = desk.client.until(|out| match out {
+        let news = test.client.until(|out| match out {
             SessionEvent::Ask { ask, permission } => Some(News::Asked(*ask, permission.clone())),
             SessionEvent::Entry { entry, .. } => match &entry.change {
                 Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
@@ -80,12 +59,12 @@ fn try_it(desk: &mut Desk, decision: UserDecision) -> (Option<Arc<PermissionRequ
         match news {
             News::Asked(ask, permission) => {
                 card = Some(permission);
-                desk.send(SessionCommand::Decide { ask, decision: decision.clone() });
+                test.send(SessionCommand::Decide { ask, decision: decision.clone() });
             }
             News::Came(outcome) => break *outcome,
         }
     };
-    desk.reason(ticket);
+    test.reason(ticket);
     (card, outcome)
 }
 
@@ -96,8 +75,8 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
         || bash(json!({"command": line, "outside_sandbox": true, "reason": "It needs the network"}));
     let replies =
         vec![outside(), vec![text("ok")], outside(), vec![text("ok")], bash(json!({ "command": line }))];
-    let mut desk = desk("", in_turn(replies));
-    let (card, outcome) = try_it(&mut desk, UserDecision::AllowAlways);
+    let mut test = started("", in_turn(replies));
+    let (card, outcome) = try_it(&mut test, UserDecision::AllowAlways);
     let card = card.expect("it is asked");
     let shown = format!("{:?}", card.preview);
     assert!(
@@ -107,17 +86,17 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     assert_eq!(card.always.as_deref(), Some("exactly this command outside the sandbox for this session"));
     assert_eq!(outcome.status, OutcomeStatus::Completed);
     assert_ne!(outcome.raw.map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
-    let (card, _) = try_it(&mut desk, UserDecision::Reject);
+    let (card, _) = try_it(&mut test, UserDecision::Reject);
     assert!(card.is_none(), "it was remembered");
-    let (card, outcome) = try_it(&mut desk, UserDecision::Reject);
+    let (card, outcome) = try_it(&mut test, UserDecision::Reject);
     assert!(card.is_some(), "the same line within is another wish");
     assert_eq!(outcome.status, OutcomeStatus::Denied);
 }
 
 #[test]
 fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
-    let mut desk = desk("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
-    let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
+    let mut test = started("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
+    let (card, _) = try_it(&mut test, UserDecision::AllowOnce);
     let shown = format!("{:?}", card.expect("it is asked").preview);
     assert!(shown.contains("The sandbox is switched off in the settings."), "{shown}");
 }
@@ -129,17 +108,17 @@ fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
         in_turn(vec![command(), vec![text("ok")], command()])
     };
     if support().gap().is_none() {
-        let mut complete = desk("mode = \"auto\"\n", script());
+        let mut complete = started("mode = \"auto\"\n", script());
         let (card, outcome) = try_it(&mut complete, UserDecision::Reject);
         assert!(card.is_none(), "it is sandboxed");
         assert_eq!(outcome.status, OutcomeStatus::Completed);
     }
-    let mut desk = desk("mode = \"auto\"\n[sandbox]\nenabled = false\n", script());
+    let mut test = started("mode = \"auto\"\n[sandbox]\nenabled = false\n", script());
     for _ in 0..2 {
-        let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
+        let (card, _) = try_it(&mut test, UserDecision::AllowOnce);
         assert!(card.is_some(), "it is not sandboxed");
     }
-    let told = notices(&mut desk).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
+    let told = notices(&mut test).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
     assert_eq!(told.count(), 1);
 }
 
@@ -179,13 +158,13 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
 
 fn says(gap: &str) {
     let command = || bash(json!({"command": "true"}));
-    let mut desk = desk("", in_turn(vec![command(), vec![text("ok")], command()]));
+    let mut test = started("", in_turn(vec![command(), vec![text("ok")], command()]));
     for _ in 0..2 {
-        let (card, _) = try_it(&mut desk, UserDecision::AllowOnce);
+        let (card, _) = try_it(&mut test, UserDecision::AllowOnce);
         let shown = format!("{:?}", card.expect("it is asked").preview);
         assert!(shown.contains(gap), "{shown}");
     }
-    let told = notices(&mut desk).into_iter().filter(|notice| notice.contains(gap));
+    let told = notices(&mut test).into_iter().filter(|notice| notice.contains(gap));
     assert_eq!(told.count(), 1);
 }
 
@@ -216,15 +195,15 @@ fn a_background_command_survives_a_compaction_and_a_suspension() {
             _ => vec![text("ok")],
         }
     };
-    let files = [("home/config.toml".to_owned(), "mode = \"full\"\n".to_owned())];
-    let mut desk = with_real_tools(Desk::that_rests(REST_AFTER, &files, script));
-    desk.ask("Start it");
-    let number = std::fs::read_to_string(desk.cwd().join("number")).expect("it has begun");
-    desk.ask("Tell me a story");
-    desk.ask("Thanks");
-    desk.ask("/compact");
-    desk.ask("And now?");
-    let sent = desk.last_request().body.to_string();
+    let mut test =
+        Setup::with_config("mode = \"full\"\n").built_in_tools().suspend_after(REST_AFTER).start(script);
+    test.ask("Start it");
+    let number = std::fs::read_to_string(test.cwd().join("number")).expect("it has begun");
+    test.ask("Tell me a story");
+    test.ask("Thanks");
+    test.ask("/compact");
+    test.ask("And now?");
+    let sent = test.last_request().body.to_string();
     assert!(
         sent.contains("Background command ")
             && !sent.contains(&"A story of many words that somebody tells. ".repeat(1_900)),
@@ -237,11 +216,11 @@ fn a_background_command_survives_a_compaction_and_a_suspension() {
     }
     let line = std::fs::read_to_string(format!("/proc/{}/cmdline", number.trim())).unwrap_or_default();
     assert!(line.starts_with("sleep"), "it runs: {line:?}");
-    assert!(desk.sessions.live_sessions().iter().all(|live| !live.resting));
-    desk.ask("End it");
-    rests(&desk);
-    desk.ask("What did it say?");
-    let outcome = desk.log().iter().rev().find_map(|entry| match &entry.change {
+    assert!(test.sessions.live_sessions().iter().all(|live| !live.resting));
+    test.ask("End it");
+    rests(&test);
+    test.ask("What did it say?");
+    let outcome = test.log().iter().rev().find_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
     });

@@ -7,10 +7,11 @@ use epitome::hooks::output::Utterance;
 use epitome::session::{SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, HookRunResult, Origin, Role, StopReason};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::{in_turn, text};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::desk::{Desk, call, text};
 use super::stage::{
     answers, count, puppet, recorder, refused, sent, stage, told, told_of, trail, with_hooks,
 };
@@ -23,9 +24,9 @@ fn recipe(fields: &str) -> String {
     )
 }
 
-/// A desk whose recipe `note` has these fields, whose hook is the puppet, and whose model replies "A note."
+/// A session whose recipe `note` has these fields, whose hook is the puppet, and whose model replies "A note."
 /// to the recipe.
-fn with_note(fields: &str) -> Desk {
+fn with_note(fields: &str) -> TestSession {
     let note = recipe(fields);
     stage(
         &[("asks", puppet(MAIN_STOP)), ("audit", recorder(r#"{"protocol": 2, "events": ["turn_end"]}"#))],
@@ -56,31 +57,31 @@ fn a_recipes_reply_is_used_as_its_output_field_declares() {
         ("none", |seen| !format!("{seen:?}").contains("A note.") && seen.len() == 3),
     ];
     for (output, holds) in cases {
-        let mut desk = with_note(&format!("allowed_tools: []\noutput: {output}"));
-        answers(&desk, &calls("note"));
-        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-        assert_eq!(desk.model.requests().len(), 2, "{output}");
-        desk.ask("Next");
-        let seen = desk.last_request().seen();
+        let mut test = with_note(&format!("allowed_tools: []\noutput: {output}"));
+        answers(&test, &calls("note"));
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(test.model.requests().len(), 2, "{output}");
+        test.ask("Next");
+        let seen = test.last_request().seen();
         assert!(holds(&seen), "{output}: {seen:?}");
-        let run = trail(&desk).into_iter().find(|run| run.hook == "asks").expect("it asked");
+        let run = trail(&test).into_iter().find(|run| run.hook == "asks").expect("it asked");
         assert_eq!((run.verdict, run.asked.as_str()), (HookRunResult::Done, "callback note"));
     }
 }
 
 #[test]
 fn hooks_in_a_callback_receive_recipe_depth_and_arguments() {
-    let mut desk = with_note("allowed_tools: []\noutput: none\narguments:\n  about: {description: a}");
+    let mut test = with_note("allowed_tools: []\noutput: none\narguments:\n  about: {description: a}");
     answers(
-        &desk,
+        &test,
         &json!({"result": "callback", "callback": "note", "callback_args": {"about": "tea", "n": 3}}),
     );
-    desk.ask("Hello");
-    assert_eq!(told_of(&desk, "invoked_by"), ["main", "subagent"]);
-    let child = &told(&desk)[1];
+    test.ask("Hello");
+    assert_eq!(told_of(&test, "invoked_by"), ["main", "subagent"]);
+    let child = &told(&test)[1];
     assert_eq!((&child["callback_depth"], &child["invoked_recipe"]), (&json!(1), &json!("note")));
     assert_eq!(child["callback_args"], json!({"about": "tea", "n": "3"}));
-    assert_eq!(desk.last_request().last_user_text(), "Write a note about tea.");
+    assert_eq!(test.last_request().last_user_text(), "Write a note about tea.");
 }
 
 #[test]
@@ -92,49 +93,48 @@ fn a_recipe_with_tools_asks_the_user_of_its_parent() {
         vec![text("A note.")],
     ]
     .into_iter();
-    let mut desk = stage(
+    let mut test = stage(
         &[("asks", puppet(MAIN_STOP))],
         &[("home/recipes/note.md", &note)],
         Functions::default(),
         move |_| replies.next().unwrap_or_else(|| vec![text("ok")]),
     );
-    answers(&desk, &calls("note"));
-    let ticket = desk.prompt("Hello");
-    let (ask, permission) = desk.client.until(|out| match out {
+    answers(&test, &calls("note"));
+    let ticket = test.prompt("Hello");
+    let (ask, permission) = test.client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert!(permission.card.title.starts_with("note: "), "{}", permission.card.title);
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    assert!(sent(&desk).contains("asked"));
-    desk.ask("Next");
-    assert!(sent(&desk).contains("A note."));
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert!(sent(&test).contains("asked"));
+    test.ask("Next");
+    assert!(sent(&test).contains("A note."));
 }
 
 #[test]
 fn cancelling_withdraws_the_permission_request_of_a_callback() {
     let note = recipe("output: append");
-    let mut replies = vec![vec![text("Well.")], vec![call(json!({"asks": "person"}))]].into_iter();
-    let mut desk = stage(
+    let mut test = stage(
         &[("asks", puppet(MAIN_STOP))],
         &[("home/recipes/note.md", &note)],
         Functions::default(),
-        move |_| replies.next().unwrap_or_else(|| vec![text("ok")]),
+        in_turn(vec![vec![text("Well.")], vec![call(json!({"asks": "person"}))]]),
     );
-    answers(&desk, &calls("note"));
-    let ticket = desk.prompt("Hello");
-    let ask = desk.client.until(|out| match out {
+    answers(&test, &calls("note"));
+    let ticket = test.prompt("Hello");
+    let ask = test.client.until(|out| match out {
         SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    desk.client.until(|out| {
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    test.client.until(|out| {
         matches!(out, SessionEvent::Withdrawn { ask: withdrawn } if *withdrawn == ask).then_some(())
     });
-    assert_eq!(desk.ask("Next"), StopReason::EndTurn);
-    assert!(sent(&desk).contains("Well."), "the reply stays");
+    assert_eq!(test.ask("Next"), StopReason::EndTurn);
+    assert!(sent(&test).contains("Well."), "the reply stays");
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn an_invalid_callback_is_refused_with_a_reason() {
         ("callable_by: [user]", "note", "callable_by"),
         ("arguments:\n  about: {description: a, required: true}", "note", "about"),
     ] {
-        let mut desk = with_note(fields);
-        answers(&desk, &calls(name));
-        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-        assert!(refused(&desk)[0].contains(why), "{:?}", refused(&desk));
-        assert_eq!(desk.model.requests().len(), 1);
+        let mut test = with_note(fields);
+        answers(&test, &calls(name));
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        assert!(refused(&test)[0].contains(why), "{:?}", refused(&test));
+        assert_eq!(test.model.requests().len(), 1);
     }
 }
 
@@ -158,18 +158,18 @@ fn a_callback_calls_no_other() {
     let always =
         json!({"events": ["agent_stop"], "then": {"result": "callback", "callback": "note"}}).to_string();
     let note = recipe("allowed_tools: []\noutput: none");
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("always.json", always), ("audit", recorder(r#"{"protocol": 2, "events": ["agent_stop"]}"#))],
         &[("home/recipes/note.md", &note)],
         Vec::new(),
     );
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    assert_eq!(desk.model.requests().len(), 2);
-    assert_eq!(told_of(&desk, "callback_depth"), ["0", "1"]);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 2);
+    assert_eq!(told_of(&test, "callback_depth"), ["0", "1"]);
     // Called by the user: its own stop does not start it again.
-    assert_eq!(desk.ask("/note"), StopReason::EndTurn);
-    assert_eq!(desk.model.requests().len(), 3);
-    assert!(refused(&desk).iter().any(|why| why.contains("running already")), "{:?}", refused(&desk));
+    assert_eq!(test.ask("/note"), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 3);
+    assert!(refused(&test).iter().any(|why| why.contains("running already")), "{:?}", refused(&test));
 }
 
 #[test]
@@ -179,19 +179,19 @@ fn a_callback_that_times_out_or_is_cancelled_changes_nothing() {
         true => vec![ModelStep::Hang],
         false => vec![text("Well.")],
     };
-    let mut desk = stage(
+    let mut test = stage(
         &[("asks", puppet(MAIN_STOP))],
         &[("home/recipes/note.md", &note), ("home/config.toml", "[hooks]\ncallback_timeout_s = 1\n")],
         Functions::default(),
         hangs,
     );
-    answers(&desk, &calls("note"));
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    assert!(refused(&desk)[0].contains("within 1 s"), "{:?}", refused(&desk));
+    answers(&test, &calls("note"));
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    assert!(refused(&test)[0].contains("within 1 s"), "{:?}", refused(&test));
 
     let begun = Arc::new(Semaphore::new(0));
     let signal = begun.clone();
-    let mut desk = stage(
+    let mut test = stage(
         &[("asks", puppet(MAIN_STOP))],
         &[("home/recipes/note.md", &note)],
         Functions::default(),
@@ -203,14 +203,14 @@ fn a_callback_that_times_out_or_is_cancelled_changes_nothing() {
             steps
         },
     );
-    answers(&desk, &calls("note"));
-    let ticket = desk.prompt("Hello");
-    desk.wait_for(async { begun.acquire().await.expect("it is open").forget() });
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 0);
-    desk.ask("Next");
-    assert!(sent(&desk).contains("Hello") && sent(&desk).contains("Well."));
+    answers(&test, &calls("note"));
+    let ticket = test.prompt("Hello");
+    test.wait_for(async { begun.acquire().await.expect("it is open").forget() });
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    assert_eq!(count(&test, |change| matches!(change, Change::Mutated { .. })), 0);
+    test.ask("Next");
+    assert!(sent(&test).contains("Hello") && sent(&test).contains("Well."));
 }
 
 fn says(text: &str) -> Utterance {
@@ -228,24 +228,24 @@ fn a_function_returns_a_new_history() {
         Ok(CallbackOutput { messages, text: "no".into(), go_on: false })
     });
     functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
-    let mut desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
+    let mut test = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
     answers(
-        &desk,
+        &test,
         &json!({"result": "callback", "callback": "shorten", "callback_args": {"how": "briefly"}}),
     );
-    desk.ask("Hello");
-    answers(&desk, &calls("fails"));
-    desk.ask("Next");
+    test.ask("Hello");
+    answers(&test, &calls("fails"));
+    test.ask("Next");
     assert_eq!(
-        desk.last_request().seen(),
+        test.last_request().seen(),
         [SeenPart::User("Hello, briefly".into()), SeenPart::User("Next".into())]
     );
-    assert!(refused(&desk)[0].contains("no key"), "{:?}", refused(&desk));
-    assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 1);
+    assert!(refused(&test)[0].contains("no key"), "{:?}", refused(&test));
+    assert_eq!(count(&test, |change| matches!(change, Change::Mutated { .. })), 1);
 }
 
-/// A desk with the function `later`, which ends when the test permits it.
-fn with_later() -> (Desk, Arc<Semaphore>) {
+/// A test with the function `later`, which ends when the test permits it.
+fn with_later() -> (TestSession, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let waits = gate.clone();
     let mut functions = Functions::default();
@@ -256,16 +256,16 @@ fn with_later() -> (Desk, Arc<Semaphore>) {
             Ok(CallbackOutput { messages: vec![says("In short.")], ..CallbackOutput::default() })
         }
     });
-    let desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
-    (desk, gate)
+    let test = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
+    (test, gate)
 }
 
 fn in_background() -> Value {
     json!({"result": "callback", "callback": "later", "async": true})
 }
 
-fn applied(desk: &mut Desk) -> (HookRunResult, String) {
-    desk.client.entry(|change| match change {
+fn applied(test: &mut TestSession) -> (HookRunResult, String) {
+    test.client.entry(|change| match change {
         Change::Hooked { event, runs } if event == "background_callback" => {
             Some((runs[0].verdict, runs[0].remarks.join(" ")))
         }
@@ -275,17 +275,17 @@ fn applied(desk: &mut Desk) -> (HookRunResult, String) {
 
 #[test]
 fn a_background_callback_replaces_the_history_it_was_made_from() {
-    let (mut desk, gate) = with_later();
-    answers(&desk, &in_background());
-    assert_eq!(desk.ask("First"), StopReason::EndTurn);
-    answers(&desk, &in_background());
-    desk.ask("Second");
-    assert!(refused(&desk)[0].contains("one at a time"), "{:?}", refused(&desk));
+    let (mut test, gate) = with_later();
+    answers(&test, &in_background());
+    assert_eq!(test.ask("First"), StopReason::EndTurn);
+    answers(&test, &in_background());
+    test.ask("Second");
+    assert!(refused(&test)[0].contains("one at a time"), "{:?}", refused(&test));
     gate.add_permits(1);
-    assert_eq!(applied(&mut desk).0, HookRunResult::Done);
-    desk.ask("Third");
+    assert_eq!(applied(&mut test).0, HookRunResult::Done);
+    test.ask("Third");
     let seen = ["In short.", "Second", "Third"];
-    let users: Vec<String> = desk
+    let users: Vec<String> = test
         .last_request()
         .seen()
         .into_iter()
@@ -299,16 +299,16 @@ fn a_background_callback_replaces_the_history_it_was_made_from() {
 
 #[test]
 fn a_background_callback_is_dropped_if_the_history_has_changed() {
-    let (mut desk, gate) = with_later();
-    answers(&desk, &in_background());
-    desk.ask("First");
-    answers(&desk, &json!({"result": "mutate", "messages": ["Edited."]}));
-    desk.ask("Second");
+    let (mut test, gate) = with_later();
+    answers(&test, &in_background());
+    test.ask("First");
+    answers(&test, &json!({"result": "mutate", "messages": ["Edited."]}));
+    test.ask("Second");
     gate.add_permits(1);
-    let (verdict, why) = applied(&mut desk);
+    let (verdict, why) = applied(&mut test);
     assert!(verdict == HookRunResult::Refused && why.contains("stale"), "{why}");
-    desk.ask("Third");
-    assert!(sent(&desk).contains("Edited.") && !sent(&desk).contains("In short."));
+    test.ask("Third");
+    assert!(sent(&test).contains("Edited.") && !sent(&test).contains("In short."));
 }
 
 /// The callback ended during a turn that was then cancelled; it was not applied until the end of the next
@@ -328,28 +328,28 @@ fn a_callback_that_ends_during_a_cancelled_turn_is_applied() {
         }
     });
     let mut replies = vec![vec![text("Well.")], vec![text("I"), ModelStep::Wait]].into_iter();
-    let mut desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, move |_| {
+    let mut test = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, move |_| {
         replies.next().unwrap_or_else(|| vec![text("ok")])
     });
-    answers(&desk, &in_background());
-    desk.ask("First");
-    let ticket = desk.prompt("Second");
-    desk.client.until(|out| matches!(out, SessionEvent::Text { text, .. } if text == "I").then_some(()));
+    answers(&test, &in_background());
+    test.ask("First");
+    let ticket = test.prompt("Second");
+    test.client.until(|out| matches!(out, SessionEvent::Text { text, .. } if text == "I").then_some(()));
     gate.add_permits(1);
-    desk.wait_for(async { ended.acquire().await.expect("it is open").forget() });
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    assert_eq!(applied(&mut desk).0, HookRunResult::Done);
-    desk.ask("Third");
-    assert!(sent(&desk).contains("In short.") && sent(&desk).contains("Second"), "{}", sent(&desk));
+    test.wait_for(async { ended.acquire().await.expect("it is open").forget() });
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    assert_eq!(applied(&mut test).0, HookRunResult::Done);
+    test.ask("Third");
+    assert!(sent(&test).contains("In short.") && sent(&test).contains("Second"), "{}", sent(&test));
 }
 
 #[test]
 fn a_callbacks_message_names_its_hook() {
-    let mut desk = with_note("allowed_tools: []\noutput: message");
-    answers(&desk, &calls("note"));
-    desk.ask("Hello");
-    let by = desk.client.entry(|change| match change {
+    let mut test = with_note("allowed_tools: []\noutput: message");
+    answers(&test, &calls("note"));
+    test.ask("Hello");
+    let by = test.client.entry(|change| match change {
         Change::Said { origin: Origin::Hook { hook }, .. } => Some(hook.clone()),
         _ => None,
     });
@@ -359,15 +359,15 @@ fn a_callbacks_message_names_its_hook() {
 #[test]
 fn a_recipe_with_commands_is_called_with_their_output() {
     let note = "---\ndescription: Notes\nallowed_tools: []\n---\nWrite a note on {{bash \"date\"}}.\n";
-    let mut desk = stage(
+    let mut test = stage(
         &[("asks", puppet(MAIN_STOP))],
         &[("home/recipes/note.md", note)],
         Functions::default(),
         |_| vec![text("Well.")],
     );
-    answers(&desk, &calls("note"));
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    let asked = desk.last_request().last_user_text();
+    answers(&test, &calls("note"));
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    let asked = test.last_request().last_user_text();
     assert!(asked.starts_with("Write a note on ") && !asked.contains("not run"), "{asked}");
     assert_ne!(asked, "Write a note on .");
 }
@@ -375,14 +375,14 @@ fn a_recipe_with_commands_is_called_with_their_output() {
 #[test]
 fn a_typed_recipe_uses_its_own_model_and_limit_of_turns() {
     let note = recipe("model: anthropic/claude-haiku-4-5\nmax_turns: 1");
-    let mut desk = stage(&[], &[("home/recipes/note.md", &note)], Functions::default(), |request| {
+    let mut test = stage(&[], &[("home/recipes/note.md", &note)], Functions::default(), |request| {
         match request.last_user_text().starts_with("Write a note") {
             true => vec![call(json!({"says": "done"}))],
             false => vec![text("Well.")],
         }
     });
-    assert_eq!(desk.ask("/note"), StopReason::MaxRounds);
-    assert_eq!(desk.last_request().body["model"], "claude-haiku-4-5");
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    assert_ne!(desk.last_request().body["model"], "claude-haiku-4-5", "the session keeps its own");
+    assert_eq!(test.ask("/note"), StopReason::MaxRounds);
+    assert_eq!(test.last_request().body["model"], "claude-haiku-4-5");
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    assert_ne!(test.last_request().body["model"], "claude-haiku-4-5", "the session keeps its own");
 }

@@ -3,32 +3,29 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use epitome::session::SessionCommand;
 use epitome::thread::{Change, OutcomeStatus, StopReason, Withheld};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::{WITHIN, text};
 use serde_json::json;
 
-use super::desk::{Desk, call, text};
 use super::stage::{count, flood, script, sent, with_hooks};
 
-/// Nothing on this machine takes this long; a test that waits longer has failed.
-const WITHIN: Duration = Duration::from_secs(20);
-
-/// A desk with a hook that hangs at its first run: the hook and its child keep a pipe open as long as they
+/// A test with a hook that hangs at its first run: the hook and its child keep a pipe open as long as they
 /// live.
-fn hanging(event: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
+fn hanging(event: &str, replies: Vec<Vec<ModelStep>>) -> TestSession {
     let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
-    let desk = with_hooks(&[("hangs", script(event, body))], &[], replies);
-    let made = Command::new("mkfifo").arg(desk.cwd().join("pipe")).status().expect("mkfifo");
+    let test = with_hooks(&[("hangs", script(event, body))], &[], replies);
+    let made = Command::new("mkfifo").arg(test.cwd().join("pipe")).status().expect("mkfifo");
     assert!(made.success());
-    desk
+    test
 }
 
 /// Sends the prompt, cancels it when the hook hangs, and waits until all processes of the hook have ended.
-fn cancelled(desk: &mut Desk, prompt: &str) {
-    let pipe = desk.cwd().join("pipe");
+fn cancelled(test: &mut TestSession, prompt: &str) {
+    let pipe = test.cwd().join("pipe");
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut pipe = BufReader::new(std::fs::File::open(pipe).expect("the pipe"));
@@ -38,25 +35,25 @@ fn cancelled(desk: &mut Desk, prompt: &str) {
         pipe.read_to_string(&mut line).expect("an end");
         sender.send(line).expect("the test waits");
     });
-    let ticket = desk.prompt(prompt);
+    let ticket = test.prompt(prompt);
     assert_eq!(receiver.recv_timeout(WITHIN).expect("it began"), "began\n");
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
     receiver.recv_timeout(WITHIN).expect("nothing of it lives");
-    assert_eq!(desk.ask("Next"), StopReason::EndTurn);
+    assert_eq!(test.ask("Next"), StopReason::EndTurn);
 }
 
-fn withheld(desk: &Desk) -> usize {
-    count(desk, |change| matches!(change, Change::Withheld { why: Withheld::Cancelled, .. }))
+fn withheld(test: &TestSession) -> usize {
+    count(test, |change| matches!(change, Change::Withheld { why: Withheld::Cancelled, .. }))
 }
 
 #[test]
 fn a_prompt_cancelled_in_its_hook_is_withheld() {
-    let mut desk = hanging("user_message_send", Vec::new());
-    cancelled(&mut desk, "The word is walnut");
-    assert_eq!(withheld(&desk), 1);
-    assert_eq!(desk.model.requests().len(), 1);
-    assert!(!sent(&desk).contains("walnut"));
+    let mut test = hanging("user_message_send", Vec::new());
+    cancelled(&mut test, "The word is walnut");
+    assert_eq!(withheld(&test), 1);
+    assert_eq!(test.model.requests().len(), 1);
+    assert!(!sent(&test).contains("walnut"));
 }
 
 /// The session counted as started, so the context of its start hooks was never added.
@@ -65,50 +62,50 @@ fn after_a_cancel_in_session_start_the_next_prompt_starts_the_session() {
     let start = json!({"events": ["session_start"], "then": {"context": "Speak Welsh."}}).to_string();
     let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
     let hooks = [("hangs", script("session_start", body)), ("start.json", start)];
-    let mut desk = with_hooks(&hooks, &[], Vec::new());
-    assert!(Command::new("mkfifo").arg(desk.cwd().join("pipe")).status().expect("mkfifo").success());
-    cancelled(&mut desk, "Hello");
-    assert_eq!(withheld(&desk), 1);
-    assert!(desk.last_request().body["system"].to_string().contains("Speak Welsh."));
+    let mut test = with_hooks(&hooks, &[], Vec::new());
+    assert!(Command::new("mkfifo").arg(test.cwd().join("pipe")).status().expect("mkfifo").success());
+    cancelled(&mut test, "Hello");
+    assert_eq!(withheld(&test), 1);
+    assert!(test.last_request().body["system"].to_string().contains("Speak Welsh."));
 }
 
 #[test]
 fn a_tool_call_cancelled_in_its_hook_is_interrupted() {
     for event in ["before_tool_call", "after_tool_call"] {
-        let mut desk = hanging(event, vec![vec![text("I look."), call(json!({"says": "walnut"}))]]);
-        cancelled(&mut desk, "Hello");
+        let mut test = hanging(event, vec![vec![text("I look."), call(json!({"says": "walnut"}))]]);
+        cancelled(&mut test, "Hello");
         let outcomes = count(
-            &desk,
+            &test,
             |change| matches!(change, Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Interrupted),
         );
         assert_eq!(outcomes, 1, "{event}");
-        assert!(sent(&desk).contains("Interrupted"), "{event}");
+        assert!(sent(&test).contains("Interrupted"), "{event}");
     }
 }
 
 #[test]
 fn a_cancel_in_turn_end_or_agent_stop_keeps_the_reply() {
     for event in ["turn_end", "agent_stop"] {
-        let mut desk = hanging(event, vec![vec![text("All is well.")]]);
-        cancelled(&mut desk, "Hello");
-        assert!(sent(&desk).contains("Hello") && sent(&desk).contains("All is well."), "{event}");
+        let mut test = hanging(event, vec![vec![text("All is well.")]]);
+        cancelled(&mut test, "Hello");
+        assert!(sent(&test).contains("Hello") && sent(&test).contains("All is well."), "{event}");
     }
 }
 
 #[test]
 fn a_cancel_in_pre_compact_changes_nothing() {
-    let mut desk = hanging("pre_compact", vec![flood()]);
-    desk.ask("Say many words");
-    cancelled(&mut desk, "/compact");
-    assert_eq!(count(&desk, |change| matches!(change, Change::Compacted { .. })), 0);
-    assert!(sent(&desk).contains("many words many words"));
+    let mut test = hanging("pre_compact", vec![flood()]);
+    test.ask("Say many words");
+    cancelled(&mut test, "/compact");
+    assert_eq!(count(&test, |change| matches!(change, Change::Compacted { .. })), 0);
+    assert!(sent(&test).contains("many words many words"));
 }
 
 #[test]
 fn a_cancel_in_post_compact_keeps_the_compaction() {
-    let mut desk = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);
-    desk.ask("Say many words");
-    cancelled(&mut desk, "/compact");
-    assert_eq!(count(&desk, |change| matches!(change, Change::Compacted { .. })), 1);
-    assert!(sent(&desk).contains("Words were said."));
+    let mut test = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);
+    test.ask("Say many words");
+    cancelled(&mut test, "/compact");
+    assert_eq!(count(&test, |change| matches!(change, Change::Compacted { .. })), 1);
+    assert!(sent(&test).contains("Words were said."));
 }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 
 use epitome::session::{AskId, PermissionRequest, Replay, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::StopReason;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::TestSession;
+use epitome_test_harness::write_file;
 
-use super::desk::{Client, Desk, put};
 use super::stage::{recorder, told_of, with_hooks};
 
 const HOOK: &str = ".epitome/hooks/theirs";
 
-/// A desk in a repository with a hook of its own.
-pub fn repository() -> Desk {
+/// A test in a repository with a hook of its own.
+pub fn repository() -> TestSession {
     with_hooks(&[], &[(HOOK, &recorder("user_message_send"))], Vec::new())
 }
 
-fn asked(client: &mut Client) -> (AskId, Arc<PermissionRequest>) {
+fn asked(client: &mut TestClient) -> (AskId, Arc<PermissionRequest>) {
     client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
@@ -26,19 +28,19 @@ fn is_question(out: &SessionEvent) -> bool {
     matches!(out, SessionEvent::Ask { .. })
 }
 
-fn runs(desk: &Desk) -> usize {
-    told_of(desk, "event").len()
+fn runs(test: &TestSession) -> usize {
+    told_of(test, "event").len()
 }
 
 /// Sends a prompt, answers the permission request that precedes it, and waits for the end of the turn.
-fn decide(desk: &mut Desk, decision: UserDecision) -> StopReason {
-    let before = desk.model.requests().len();
-    let ticket = desk.prompt("Hello");
-    let (ask, permission) = asked(&mut desk.client);
+fn decide(test: &mut TestSession, decision: UserDecision) -> StopReason {
+    let before = test.model.requests().len();
+    let ticket = test.prompt("Hello");
+    let (ask, permission) = asked(&mut test.client);
     assert_eq!(permission.tool, "trust");
-    assert_eq!(desk.model.requests().len(), before, "the prompt waits");
-    desk.send(SessionCommand::Decide { ask, decision });
-    desk.reason(ticket)
+    assert_eq!(test.model.requests().len(), before, "the prompt waits");
+    test.send(SessionCommand::Decide { ask, decision });
+    test.reason(ticket)
 }
 
 #[test]
@@ -50,11 +52,11 @@ fn hooks_run_only_if_allowed_and_consent_is_requested_once() {
         (UserDecision::RejectAlways, 0),
         (UserDecision::Dismissed, 0),
     ] {
-        let mut desk = repository();
-        assert_eq!(decide(&mut desk, decision.clone()), StopReason::EndTurn, "{decision:?}");
-        assert_eq!(desk.ask("Next"), StopReason::EndTurn);
-        assert!(!desk.client.seen.iter().any(is_question), "{decision:?}");
-        assert_eq!(runs(&desk), runs_now, "{decision:?}");
+        let mut test = repository();
+        assert_eq!(decide(&mut test, decision.clone()), StopReason::EndTurn, "{decision:?}");
+        assert_eq!(test.ask("Next"), StopReason::EndTurn);
+        assert!(!test.client.seen.iter().any(is_question), "{decision:?}");
+        assert_eq!(runs(&test), runs_now, "{decision:?}");
     }
 }
 
@@ -66,88 +68,88 @@ fn only_always_and_never_are_remembered() {
         (UserDecision::Reject, true),
         (UserDecision::RejectAlways, false),
     ] {
-        let mut desk = repository();
-        decide(&mut desk, decision.clone());
-        desk.reload(desk.environment());
+        let mut test = repository();
+        decide(&mut test, decision.clone());
+        test.reload(test.environment());
         if asks_again {
-            assert_eq!(decide(&mut desk, UserDecision::Reject), StopReason::EndTurn);
+            assert_eq!(decide(&mut test, UserDecision::Reject), StopReason::EndTurn);
         } else {
-            assert_eq!(desk.ask("Again"), StopReason::EndTurn, "{decision:?}");
-            assert!(!desk.client.seen.iter().any(is_question), "{decision:?}");
+            assert_eq!(test.ask("Again"), StopReason::EndTurn, "{decision:?}");
+            assert!(!test.client.seen.iter().any(is_question), "{decision:?}");
         }
     }
 }
 
 #[test]
 fn a_cancel_withdraws_the_consent_request_and_the_next_prompt_asks_again() {
-    let mut desk = repository();
+    let mut test = repository();
     for by_prompt in [false, true] {
-        let ticket = desk.prompt("Hello");
-        let (ask, _) = asked(&mut desk.client);
+        let ticket = test.prompt("Hello");
+        let (ask, _) = asked(&mut test.client);
         match by_prompt {
-            true => desk.send(SessionCommand::CancelPrompt { ticket }),
-            false => desk.send(SessionCommand::Cancel),
+            true => test.send(SessionCommand::CancelPrompt { ticket }),
+            false => test.send(SessionCommand::Cancel),
         }
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-        desk.client
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
+        test.client
             .until(|out| matches!(out, SessionEvent::Withdrawn { ask: back } if *back == ask).then_some(()));
-        assert!(desk.model.requests().is_empty());
+        assert!(test.model.requests().is_empty());
     }
-    assert_eq!(decide(&mut desk, UserDecision::AllowOnce), StopReason::EndTurn);
-    assert_eq!(runs(&desk), 1);
+    assert_eq!(decide(&mut test, UserDecision::AllowOnce), StopReason::EndTurn);
+    assert_eq!(runs(&test), 1);
 }
 
 #[test]
 fn a_second_client_sees_the_consent_request_and_may_answer_it() {
-    let mut desk = repository();
-    let ticket = desk.prompt("Hello");
-    let (ask, _) = asked(&mut desk.client);
-    let mut second = Client::new(2);
-    let attach = desk.ticket();
-    let opening = desk.opening(&second, desk.environment());
-    desk.sessions.attach(attach, desk.session.clone(), opening, Replay::Nothing);
+    let mut test = repository();
+    let ticket = test.prompt("Hello");
+    let (ask, _) = asked(&mut test.client);
+    let mut second = TestClient::new(2);
+    let attach = test.ticket();
+    let opening = test.opening(&second, test.environment());
+    test.sessions.attach(attach, test.session.clone(), opening, Replay::Nothing);
     second.answer(attach).expect("it attaches");
     assert_eq!(asked(&mut second).0, ask);
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    desk.client.until(|out| {
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    test.client.until(|out| {
         matches!(out, SessionEvent::Withdrawn { ask: settled } if *settled == ask).then_some(())
     });
-    assert_eq!(runs(&desk), 1);
+    assert_eq!(runs(&test), 1);
 }
 
 #[test]
 fn a_changed_script_requires_consent_again() {
-    let mut desk = repository();
-    decide(&mut desk, UserDecision::AllowAlways);
-    let ticket = desk.ticket();
-    let client = desk.client.id;
-    desk.send(SessionCommand::Close { ticket, client });
-    desk.client.answer(ticket).expect("it closes");
-    desk.client.seen.clear();
-    put(&desk.cwd().join(HOOK), &format!("{}# changed\n", recorder("user_message_send")));
-    desk.load(desk.environment());
-    assert_eq!(decide(&mut desk, UserDecision::Reject), StopReason::EndTurn);
-    assert_eq!(runs(&desk), 1, "the changed one did not run");
+    let mut test = repository();
+    decide(&mut test, UserDecision::AllowAlways);
+    let ticket = test.ticket();
+    let client = test.client.id;
+    test.send(SessionCommand::Close { ticket, client });
+    test.client.answer(ticket).expect("it closes");
+    test.client.seen.clear();
+    write_file(&test.cwd().join(HOOK), &format!("{}# changed\n", recorder("user_message_send")));
+    test.load(test.environment());
+    assert_eq!(decide(&mut test, UserDecision::Reject), StopReason::EndTurn);
+    assert_eq!(runs(&test), 1, "the changed one did not run");
 }
 
 #[test]
 fn shell_calls_of_a_repositorys_recipe_require_consent() {
     let recipe = "---\ndescription: d\n---\nIt says {{bash \"echo\" \"walnut\"}}.\n";
     for (decision, said) in [(UserDecision::AllowOnce, true), (UserDecision::Reject, false)] {
-        let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
-        let ticket = desk.prompt("/say");
-        let (ask, _) = asked(&mut desk.client);
-        desk.send(SessionCommand::Decide { ask, decision });
-        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-        let text = desk.last_request().last_user_text();
-        // The desk's tool prints that, whatever command it is given.
+        let mut test = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
+        let ticket = test.prompt("/say");
+        let (ask, _) = asked(&mut test.client);
+        test.send(SessionCommand::Decide { ask, decision });
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
+        let text = test.last_request().last_user_text();
+        // The test's tool prints that, whatever command it is given.
         assert_eq!(text.contains("says done"), said, "{text}");
     }
-    let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
-    let ticket = desk.prompt("/say");
-    asked(&mut desk.client);
-    desk.send(SessionCommand::CancelPrompt { ticket });
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    assert_eq!(desk.ask("Next"), StopReason::EndTurn, "nothing waits for the answer");
+    let mut test = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
+    let ticket = test.prompt("/say");
+    asked(&mut test.client);
+    test.send(SessionCommand::CancelPrompt { ticket });
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    assert_eq!(test.ask("Next"), StopReason::EndTurn, "nothing waits for the answer");
 }

@@ -3,9 +3,10 @@
 use epitome::thread::{Change, StopReason, Trigger};
 use serde_json::json;
 
-use super::desk::{call, text};
 use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::session::call;
+use epitome_test_harness::text;
 
 fn compactions(change: &Change) -> bool {
     matches!(change, Change::Compacted { .. })
@@ -17,12 +18,12 @@ fn a_hook_with_ever_new_follow_ups_continues_three_times() {
         "agent_stop",
         r#"cd "$EPITOME_CWD"; echo x >> n; echo "{\"follow_up_messages\": [\"Go $(wc -l < n)\"]}""#,
     );
-    let mut desk = with_hooks(&[("endless", endless)], &[], Vec::new());
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    assert_eq!(desk.model.requests().len(), 4);
-    assert!(refused(&desk)[0].contains("3 times"), "{:?}", refused(&desk));
-    desk.ask("Again");
-    assert_eq!(desk.model.requests().len(), 8, "each prompt has its own");
+    let mut test = with_hooks(&[("endless", endless)], &[], Vec::new());
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 4);
+    assert!(refused(&test)[0].contains("3 times"), "{:?}", refused(&test));
+    test.ask("Again");
+    assert_eq!(test.model.requests().len(), 8, "each prompt has its own");
 }
 
 /// Of two follow-ups only the second was remembered, so the same pair was never recognized again.
@@ -30,12 +31,12 @@ fn a_hook_with_ever_new_follow_ups_continues_three_times() {
 fn a_repeated_follow_up_stops_the_agent() {
     for same in [json!(["Run the linter"]), json!(["Run the linter", "And the tests"])] {
         let lint = json!({"events": ["agent_stop"], "then": {"follow_up_messages": same}}).to_string();
-        let mut desk = with_hooks(&[("lint.json", lint)], &[], Vec::new());
-        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-        assert_eq!(desk.model.requests().len(), 2, "{same}");
-        assert!(refused(&desk)[0].contains("the same"), "{:?}", refused(&desk));
+        let mut test = with_hooks(&[("lint.json", lint)], &[], Vec::new());
+        assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(test.model.requests().len(), 2, "{same}");
+        assert!(refused(&test)[0].contains("the same"), "{:?}", refused(&test));
         let told =
-            notices(&mut desk).into_iter().filter(|text| text.contains("lint.json")).collect::<Vec<_>>();
+            notices(&mut test).into_iter().filter(|text| text.contains("lint.json")).collect::<Vec<_>>();
         assert_eq!(told.len(), 1, "{told:?}");
     }
 }
@@ -43,18 +44,18 @@ fn a_repeated_follow_up_stops_the_agent() {
 #[test]
 fn a_hook_causes_at_most_one_compaction_between_two_calls() {
     let always = json!({"events": ["turn_end", "agent_stop"], "then": {"action": "compact"}}).to_string();
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("always.json", always)],
         &[],
         vec![flood(), vec![text("<summary>Words were said.</summary>")], vec![text("Short.")]],
     );
-    assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
-    assert_eq!(count(&desk, compactions), 1);
-    assert_eq!(desk.model.requests().len(), 2, "the reply and its summary");
+    assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+    assert_eq!(count(&test, compactions), 1);
+    assert_eq!(test.model.requests().len(), 2, "the reply and its summary");
     for _ in 0..4 {
-        assert_eq!(desk.ask("Next"), StopReason::EndTurn);
+        assert_eq!(test.ask("Next"), StopReason::EndTurn);
     }
-    assert_eq!(count(&desk, compactions), 1, "there is nothing to gain");
+    assert_eq!(count(&test, compactions), 1, "there is nothing to gain");
 }
 
 fn small_window(ratio: f64) -> String {
@@ -72,22 +73,22 @@ fn a_blocked_compaction_is_blocked_in_the_next_round_too() {
     let always = json!({"events": ["turn_end"], "then": {"action": "compact"}}).to_string();
     let audit = recorder("pre_compact");
     let words = json!({"says": "many words ".repeat(2000)});
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("always.json", always), ("audit", audit), ("block.json", block)],
         &[],
         vec![vec![call(words.clone())], vec![call(words)]],
     );
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    assert_eq!(count(&desk, compactions), 0);
-    assert!(told_of(&desk, "reason").len() >= 2, "{:?}", told_of(&desk, "reason"));
-    assert!(told_of(&desk, "reason").iter().all(|reason| reason == "hook"));
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    assert_eq!(count(&test, compactions), 0);
+    assert!(told_of(&test, "reason").len() >= 2, "{:?}", told_of(&test, "reason"));
+    assert!(told_of(&test, "reason").iter().all(|reason| reason == "hook"));
 }
 
 #[test]
 fn the_window_is_compacted_at_the_configured_share() {
     for (ratio, compacted) in [(0.3, 1), (0.0, 0)] {
         let config = format!("model = \"anthropic/claude-sonnet-4-5\"\n{}", small_window(ratio));
-        let mut desk = with_hooks(
+        let mut test = with_hooks(
             &[("audit", recorder("pre_compact"))],
             &[("home/config.toml", &config)],
             vec![
@@ -97,24 +98,24 @@ fn the_window_is_compacted_at_the_configured_share() {
             ],
         );
         // The newest round is kept, however large.
-        assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
-        assert_eq!(count(&desk, compactions), 0);
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
+        assert_eq!(count(&test, compactions), 0);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
         let threshold =
             |change: &Change| matches!(change, Change::Compacted { trigger: Trigger::Threshold, .. });
-        assert_eq!(count(&desk, threshold), compacted, "{ratio}");
-        assert_eq!(told_of(&desk, "reason"), vec!["threshold"; compacted]);
+        assert_eq!(count(&test, threshold), compacted, "{ratio}");
+        assert_eq!(told_of(&test, "reason"), vec!["threshold"; compacted]);
     }
 }
 
 #[test]
 fn pre_compact_hooks_provide_the_summary_or_instructions() {
     let own = json!({"events": ["pre_compact"], "then": {"summary": "The hook's own words."}}).to_string();
-    let mut desk = with_hooks(&[("own.json", own)], &[], vec![flood()]);
-    desk.ask("Say many words");
-    desk.ask("/compact");
-    assert_eq!(desk.model.requests().len(), 1, "no model is asked");
-    let summary = desk.client.entry(|change| match change {
+    let mut test = with_hooks(&[("own.json", own)], &[], vec![flood()]);
+    test.ask("Say many words");
+    test.ask("/compact");
+    assert_eq!(test.model.requests().len(), 1, "no model is asked");
+    let summary = test.client.entry(|change| match change {
         Change::Compacted { summary, .. } => Some(summary.text()),
         _ => None,
     });
@@ -123,12 +124,12 @@ fn pre_compact_hooks_provide_the_summary_or_instructions() {
     let context = json!({"events": ["pre_compact"], "then": {"custom_instructions": "Mind the gap.",
         "context": "The port is 8123."}})
     .to_string();
-    let mut desk =
+    let mut test =
         with_hooks(&[("context.json", context)], &[], vec![flood(), vec![text("Words were said.")]]);
-    desk.ask("Say many words");
-    desk.ask("/compact");
-    assert!(desk.last_request().last_user_text().contains("Mind the gap."));
-    desk.ask("Next");
-    let sent = super::stage::sent(&desk);
+    test.ask("Say many words");
+    test.ask("/compact");
+    assert!(test.last_request().last_user_text().contains("Mind the gap."));
+    test.ask("Next");
+    let sent = super::stage::sent(&test);
     assert!(sent.contains("The port is 8123.") && sent.contains("Words were said."), "{sent}");
 }

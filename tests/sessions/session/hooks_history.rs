@@ -3,9 +3,10 @@
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, PartId, StopReason, Thread};
 use epitome_scripted_model::SeenPart;
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, call, text};
 use super::stage::{answers, count, puppet, refused, sent, with_hooks};
 
 fn mutated(change: &Change) -> bool {
@@ -18,27 +19,27 @@ fn user(text: &str) -> SeenPart {
 
 #[test]
 fn the_next_model_call_uses_a_mutation_made_within_a_turn() {
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("short", puppet("turn_end"))],
         &[],
         vec![vec![text("I look."), call(json!({}))], vec![text("Done.")]],
     );
-    answers(&desk, &json!({"result": "mutate", "messages": ["It was looked at."]}));
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    let requests = desk.model.requests();
+    answers(&test, &json!({"result": "mutate", "messages": ["It was looked at."]}));
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    let requests = test.model.requests();
     assert_eq!(requests[1].seen(), [user("It was looked at.")]);
-    desk.client.entry(|change| mutated(change).then_some(()));
+    test.client.entry(|change| mutated(change).then_some(()));
     // The client immediately receives the new usage of the window.
-    desk.client.until(|out| matches!(out, SessionEvent::Usage(_)).then_some(()));
+    test.client.until(|out| matches!(out, SessionEvent::Usage(_)).then_some(()));
 
-    desk.reload(desk.environment());
-    desk.ask("And now?");
+    test.reload(test.environment());
+    test.ask("And now?");
     let short = [user("It was looked at."), SeenPart::Agent("Done.".into()), user("And now?")];
-    assert_eq!(desk.last_request().seen(), short);
+    assert_eq!(test.last_request().seen(), short);
 
-    desk.ask("/undo");
-    desk.ask("Again");
-    let seen = desk.last_request().seen();
+    test.ask("/undo");
+    test.ask("Again");
+    let seen = test.last_request().seen();
     assert_eq!(seen[0], user("Hello"));
     assert!(seen.iter().any(|seen| matches!(seen, SeenPart::Result { .. })), "{seen:?}");
     assert!(!format!("{seen:?}").contains("It was looked at."));
@@ -46,20 +47,20 @@ fn the_next_model_call_uses_a_mutation_made_within_a_turn() {
 
 #[test]
 fn a_mutation_at_the_stop_is_undone_byte_for_byte() {
-    let mut desk = with_hooks(&[("short", puppet("agent_stop"))], &[], vec![vec![text("One.")]]);
-    desk.ask("Hello");
-    desk.ask("Next");
-    let before = Thread::replay(desk.log()).expect("a log").view().clone();
-    let plain = desk.last_request().seen();
-    answers(&desk, &json!({"replace_messages": ["All was said."]}));
-    desk.ask("Third");
-    assert_eq!(count(&desk, mutated), 1);
-    desk.ask("Fourth");
-    assert_eq!(desk.last_request().seen(), [user("All was said."), user("Fourth")]);
-    desk.ask("/undo");
-    desk.ask("Fifth");
-    assert_eq!(desk.last_request().seen()[..plain.len()], plain);
-    let after = Thread::replay(desk.log()).expect("a log");
+    let mut test = with_hooks(&[("short", puppet("agent_stop"))], &[], vec![vec![text("One.")]]);
+    test.ask("Hello");
+    test.ask("Next");
+    let before = Thread::replay(test.log()).expect("a log").view().clone();
+    let plain = test.last_request().seen();
+    answers(&test, &json!({"replace_messages": ["All was said."]}));
+    test.ask("Third");
+    assert_eq!(count(&test, mutated), 1);
+    test.ask("Fourth");
+    assert_eq!(test.last_request().seen(), [user("All was said."), user("Fourth")]);
+    test.ask("/undo");
+    test.ask("Fifth");
+    assert_eq!(test.last_request().seen()[..plain.len()], plain);
+    let after = Thread::replay(test.log()).expect("a log");
     let kept: Vec<_> =
         after.view().entries().iter().take(before.entries().len()).map(|entry| entry.seq).collect();
     assert_eq!(kept, before.entries().iter().map(|entry| entry.seq).collect::<Vec<_>>());
@@ -67,39 +68,39 @@ fn a_mutation_at_the_stop_is_undone_byte_for_byte() {
 
 #[test]
 fn the_newest_messages_may_be_kept_after_a_mutation() {
-    let mut desk =
+    let mut test =
         with_hooks(&[("short", puppet("agent_stop"))], &[], vec![vec![text("One.")], vec![text("Two.")]]);
-    desk.ask("First");
-    answers(&desk, &json!({"result": "mutate", "messages": ["Before."], "preserve_recent": 2}));
-    desk.ask("Second");
-    desk.ask("Third");
+    test.ask("First");
+    answers(&test, &json!({"result": "mutate", "messages": ["Before."], "preserve_recent": 2}));
+    test.ask("Second");
+    test.ask("Third");
     let seen = [user("Before."), user("Second"), SeenPart::Agent("Two.".into()), user("Third")];
-    assert_eq!(desk.last_request().seen(), seen);
+    assert_eq!(test.last_request().seen(), seen);
 }
 
 #[test]
 fn an_unsendable_mutation_is_refused() {
     let config = "[models.\"anthropic/claude-sonnet-4-5\"]\ncontext_window = 20000\n";
     let config = format!("model = \"anthropic/claude-sonnet-4-5\"\n{config}");
-    let mut desk = with_hooks(&[("bad", puppet("agent_stop"))], &[("home/config.toml", &config)], Vec::new());
+    let mut test = with_hooks(&[("bad", puppet("agent_stop"))], &[("home/config.toml", &config)], Vec::new());
     for bad in [
         json!({"result": "mutate", "messages": []}),
         json!({"result": "mutate", "messages": [" "]}),
         json!({"result": "mutate", "messages": ["S"], "target_conversation_id": "s_another"}),
         json!({"result": "mutate", "messages": ["many words ".repeat(20_000)]}),
     ] {
-        answers(&desk, &bad);
-        desk.ask("Hello");
-        assert_eq!(count(&desk, mutated), 0, "{}", bad.to_string().chars().take(80).collect::<String>());
+        answers(&test, &bad);
+        test.ask("Hello");
+        assert_eq!(count(&test, mutated), 0, "{}", bad.to_string().chars().take(80).collect::<String>());
     }
-    assert!(refused(&desk).len() >= 2, "{:?}", refused(&desk));
-    desk.ask("Next");
-    assert!(desk.last_request().seen().len() > 8, "the history is as it was");
+    assert!(refused(&test).len() >= 2, "{:?}", refused(&test));
+    test.ask("Next");
+    assert!(test.last_request().seen().len() > 8, "the history is as it was");
 }
 
 /// The id, as hooks receive it, of the entry with this user message.
-fn said(desk: &Desk, text: &str) -> String {
-    let found = desk.log().into_iter().find_map(|entry| match &entry.change {
+fn said(test: &TestSession, text: &str) -> String {
+    let found = test.log().into_iter().find_map(|entry| match &entry.change {
         Change::Said { message, .. } if message.text() == text => Some(entry.seq),
         _ => None,
     });
@@ -117,40 +118,40 @@ fn each_context_edit_has_its_effect() {
         ("append", json!({"role": "user", "content": "Be brief."}), |sent| sent.contains("Be brief.")),
     ];
     for (op, fields, holds) in cases {
-        let mut desk = with_hooks(&[("edits", puppet("agent_stop"))], &[], Vec::new());
-        desk.ask("First");
-        desk.ask("The word is walnut");
+        let mut test = with_hooks(&[("edits", puppet("agent_stop"))], &[], Vec::new());
+        test.ask("First");
+        test.ask("The word is walnut");
         let mut edit = fields;
         edit["op"] = op.into();
         if op != "append" {
-            edit["entry"] = said(&desk, "The word is walnut").into();
+            edit["entry"] = said(&test, "The word is walnut").into();
         }
-        answers(&desk, &json!({"context_edits": [edit]}));
-        desk.ask("Third");
-        assert_eq!(refused(&desk), Vec::<String>::new(), "{op}");
-        assert_eq!(count(&desk, |change| matches!(change, Change::Edited { .. })), 1, "{op}");
-        desk.ask("Fourth");
-        assert!(holds(&sent(&desk)), "{op}: {}", sent(&desk));
-        let pinned = Thread::replay(desk.log()).expect("a log").pinned();
+        answers(&test, &json!({"context_edits": [edit]}));
+        test.ask("Third");
+        assert_eq!(refused(&test), Vec::<String>::new(), "{op}");
+        assert_eq!(count(&test, |change| matches!(change, Change::Edited { .. })), 1, "{op}");
+        test.ask("Fourth");
+        assert!(holds(&sent(&test)), "{op}: {}", sent(&test));
+        let pinned = Thread::replay(test.log()).expect("a log").pinned();
         assert_eq!(pinned.len(), usize::from(op == "pin"));
     }
 }
 
 #[test]
 fn edits_with_an_old_revision_or_an_unknown_entry_are_refused_entirely() {
-    let mut desk = with_hooks(&[("edits", puppet("agent_stop"))], &[], Vec::new());
-    desk.ask("The word is walnut");
-    let id = said(&desk, "The word is walnut");
+    let mut test = with_hooks(&[("edits", puppet("agent_stop"))], &[], Vec::new());
+    test.ask("The word is walnut");
+    let id = said(&test, "The word is walnut");
     let mask = json!({"op": "mask", "entry": id, "note": "n"});
     for (revision, edits) in
         [(json!(99_999), json!([mask])), (Value::Null, json!([mask, {"op": "drop", "entry": "e99999"}]))]
     {
-        answers(&desk, &json!({"context_edits": edits, "revision": revision}));
-        desk.ask("Hello");
+        answers(&test, &json!({"context_edits": edits, "revision": revision}));
+        test.ask("Hello");
     }
     assert_eq!(
-        (refused(&desk).len(), count(&desk, |change| matches!(change, Change::Edited { .. }))),
+        (refused(&test).len(), count(&test, |change| matches!(change, Change::Edited { .. }))),
         (2, 0)
     );
-    assert!(sent(&desk).contains("walnut"));
+    assert!(sent(&test).contains("walnut"));
 }

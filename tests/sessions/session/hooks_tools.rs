@@ -3,13 +3,13 @@
 use epitome::session::{SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolOutcome};
 use epitome_scripted_model::{ModelStep, SeenPart};
+use epitome_test_harness::session::{TestSession, call};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, call};
 use super::stage::{notices, recorder, refused, script, sent, told, with_hooks};
 
-fn outcomes(desk: &Desk) -> Vec<ToolOutcome> {
-    let outcomes = desk.log().into_iter().filter_map(|entry| match &entry.change {
+fn outcomes(test: &TestSession) -> Vec<ToolOutcome> {
+    let outcomes = test.log().into_iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
     });
@@ -20,8 +20,8 @@ fn declared(event: &str, then: Value) -> String {
     json!({"events": [event], "then": then}).to_string()
 }
 
-/// A desk whose model calls the tool once with this input.
-fn once(hooks: &[(&str, String)], input: Value) -> Desk {
+/// A session whose model calls the tool once with this input.
+fn once(hooks: &[(&str, String)], input: Value) -> TestSession {
     with_hooks(hooks, &[], vec![vec![call(input)]])
 }
 
@@ -29,42 +29,42 @@ fn once(hooks: &[(&str, String)], input: Value) -> Desk {
 fn a_blocked_call_has_the_reason_as_its_outcome_and_runs_later_hooks() {
     let block = declared("before_tool_call", json!({"blocked": true, "reason": "Not on Sundays."}));
     let audit = recorder("after_tool_call");
-    let mut desk = once(&[("audit", audit), ("block.json", block)], json!({"bytes": 10}));
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let outcome = &outcomes(&desk)[0];
+    let mut test = once(&[("audit", audit), ("block.json", block)], json!({"bytes": 10}));
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&test)[0];
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Denied, "Not on Sundays."));
-    assert!(sent(&desk).contains("Not on Sundays.") && !sent(&desk).contains("done done"));
-    let after = &told(&desk)[0];
+    assert!(sent(&test).contains("Not on Sundays.") && !sent(&test).contains("done done"));
+    let after = &told(&test)[0];
     assert_eq!((&after["blocked"], &after["tool_output"]["success"]), (&json!(true), &json!(false)));
 }
 
 #[test]
 fn a_changed_input_runs_and_the_model_sees_its_own() {
     let change = declared("before_tool_call", json!({"input": {"says": "new"}}));
-    let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
-    desk.ask("Go");
-    let (input, by) = desk.client.entry(|change| match change {
+    let mut test = once(&[("change.json", change)], json!({"says": "old"}));
+    test.ask("Go");
+    let (input, by) = test.client.entry(|change| match change {
         Change::CallChanged { input, by, .. } => Some((input.clone(), by.clone())),
         _ => None,
     });
     assert_eq!((input, by), (json!({"says": "new"}), "change.json".to_owned()));
-    let seen = desk.last_request().seen();
+    let seen = test.last_request().seen();
     assert!(
         seen.iter()
             .any(|seen| matches!(seen, SeenPart::AgentCall { .. }) && format!("{seen:?}").contains("old")),
         "{seen:?}"
     );
-    assert_eq!(outcomes(&desk)[0].model_text(), "new");
+    assert_eq!(outcomes(&test)[0].model_text(), "new");
 }
 
 #[test]
 fn an_input_that_the_tool_rejects_is_refused_and_reported() {
     let change = declared("before_tool_call", json!({"input": {"asks": "the impossible"}}));
-    let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
-    desk.ask("Go");
-    assert_eq!(outcomes(&desk)[0].model_text(), "old");
-    assert!(refused(&desk)[0].contains("that can't be done"), "{:?}", refused(&desk));
-    assert!(notices(&mut desk).iter().any(|text| text.contains("that can't be done")));
+    let mut test = once(&[("change.json", change)], json!({"says": "old"}));
+    test.ask("Go");
+    assert_eq!(outcomes(&test)[0].model_text(), "old");
+    assert!(refused(&test)[0].contains("that can't be done"), "{:?}", refused(&test));
+    assert!(notices(&mut test).iter().any(|text| text.contains("that can't be done")));
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn a_hook_may_decide_a_permission_request_or_require_one() {
 #[test]
 fn a_hook_cannot_allow_what_the_mode_forbids() {
     let allow = declared("before_tool_call", json!({"decision": "allow"}));
-    let mut desk = once(&[("gate.json", allow)], json!({"asks": "person"}));
-    desk.choose("mode", "read_only").expect("a mode");
-    desk.ask("Go");
-    assert_eq!(outcomes(&desk)[0].status, OutcomeStatus::Denied);
+    let mut test = once(&[("gate.json", allow)], json!({"asks": "person"}));
+    test.choose("mode", "read_only").expect("a mode");
+    test.ask("Go");
+    assert_eq!(outcomes(&test)[0].status, OutcomeStatus::Denied);
 }
 
 #[test]
@@ -106,12 +106,12 @@ fn concurrent_calls_have_separate_chains() {
         r#"id=$(sed -n 's/.*"tool_call_id":"\([^"]*\)".*/\1/p'); echo "{\"input\": {\"says\": \"$id\"}}""#,
     );
     let calls = vec![call(json!({"says": "one"})), call(json!({"says": "two"}))];
-    let mut desk = with_hooks(&[("change", change)], &[], vec![calls]);
-    desk.ask("Go");
-    for outcome in outcomes(&desk) {
+    let mut test = with_hooks(&[("change", change)], &[], vec![calls]);
+    test.ask("Go");
+    for outcome in outcomes(&test) {
         assert_eq!(outcome.model_text(), outcome.call.0);
     }
-    assert_eq!(outcomes(&desk).len(), 2);
+    assert_eq!(outcomes(&test).len(), 2);
 }
 
 /// A redaction by a hook applies to the model, the client and the log; live output is not shown.
@@ -119,15 +119,15 @@ fn concurrent_calls_have_separate_chains() {
 fn a_changed_outcome_is_changed_everywhere() {
     let redact = declared("after_tool_call", json!({"output_text": "[redacted]"}));
     let input = json!({"says": "key walnut", "prints": "walnut", "image": true});
-    let mut desk = once(&[("redact.json", redact)], input);
-    desk.ask("Go");
-    let outcome = &outcomes(&desk)[0];
+    let mut test = once(&[("redact.json", redact)], input);
+    test.ask("Go");
+    let outcome = &outcomes(&test)[0];
     assert_eq!(outcome.model_text(), "[redacted]");
     assert!(outcome.content.iter().any(|content| matches!(content, OutcomeContent::Image { .. })));
-    let result = desk.last_request().seen().into_iter().find(|seen| matches!(seen, SeenPart::Result { .. }));
+    let result = test.last_request().seen().into_iter().find(|seen| matches!(seen, SeenPart::Result { .. }));
     let result = format!("{:?}", result.expect("a result"));
     assert!(result.contains("[redacted]") && !result.contains("walnut"), "{result}");
-    assert!(!desk.client.seen.iter().any(|out| matches!(out, SessionEvent::CallProgress { .. })));
+    assert!(!test.client.seen.iter().any(|out| matches!(out, SessionEvent::CallProgress { .. })));
 
     // Without the hook it is shown.
     let mut open = once(&[], json!({"prints": "walnut", "do": "wait"}));
@@ -140,9 +140,9 @@ fn a_changed_outcome_is_changed_everywhere() {
 #[test]
 fn context_of_a_hook_follows_the_outcome() {
     let note = declared("after_tool_call", json!({"context": "Run the linter."}));
-    let mut desk = once(&[("note.json", note)], json!({"says": "written"}));
-    desk.ask("Go");
-    let text = outcomes(&desk)[0].model_text();
+    let mut test = once(&[("note.json", note)], json!({"says": "written"}));
+    test.ask("Go");
+    let text = outcomes(&test)[0].model_text();
     assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
 }
 
@@ -153,7 +153,7 @@ fn context_from_before_a_call_follows_its_outcome() {
     let settings = json!({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command":
         r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "Mind the gap."}}'"#
     }]}]}});
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[],
         &[
             (".claude/settings.json", &settings.to_string()),
@@ -161,8 +161,8 @@ fn context_from_before_a_call_follows_its_outcome() {
         ],
         vec![vec![call(json!({"says": "ran"}))]],
     );
-    desk.ask("Go");
-    let text = outcomes(&desk)[0].model_text();
+    test.ask("Go");
+    let text = outcomes(&test)[0].model_text();
     assert!(text.starts_with("ran") && text.contains("Mind the gap."), "{text}");
 }
 
@@ -171,24 +171,24 @@ fn context_from_before_a_call_follows_its_outcome() {
 fn a_permission_request_caused_by_a_hook_shows_its_reason() {
     let gate =
         declared("before_tool_call", json!({"decision": "ask", "reason": "It touches the deployment."}));
-    let mut desk = once(&[("gate.json", gate)], json!({"says": "ran"}));
-    let ticket = desk.prompt("Go");
-    let (ask, preview) = desk.client.until(|out| match out {
+    let mut test = once(&[("gate.json", gate)], json!({"says": "ran"}));
+    let ticket = test.prompt("Go");
+    let (ask, preview) = test.client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.preview.clone())),
         _ => None,
     });
     assert!(format!("{preview:?}").contains("It touches the deployment."), "{preview:?}");
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
-    desk.reason(ticket);
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+    test.reason(ticket);
 }
 
 /// Providers reject an empty text block.
 #[test]
 fn an_emptied_outcome_is_sent_without_an_empty_block() {
     let empty = declared("after_tool_call", json!({"output_text": ""}));
-    let mut desk =
+    let mut test =
         with_hooks(&[("empty.json", empty)], &[], vec![vec![call(json!({"image": true})), call(json!({}))]]);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
     fn check(value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(check),
@@ -201,18 +201,18 @@ fn an_emptied_outcome_is_sent_without_an_empty_block() {
             _ => {}
         }
     }
-    check(&desk.last_request().body["messages"]);
-    assert!(outcomes(&desk).iter().all(|outcome| !outcome.content.is_empty()));
+    check(&test.last_request().body["messages"]);
+    assert!(outcomes(&test).iter().all(|outcome| !outcome.content.is_empty()));
 }
 
 #[test]
 fn a_failing_hook_blocks_the_call_only_if_it_fails_closed() {
     for (mode, status) in [("closed", OutcomeStatus::Denied), ("open", OutcomeStatus::Completed)] {
         let manifest = json!({"protocol": 2, "events": ["before_tool_call"], "fail_mode": mode}).to_string();
-        let mut desk = once(&[("gate", script(&manifest, "exit 1"))], json!({}));
-        desk.ask("Go");
-        assert_eq!(outcomes(&desk)[0].status, status, "{mode}");
-        assert!(notices(&mut desk).iter().any(|text| text.contains("gate")));
+        let mut test = once(&[("gate", script(&manifest, "exit 1"))], json!({}));
+        test.ask("Go");
+        assert_eq!(outcomes(&test)[0].status, status, "{mode}");
+        assert!(notices(&mut test).iter().any(|text| text.contains("gate")));
     }
 }
 
@@ -220,29 +220,29 @@ fn a_failing_hook_blocks_the_call_only_if_it_fails_closed() {
 fn disabled_and_invalid_hooks_do_not_run() {
     let block = declared("before_tool_call", json!({"blocked": true}));
     let off = &[("home/config.toml", "[hooks]\nenabled = false\n")];
-    let mut desk =
+    let mut test =
         with_hooks(&[("block.json", block.clone())], off, vec![vec![call(json!({"says": "ran"}))]]);
-    desk.ask("Go");
-    assert_eq!(outcomes(&desk)[0].model_text(), "ran");
+    test.ask("Go");
+    assert_eq!(outcomes(&test)[0].model_text(), "ran");
 
     let broken = script("before_tool_call", "").replace("exit 0", "exit 3");
-    let mut desk = once(&[("broken", broken)], json!({"says": "ran"}));
-    desk.ask("Go");
-    assert_eq!(outcomes(&desk)[0].model_text(), "ran");
-    assert!(notices(&mut desk).iter().any(|text| text.contains("broken")), "{:?}", notices(&mut desk));
+    let mut test = once(&[("broken", broken)], json!({"says": "ran"}));
+    test.ask("Go");
+    assert_eq!(outcomes(&test)[0].model_text(), "ran");
+    assert!(notices(&mut test).iter().any(|text| text.contains("broken")), "{:?}", notices(&mut test));
 }
 
 #[test]
 fn a_recipe_without_hooks_still_runs_the_enforced_ones() {
     let quiet = "---\ndescription: d\nrun_hooks: false\n---\nGo.\n";
     let recorded = recorder("before_tool_call");
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("mine", recorded.clone()), ("enforced/theirs", recorded)],
         &[("home/recipes/quiet.md", quiet)],
         vec![vec![call(json!({}))]],
     );
-    desk.ask("/quiet");
-    let names: Vec<String> = told(&desk)
+    test.ask("/quiet");
+    let names: Vec<String> = told(&test)
         .iter()
         .map(|payload| payload["hook_name"].as_str().unwrap_or_default().to_owned())
         .collect();
@@ -255,10 +255,10 @@ fn a_handler_declared_once_runs_once_per_invocation() {
                params: {path: used.jsonl}\n---\nGo.\n";
     let twice = || vec![vec![call(json!({}))], vec![call(json!({}))], vec![ModelStep::Text("Done.".into())]];
     let replies = twice().into_iter().chain(twice()).collect();
-    let mut desk = with_hooks(&[], &[("home/recipes/log.md", log)], replies);
-    desk.ask("/log");
-    desk.ask("/log");
-    let used = std::fs::read_to_string(desk.cwd().join("used.jsonl")).expect("a log");
+    let mut test = with_hooks(&[], &[("home/recipes/log.md", log)], replies);
+    test.ask("/log");
+    test.ask("/log");
+    let used = std::fs::read_to_string(test.cwd().join("used.jsonl")).expect("a log");
     assert_eq!(used.lines().count(), 2, "{used}");
 }
 
@@ -267,14 +267,14 @@ fn continue_false_ends_the_turn_after_its_round() {
     let stop = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
         "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
     let config = "[hooks]\ntrust = \"run\"\n";
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[],
         &[(".claude/settings.json", stop), ("home/config.toml", config)],
         vec![vec![call(json!({}))]],
     );
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    assert_eq!((desk.model.requests().len(), outcomes(&desk).len()), (1, 1));
-    let note = desk.client.entry(|change| match change {
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    assert_eq!((test.model.requests().len(), outcomes(&test).len()), (1, 1));
+    let note = test.client.entry(|change| match change {
         Change::Noted { text, .. } => Some(text.clone()),
         _ => None,
     });

@@ -2,14 +2,15 @@
 
 use epitome::thread::{Change, Origin, StopReason};
 use epitome_scripted_model::SeenPart;
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::{in_turn, text, write_file};
 use serde_json::json;
 
-use super::desk::{Desk, call, put, text};
 use super::stage::{count, flood, notice, sent};
 
 /// All user texts of the last request, without the system text.
-fn told(desk: &Desk) -> String {
-    let texts = desk.last_request().seen().into_iter().filter_map(|seen| match seen {
+fn told(test: &TestSession) -> String {
+    let texts = test.last_request().seen().into_iter().filter_map(|seen| match seen {
         SeenPart::User(text) => Some(text),
         _ => None,
     });
@@ -17,32 +18,32 @@ fn told(desk: &Desk) -> String {
 }
 
 /// The instruction files in the log, in order.
-fn files(desk: &Desk) -> Vec<String> {
-    let log = desk.log();
+fn files(test: &TestSession) -> Vec<String> {
+    let log = test.log();
     let paths = log.iter().filter_map(|entry| match &entry.change {
         Change::Said { origin: Origin::Instructions { path }, .. } => {
-            Some(path.strip_prefix(desk.cwd()).unwrap_or(path).display().to_string())
+            Some(path.strip_prefix(test.cwd()).unwrap_or(path).display().to_string())
         }
         _ => None,
     });
     paths.collect()
 }
 
-fn write(desk: &Desk, path: &str, text: &str) {
-    put(&desk.cwd().join(path), text);
+fn write(test: &TestSession, path: &str, text: &str) {
+    write_file(&test.cwd().join(path), text);
 }
 
 #[test]
 fn instructions_of_a_subdirectory_are_sent_when_a_file_in_it_is_touched() {
     let touch = |path: &str| call(json!({"touches": path}));
     let both = vec![touch("a/b/file.rs"), touch("c/file.rs")];
-    let mut desk = Desk::new(vec![both, vec![touch("a/b/other.rs")], vec![text("ok")]]);
-    write(&desk, "a/AGENTS.md", "Rules of a.");
-    write(&desk, "a/b/CLAUDE.md", "Rules of b.");
-    write(&desk, "d/AGENTS.md", "Rules of d, which nobody touches.");
-    desk.ask("Go");
-    assert_eq!(files(&desk), ["a/AGENTS.md", "a/b/CLAUDE.md"]);
-    let told = told(&desk);
+    let mut test = TestSession::new(vec![both, vec![touch("a/b/other.rs")], vec![text("ok")]]);
+    write(&test, "a/AGENTS.md", "Rules of a.");
+    write(&test, "a/b/CLAUDE.md", "Rules of b.");
+    write(&test, "d/AGENTS.md", "Rules of d, which nobody touches.");
+    test.ask("Go");
+    assert_eq!(files(&test), ["a/AGENTS.md", "a/b/CLAUDE.md"]);
+    let told = told(&test);
     let (a, b) = (told.find("Rules of a."), told.find("Rules of b."));
     assert!(a.is_some() && a < b, "the nearest is last: {told}");
     assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
@@ -50,25 +51,25 @@ fn instructions_of_a_subdirectory_are_sent_when_a_file_in_it_is_touched() {
 
 #[test]
 fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
-    let mut desk = Desk::new(vec![]);
-    write(&desk, "AGENTS.md", "Use tabs.");
-    desk.ask("Hello");
-    assert!(files(&desk).is_empty(), "the system text has it");
-    write(&desk, "AGENTS.md", "Use spaces, always.");
-    desk.ask("And now?");
-    desk.ask("And then?");
-    assert_eq!(files(&desk), ["AGENTS.md"]);
-    assert_eq!(told(&desk).matches("Use spaces, always.").count(), 1);
+    let mut test = TestSession::new(vec![]);
+    write(&test, "AGENTS.md", "Use tabs.");
+    test.ask("Hello");
+    assert!(files(&test).is_empty(), "the system text has it");
+    write(&test, "AGENTS.md", "Use spaces, always.");
+    test.ask("And now?");
+    test.ask("And then?");
+    assert_eq!(files(&test), ["AGENTS.md"]);
+    assert_eq!(told(&test).matches("Use spaces, always.").count(), 1);
 
     // The log records what the model has received: a restart repeats nothing.
-    desk.reload(desk.environment());
-    desk.ask("Still?");
-    assert_eq!(files(&desk).len(), 1);
-    std::fs::remove_file(desk.cwd().join("AGENTS.md")).expect("it is there");
-    desk.ask("Gone?");
-    assert!(told(&desk).contains("are gone and hold no longer"), "{}", told(&desk));
-    desk.ask("Gone indeed?");
-    assert_eq!(files(&desk).len(), 2);
+    test.reload(test.environment());
+    test.ask("Still?");
+    assert_eq!(files(&test).len(), 1);
+    std::fs::remove_file(test.cwd().join("AGENTS.md")).expect("it is there");
+    test.ask("Gone?");
+    assert!(told(&test).contains("are gone and hold no longer"), "{}", told(&test));
+    test.ask("Gone indeed?");
+    assert_eq!(files(&test).len(), 2);
 }
 
 #[test]
@@ -76,14 +77,14 @@ fn instructions_are_in_the_view_once_even_after_a_compaction() {
     let touch = || vec![call(json!({"touches": "a/file.rs"}))];
     let summary = vec![text("They touched a file.")];
     let replies = vec![touch(), flood(), summary, touch(), vec![text("ok")]];
-    let mut desk = Desk::new(replies);
-    write(&desk, "AGENTS.md", "Use tabs.");
-    write(&desk, "a/AGENTS.md", "Rules of a.");
-    desk.ask("Go");
-    desk.ask("/compact");
-    write(&desk, "AGENTS.md", "Use spaces, always.");
-    desk.ask("Again");
-    let told = told(&desk);
+    let mut test = TestSession::new(replies);
+    write(&test, "AGENTS.md", "Use tabs.");
+    write(&test, "a/AGENTS.md", "Rules of a.");
+    test.ask("Go");
+    test.ask("/compact");
+    write(&test, "AGENTS.md", "Use spaces, always.");
+    test.ask("Again");
+    let told = told(&test);
     assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
     assert_eq!(told.matches("Use spaces, always.").count(), 1, "{told}");
 }
@@ -92,17 +93,17 @@ fn instructions_are_in_the_view_once_even_after_a_compaction() {
 #[test]
 fn a_symlink_out_of_the_workspace_is_not_followed() {
     let touch = |path: &str| call(json!({"touches": path}));
-    let mut desk = Desk::new(vec![vec![touch("a/file.rs"), touch("out/file.rs")]]);
+    let mut test = TestSession::new(vec![vec![touch("a/file.rs"), touch("out/file.rs")]]);
     let outside = tempfile::tempdir().expect("a scratch directory");
-    put(&outside.path().join("AGENTS.md"), "a secret");
-    std::fs::create_dir_all(desk.cwd().join("a")).expect("a directory");
-    std::os::unix::fs::symlink(outside.path().join("AGENTS.md"), desk.cwd().join("a/AGENTS.md"))
+    write_file(&outside.path().join("AGENTS.md"), "a secret");
+    std::fs::create_dir_all(test.cwd().join("a")).expect("a directory");
+    std::os::unix::fs::symlink(outside.path().join("AGENTS.md"), test.cwd().join("a/AGENTS.md"))
         .expect("a link");
-    std::os::unix::fs::symlink(outside.path(), desk.cwd().join("out")).expect("a link");
-    desk.ask("Go");
-    assert_eq!(count(&desk, |change| matches!(change, Change::ToolFinished { .. })), 2);
-    assert!(files(&desk).is_empty());
-    assert!(!told(&desk).contains("a secret"));
+    std::os::unix::fs::symlink(outside.path(), test.cwd().join("out")).expect("a link");
+    test.ask("Go");
+    assert_eq!(count(&test, |change| matches!(change, Change::ToolFinished { .. })), 2);
+    assert!(files(&test).is_empty());
+    assert!(!told(&test).contains("a secret"));
 }
 
 /// An instruction file that was larger than the window made every prompt fail: with it in the system text
@@ -117,20 +118,19 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
         ("a/AGENTS.md", "Rules of a.".to_owned()),
     ]
     .map(|(name, text)| (name.to_owned(), text));
-    let mut replies = vec![vec![call(json!({"touches": "a/file.rs"}))]].into_iter();
-    let mut desk =
-        Desk::set(&files, Default::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
-    desk.choose("model", own).expect("a model");
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let notice = desk.client.seen.iter().filter_map(notice).find(|text| text.contains("holds 8000 tokens"));
+    let mut test =
+        Setup::with_files(&files).start(in_turn(vec![vec![call(json!({"touches": "a/file.rs"}))]]));
+    test.choose("model", own).expect("a model");
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let notice = test.client.seen.iter().filter_map(notice).find(|text| text.contains("holds 8000 tokens"));
     let notice = notice.expect("the person is told");
-    let path = desk.cwd().join("AGENTS.md");
+    let path = test.cwd().join("AGENTS.md");
     assert!(notice.contains(&format!("{} (41800 bytes", path.display())), "{notice}");
     assert!(!notice.contains("home/AGENTS.md") && notice.contains("larger window"), "{notice}");
-    let sent = sent(&desk);
+    let sent = sent(&test);
     assert!(sent.contains("Rules of a.") && !sent.contains("Rules of the project."), "{sent}");
     let named = format!("Left out for its size: {} (41800 bytes", path.display());
-    let frame = || desk.log().iter().find(|entry| matches!(entry.change, Change::Framed { .. })).cloned();
+    let frame = || test.log().iter().find(|entry| matches!(entry.change, Change::Framed { .. })).cloned();
     let Some(Change::Framed { system, .. }) = frame().map(|entry| entry.change.clone()) else {
         panic!("it is frozen")
     };
@@ -138,13 +138,13 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
     assert!(!system.contains("Rules of the project."), "{system}");
 
     // It is sent as soon as it fits; the frame is unchanged.
-    assert_eq!(self::files(&desk), ["a/AGENTS.md"]);
-    write(&desk, "AGENTS.md", "Rules of the project, in short.");
-    desk.ask("And now?");
-    assert_eq!(self::files(&desk), ["a/AGENTS.md", "AGENTS.md"]);
-    assert!(told(&desk).contains("Rules of the project, in short."), "{}", told(&desk));
-    desk.ask("And then?");
-    assert_eq!(self::files(&desk).len(), 2);
-    let frames = count(&desk, |change| matches!(change, Change::Framed { .. }));
+    assert_eq!(self::files(&test), ["a/AGENTS.md"]);
+    write(&test, "AGENTS.md", "Rules of the project, in short.");
+    test.ask("And now?");
+    assert_eq!(self::files(&test), ["a/AGENTS.md", "AGENTS.md"]);
+    assert!(told(&test).contains("Rules of the project, in short."), "{}", told(&test));
+    test.ask("And then?");
+    assert_eq!(self::files(&test).len(), 2);
+    let frames = count(&test, |change| matches!(change, Change::Framed { .. }));
     assert_eq!(frames, 1);
 }

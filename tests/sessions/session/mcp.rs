@@ -1,26 +1,26 @@
 //! MCP servers: their tools in a conversation, and the limits of a broken or hostile server.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use epitome::hooks::functions::Functions;
 use epitome::session::{
-    AskId, Attachment, ClientId, EventSink, QuestionKind, QuestionReply, QuestionSupport, Replay,
-    SessionCommand, SessionEvent, UserDecision, UserQuestion,
+    AskId, QuestionKind, QuestionReply, QuestionSupport, Replay, SessionCommand, SessionEvent, UserDecision,
+    UserQuestion,
 };
-use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
-use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome::thread::{Change, OutcomeStatus, Rule, StopReason, ToolOutcome};
+use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, text, within};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, text};
 use super::mcp_server::{SECRET, json_of, process_of, table};
 use super::stage::{recorder, told, with_hooks};
 
-/// A desk whose user has these settings, with a directory for traces of the servers.
+/// A session whose user has these settings, with a directory for traces of the servers.
 struct Stage {
-    desk: Desk,
+    test: TestSession,
     place: PathBuf,
     _directory: tempfile::TempDir,
 }
@@ -29,10 +29,7 @@ struct Stage {
 fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<ModelStep>>) -> Stage {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path().to_path_buf();
-    let files = vec![("home/config.toml".to_owned(), config(&place))];
-    let mut replies = replies.into_iter();
-    let script = move |_: &RecordedRequest| replies.next().unwrap_or_else(|| vec![text("ok")]);
-    Stage { desk: Desk::set(&files, Functions::default(), script), place, _directory: directory }
+    Stage { test: Setup::with_config(&config(&place)).start(in_turn(replies)), place, _directory: directory }
 }
 
 /// For a server that must be connected at the first prompt, however busy the machine is.
@@ -52,20 +49,20 @@ fn call(tool: &str, input: Value) -> Vec<ModelStep> {
 impl Stage {
     /// The outcome of the only call.
     fn outcome(&mut self) -> ToolOutcome {
-        self.desk.client.entry(|change| match change {
+        self.test.client.entry(|change| match change {
             Change::ToolFinished { outcome } => Some(outcome.clone()),
             _ => None,
         })
     }
 
     fn tools_told(&self) -> Vec<String> {
-        let first = &self.desk.model.requests()[0].body["tools"];
+        let first = &self.test.model.requests()[0].body["tools"];
         let names = first.as_array().expect("tools").iter().filter_map(|tool| tool["name"].as_str());
         names.map(str::to_owned).collect()
     }
 
     fn notice(&mut self, words: &str) -> String {
-        self.desk.client.until(|out| match out {
+        self.test.client.until(|out| match out {
             SessionEvent::Notice { text, .. } if text.contains(words) => Some(text.clone()),
             _ => None,
         })
@@ -82,20 +79,20 @@ fn lives(process: u32) -> bool {
 fn a_servers_tool_is_listed_permitted_and_called() {
     let replies = vec![call("mcp__tickets__echo", json!({"says": "hi"}))];
     let mut stage = stage(|place| format!("{WAITED_FOR}{}", table("tickets", "plain", place, "")), replies);
-    let ticket = stage.desk.prompt("Go");
-    let (ask, permission) = stage.desk.client.until(|out| match out {
+    let ticket = stage.test.prompt("Go");
+    let (ask, permission) = stage.test.client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert_eq!(permission.card.title, "tickets: echo");
     assert!(format!("{:?}", permission.preview).contains("hi"), "{:?}", permission.preview);
     assert_eq!(permission.always.as_deref(), Some("echo of the server tickets for this session"));
-    stage.desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
+    stage.test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
     let outcome = stage.outcome();
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "heard \"hi\""));
-    assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
     let rule = Rule::External { server: "tickets".into(), tool: "echo".into() };
-    assert!(stage.desk.log().iter().any(|entry| entry.change == Change::Allowed { rule: rule.clone() }));
+    assert!(stage.test.log().iter().any(|entry| entry.change == Change::Allowed { rule: rule.clone() }));
     let told = stage.tools_told();
     assert!(told.contains(&"mcp__tickets__echo".to_owned()) && told.contains(&"mcp".to_owned()), "{told:?}");
 }
@@ -111,11 +108,11 @@ fn a_session_survives_every_failure_of_a_call() {
         ("floods", "it sent more than 20000 lines"),
     ] {
         let mut stage = served("plain", vec![call(&format!("mcp__s__{tool}"), json!({}))]);
-        assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{tool}");
+        assert_eq!(stage.test.ask("Go"), StopReason::EndTurn, "{tool}");
         let outcome = stage.outcome();
         assert_eq!(outcome.status, OutcomeStatus::Failed, "{tool}");
         assert!(outcome.model_text().contains(words), "{tool}: {}", outcome.model_text());
-        let log = format!("{:?}{:?}", stage.desk.log(), stage.desk.client.seen);
+        let log = format!("{:?}{:?}", stage.test.log(), stage.test.client.seen);
         assert!(!log.contains(SECRET), "{tool}");
     }
 }
@@ -132,11 +129,11 @@ fn a_broken_server_causes_a_notice_and_no_failure() {
             |place| format!("[mcp]\nwait_s = {wait}\n{}", table("s", role, place, "")),
             vec![vec![text("Hello.")]],
         );
-        assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{role}");
+        assert_eq!(stage.test.ask("Go"), StopReason::EndTurn, "{role}");
         let told = stage.notice("MCP server s");
         assert!(told.contains(words), "{role}: {told}");
         assert!(
-            !stage.desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Notice { .. })),
+            !stage.test.client.seen.iter().any(|out| matches!(out, SessionEvent::Notice { .. })),
             "{role}: once"
         );
     }
@@ -148,26 +145,26 @@ fn a_missing_server_program_is_reported_with_a_hint() {
     let mut stage = stage(|_| config.to_owned(), Vec::new());
     let told = stage.notice("MCP server s");
     assert!(told.contains("give its full path"), "{told}");
-    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
 }
 
 #[test]
 fn garbage_on_stdout_is_skipped() {
     let mut stage = served("garbage", vec![call("mcp__s__echo", json!({"says": 1}))]);
-    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
     assert_eq!(stage.outcome().status, OutcomeStatus::Completed);
 }
 
 #[test]
 fn an_endless_tool_list_is_bounded_and_names_never_clash() {
     let mut many = served("many", Vec::new());
-    assert_eq!(many.desk.ask("Go"), StopReason::EndTurn);
-    let bytes = many.desk.model.requests()[0].body["tools"].to_string().len();
+    assert_eq!(many.test.ask("Go"), StopReason::EndTurn);
+    let bytes = many.test.model.requests()[0].body["tools"].to_string().len();
     assert!(bytes < 150_000, "{bytes} bytes");
     many.notice("of which the first 256 are used");
 
     let mut clashing = served("clashes", Vec::new());
-    assert_eq!(clashing.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(clashing.test.ask("Go"), StopReason::EndTurn);
     let mut told = clashing.tools_told();
     assert!(told.contains(&"bash".to_owned()) && told.contains(&"mcp__s__bash".to_owned()), "{told:?}");
     let all = told.len();
@@ -181,19 +178,16 @@ fn an_endless_tool_list_is_bounded_and_names_never_clash() {
 #[test]
 fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
-    let ticket = stage.desk.prompt("Go");
-    let progress = stage.desk.client.until(|out| match out {
+    let ticket = stage.test.prompt("Go");
+    let progress = stage.test.client.until(|out| match out {
         SessionEvent::CallProgress { output, .. } => Some(output.clone()),
         _ => None,
     });
     assert_eq!(progress, "1 of 2: half\n");
-    stage.desk.send(SessionCommand::Cancel);
-    assert_eq!(stage.desk.reason(ticket), StopReason::Cancelled);
-    let (until, file) = (Instant::now() + Duration::from_secs(20), stage.place.join("cancelled"));
-    while !file.exists() {
-        assert!(Instant::now() < until, "the server was not told");
-        std::thread::yield_now();
-    }
+    stage.test.send(SessionCommand::Cancel);
+    assert_eq!(stage.test.reason(ticket), StopReason::Cancelled);
+    let file = stage.place.join("cancelled");
+    within("the server's file", || file.exists().then_some(()));
     assert_eq!(std::fs::read_to_string(file).expect("a file"), "true", "it is this very call");
 }
 
@@ -203,7 +197,7 @@ fn a_call_without_an_answer_times_out() {
         |place| format!("mode = \"full\"\n{WAITED_FOR}{}", table("s", "plain", place, "timeout_s = 1")),
         vec![call("mcp__s__waits", json!({}))],
     );
-    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
     assert!(told.contains("did not answer within 1 s"), "{told}");
 }
@@ -211,17 +205,13 @@ fn a_call_without_an_answer_times_out() {
 #[test]
 fn a_server_ends_with_its_session() {
     let mut stage = served("plain", Vec::new());
-    stage.desk.ask("Go");
+    stage.test.ask("Go");
     let process = process_of("plain", &stage.place).expect("it runs");
     assert!(lives(process));
-    let ticket = stage.desk.ticket();
-    stage.desk.send(SessionCommand::Close { ticket, client: stage.desk.client.id });
-    stage.desk.client.answer(ticket).expect("it closes");
-    let until = Instant::now() + Duration::from_secs(20);
-    while lives(process) {
-        assert!(Instant::now() < until, "it outlives its session");
-        std::thread::yield_now();
-    }
+    let ticket = stage.test.ticket();
+    stage.test.send(SessionCommand::Close { ticket, client: stage.test.client.id });
+    stage.test.client.answer(ticket).expect("it closes");
+    within("the end of the server", || (!lives(process)).then_some(()));
 }
 
 /// The server is suspended with its session: the process ends, and is started again for the next call.
@@ -230,20 +220,14 @@ fn a_server_ends_with_a_suspended_session_and_starts_again() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path();
     let config = format!("mode = \"full\"\n{}", table("s", "plain", place, "timeout_s = 20"));
-    let files = vec![("home/config.toml".to_owned(), config)];
-    let mut replies = vec![vec![text("Hello.")], call("mcp__s__echo", json!({"says": 1}))].into_iter();
-    let script = move |_: &RecordedRequest| replies.next().unwrap_or_else(|| vec![text("ok")]);
-    let mut desk = Desk::that_rests(Duration::from_millis(30), &files, script);
-    desk.ask("Go");
+    let script = in_turn(vec![vec![text("Hello.")], call("mcp__s__echo", json!({"says": 1}))]);
+    let mut test = Setup::with_config(&config).suspend_after(Duration::from_millis(30)).start(script);
+    test.ask("Go");
     let first = process_of("plain", place).expect("it ran");
-    super::resting::rests(&desk);
-    let until = Instant::now() + Duration::from_secs(20);
-    while lives(first) {
-        assert!(Instant::now() < until, "it outlives the rest");
-        std::thread::yield_now();
-    }
-    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
-    let outcome = desk.client.entry(|change| match change {
+    super::resting::rests(&test);
+    within("the end of the server", || (!lives(first)).then_some(()));
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
+    let outcome = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
     });
@@ -259,17 +243,17 @@ fn a_repositorys_server_runs_only_with_the_users_consent() {
         let place = directory.path();
         let servers = json!({"mcpServers": {"theirs": json_of("plain", place)}}).to_string();
         let files = vec![(".mcp.json".to_owned(), servers)];
-        let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
-        let ticket = desk.prompt("Go");
-        let (ask, permission) = desk.client.until(|out| match out {
+        let mut test = Setup::with_files(&files).start(|_| vec![text("ok")]);
+        let ticket = test.prompt("Go");
+        let (ask, permission) = test.client.until(|out| match out {
             SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
             _ => None,
         });
         assert_eq!(process_of("plain", place), None, "nothing runs before the answer");
         let shown = format!("{permission:?}");
         assert!(shown.contains("the MCP server `theirs`: runs") && !shown.contains(SECRET), "{shown}");
-        desk.send(SessionCommand::Decide { ask, decision });
-        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        test.send(SessionCommand::Decide { ask, decision });
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
         assert_eq!(process_of("plain", place).is_some(), runs);
     }
 }
@@ -286,9 +270,9 @@ fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_
         let servers = json!({"mcpServers": {"theirs": server}}).to_string();
         let files = [(".mcp.json", servers), ("home/config.toml", config.to_owned())];
         let files = files.map(|(name, text)| (name.to_owned(), text));
-        let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
-        let ticket = desk.prompt("Go");
-        let (ask, said) = desk.client.until(|out| match out {
+        let mut test = Setup::with_files(&files).start(|_| vec![text("ok")]);
+        let ticket = test.prompt("Go");
+        let (ask, said) = test.client.until(|out| match out {
             SessionEvent::Ask { ask, permission } => Some((Some(*ask), format!("{permission:?}"))),
             SessionEvent::Notice { text, .. } if text.contains("theirs") => Some((None, text.clone())),
             _ => None,
@@ -296,9 +280,9 @@ fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_
         assert_eq!(ask.is_some(), is_asked, "{said}");
         assert!(said.contains("MADE_UP_TOKEN"), "{said}");
         if let Some(ask) = ask {
-            desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+            test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
         }
-        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
         assert_eq!(process_of("plain", directory.path()), None);
     }
 }
@@ -311,45 +295,43 @@ fn tools_of_a_late_server_are_announced_and_callable() {
     let pipe = place.join("go");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
     let config = format!("mode = \"full\"\n[mcp]\nwait_s = 0\n{}", table("s", "late", place, ""));
-    let files = vec![("home/config.toml".to_owned(), config)];
     let late = call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": "late"}}));
     let long = text(&"A story of many words that somebody tells. ".repeat(2_000));
-    let mut replies = vec![vec![text("Hello.")], late, vec![text("ok")], vec![long]].into_iter();
-    let mut desk =
-        Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let mut test = Setup::with_config(&config).start(in_turn(vec![
+        vec![text("Hello.")],
+        late,
+        vec![text("ok")],
+        vec![long],
+    ]));
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
     std::fs::write(&pipe, "now").expect("the server reads");
     // Its tools are available once the command lists them.
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        desk.ask("/mcp");
-        let shown = desk.client.entry(|change| match change {
+    within("the tools of the server", || {
+        test.ask("/mcp");
+        let shown = test.client.entry(|change| match change {
             Change::Noted { text, .. } => Some(text.clone()),
             _ => None,
         });
-        if shown.contains("mcp__s__echo") {
-            break;
-        }
-        assert!(Instant::now() < until, "{shown}");
-    }
-    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
-    let outcome = desk.client.entry(|change| match change {
+        shown.contains("mcp__s__echo").then_some(())
+    });
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
+    let outcome = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
     });
     assert_eq!(outcome.model_text(), "heard \"late\"");
-    let requests = desk.model.requests();
+    let requests = test.model.requests();
     assert_eq!(requests[0].body["tools"], requests[2].body["tools"]);
     let told = requests[1].body["messages"].to_string();
     assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
     assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
 
     // After a compaction they are in the tool list; the other tools keep their positions.
-    desk.ask("Tell me a story.");
-    desk.ask("Thanks.");
-    desk.ask("/compact");
-    assert_eq!(desk.ask("And now?"), StopReason::EndTurn);
-    let (before, now) = (requests[0].body["tools"].clone(), desk.last_request().body["tools"].clone());
+    test.ask("Tell me a story.");
+    test.ask("Thanks.");
+    test.ask("/compact");
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    let (before, now) = (requests[0].body["tools"].clone(), test.last_request().body["tools"].clone());
     let names = |tools: &Value| -> Vec<String> {
         tools.as_array().expect("tools").iter().map(|tool| tool["name"].to_string()).collect()
     };
@@ -361,10 +343,10 @@ fn tools_of_a_late_server_are_announced_and_callable() {
 #[test]
 fn a_tool_of_a_removed_server_has_an_explanatory_error() {
     let mut stage = served("plain", vec![vec![text("Hello.")], call("mcp__s__echo", json!({}))]);
-    stage.desk.ask("Go");
-    std::fs::write(stage.desk.home.join("config.toml"), "mode = \"full\"\n").expect("a file");
-    stage.desk.reload(stage.desk.environment());
-    assert_eq!(stage.desk.ask("Again"), StopReason::EndTurn);
+    stage.test.ask("Go");
+    std::fs::write(stage.test.home.join("config.toml"), "mode = \"full\"\n").expect("a file");
+    stage.test.reload(stage.test.environment());
+    assert_eq!(stage.test.ask("Again"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
     assert!(told.contains("mcp__s__echo is not available any more"), "{told}");
 }
@@ -373,7 +355,7 @@ fn a_tool_of_a_removed_server_has_an_explanatory_error() {
 fn a_server_that_exited_is_restarted_for_the_next_call() {
     let replies = vec![call("mcp__s__dies", json!({})), call("mcp__s__echo", json!({"says": 1}))];
     let mut stage = served("plain", replies);
-    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
     assert_eq!(stage.outcome().status, OutcomeStatus::Failed);
     let second = stage.outcome();
     assert_eq!(second.status, OutcomeStatus::Completed, "{}", second.model_text());
@@ -383,7 +365,7 @@ fn a_server_that_exited_is_restarted_for_the_next_call() {
 #[test]
 fn a_server_that_asks_in_a_loop_is_declined() {
     let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
-    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
     assert_eq!(told, "told \"decline\" null, asked 30 times");
     stage.notice("asks something that your client cannot show");
@@ -394,66 +376,46 @@ fn hooks_see_a_call_through_the_mcp_tool_as_a_call_of_that_tool() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let config = format!("mode = \"full\"\n{}", table("s", "plain", directory.path(), ""));
     let through = json!({"tool": "mcp__s__echo", "arguments": {"says": 1}});
-    let mut desk = with_hooks(
+    let mut test = with_hooks(
         &[("sees", recorder("before_tool_call"))],
         &[("home/config.toml", &config)],
         vec![call("mcp", through)],
     );
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let payload = told(&desk).remove(0).to_string();
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let payload = told(&test).remove(0).to_string();
     assert!(payload.contains("mcp__s__echo") && !payload.contains("arguments"), "{payload}");
 }
 
-/// A client that shows forms, and its events.
-struct Showing(Mutex<Sender<SessionEvent>>, QuestionSupport);
-
-impl EventSink for Showing {
-    fn put(&self, _: &SessionId, out: SessionEvent) {
-        // A finished test has dropped the receiver.
-        drop(self.0.lock().expect("no panic under it").send(out));
-    }
-
-    fn shows(&self) -> QuestionSupport {
-        self.1
-    }
+/// Attaches a client that shows forms.
+fn showing(test: &mut TestSession) -> TestClient {
+    showing_these(test, QuestionSupport { forms: true, urls: false })
 }
 
-/// Attaches a client that shows forms; returns its events.
-fn showing(desk: &mut Desk) -> Receiver<SessionEvent> {
-    showing_these(desk, QuestionSupport { forms: true, urls: false })
+fn showing_these(test: &mut TestSession, shows: QuestionSupport) -> TestClient {
+    let client = TestClient::that_shows(7, shows);
+    test.attach(&client, Replay::Nothing);
+    client
 }
 
-fn showing_these(desk: &mut Desk, shows: QuestionSupport) -> Receiver<SessionEvent> {
-    let (sender, news) = channel();
-    let ticket = desk.ticket();
-    let outlet = Arc::new(Showing(Mutex::new(sender), shows));
-    let mut opening = desk.opening(&desk.client, desk.environment());
-    opening.attachment = Attachment { client: ClientId(7), outlet };
-    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
-    news
-}
-
-fn question(news: &Receiver<SessionEvent>) -> (AskId, Arc<UserQuestion>) {
-    loop {
-        let told = news.recv_timeout(Duration::from_secs(20)).expect("a question");
-        if let SessionEvent::Question { ask, question } = told {
-            return (ask, question);
-        }
-    }
+fn question(client: &mut TestClient) -> (AskId, Arc<UserQuestion>) {
+    client.until(|out| match out {
+        SessionEvent::Question { ask, question } => Some((*ask, question.clone())),
+        _ => None,
+    })
 }
 
 #[test]
 fn a_servers_question_is_answered_by_the_first_capable_client() {
     let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
-    let news = showing(&mut stage.desk);
-    let ticket = stage.desk.prompt("Go");
-    let (ask, question) = question(&news);
+    let mut client = showing(&mut stage.test);
+    let ticket = stage.test.prompt("Go");
+    let (ask, question) = question(&mut client);
     assert_eq!(question.message, "The MCP server s asks: Which branch?");
     for answer in ["main", "other"] {
         let Value::Object(content) = json!({"branch": answer, "extra": 1}) else { panic!("an object") };
-        stage.desk.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
+        stage.test.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
     }
-    assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
     assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
 }
 
@@ -467,18 +429,18 @@ fn a_server_may_only_send_the_user_to_web_urls() {
         ("https://login.example/\n\u{202e}", false),
     ] {
         let mut stage = served("hostile", vec![call("mcp__s__sends", json!({ "url": url }))]);
-        let news = showing_these(&mut stage.desk, QuestionSupport { forms: true, urls: true });
-        let ticket = stage.desk.prompt("Go");
+        let mut client = showing_these(&mut stage.test, QuestionSupport { forms: true, urls: true });
+        let ticket = stage.test.prompt("Go");
         if is_shown {
-            let (ask, question) = question(&news);
+            let (ask, question) = question(&mut client);
             let QuestionKind::Url { url: shown, id } = &question.wants else { panic!("{question:?}") };
             assert_eq!(shown, url);
             assert!(id.starts_with("mcp_") && id != "theirs", "{id}");
             stage
-                .desk
+                .test
                 .send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(serde_json::Map::new()) });
         }
-        assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
         let told = stage.outcome().model_text();
         assert!(told.contains(if is_shown { "accept" } else { "decline" }), "{url}: {told}");
     }
@@ -487,16 +449,14 @@ fn a_server_may_only_send_the_user_to_web_urls() {
 #[test]
 fn a_cancel_withdraws_an_open_question() {
     let input = json!({"question": "Where to?", "options": ["here", "there"]});
-    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
-    let news = showing(&mut desk);
-    let ticket = desk.prompt("Go");
-    let (asked, question) = question(&news);
+    let mut test = TestSession::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    let mut client = showing(&mut test);
+    let ticket = test.prompt("Go");
+    let (asked, question) = question(&mut client);
     assert_eq!(question.message, "Where to?");
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    let taken_back =
-        news.try_iter().any(|out| matches!(out, SessionEvent::Withdrawn { ask } if ask == asked));
-    assert!(taken_back);
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    client.until(|out| matches!(out, SessionEvent::Withdrawn { ask } if *ask == asked).then_some(()));
 }
 
 /// The model has no such tool if no client shows forms; a conversation that had it with another client gets
@@ -504,12 +464,12 @@ fn a_cancel_withdraws_an_open_question() {
 #[test]
 fn without_a_capable_client_the_model_asks_in_its_reply() {
     let input = json!({"question": "Where to?"});
-    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let told = desk.client.entry(|change| match change {
+    let mut test = TestSession::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let told = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
     assert!(told.contains("in the text of your reply"), "{told}");
-    assert!(!desk.model.requests()[0].body["tools"].to_string().contains("ask_user"));
+    assert!(!test.model.requests()[0].body["tools"].to_string().contains("ask_user"));
 }

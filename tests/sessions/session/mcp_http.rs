@@ -5,13 +5,12 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use epitome::hooks::functions::Functions;
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::in_turn;
+use epitome_test_harness::session::{Setup, TestSession};
 use serde_json::{Value, json};
-
-use super::desk::{Desk, text};
 
 /// In place of a status: the server requires a login.
 const LOGIN: &str = "login";
@@ -126,22 +125,20 @@ fn answer(request: &Value) -> Option<Value> {
     }
 }
 
-fn desk(url: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
+fn started(url: &str, replies: Vec<Vec<ModelStep>>) -> TestSession {
     let config = format!(
         "mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\nheaders = {{ X-Team = \"core-team\", Authorization = \"Bearer {KEY}\" }}\n"
     );
-    let mut replies = replies.into_iter();
-    let files = vec![("home/config.toml".to_owned(), config)];
-    Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]))
+    Setup::with_config(&config).start(in_turn(replies))
 }
 
 #[test]
 fn a_server_receives_its_configured_headers() {
     let (url, heads) = server("200 OK");
-    let mut desk =
-        desk(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let told = desk.client.entry(|change| match change {
+    let mut test =
+        started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let told = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
@@ -151,7 +148,7 @@ fn a_server_receives_its_configured_headers() {
     for head in heads.iter().filter(|head| head.starts_with("post")) {
         assert!(head.contains("x-team: core-team") && head.contains(&format!("authorization: bearer {KEY}")));
     }
-    let log = format!("{:?}{:?}", desk.log(), desk.client.seen);
+    let log = format!("{:?}{:?}", test.log(), test.client.seen);
     assert!(!log.contains(KEY) && !log.contains("sk-in-the-path"));
 }
 
@@ -160,14 +157,14 @@ fn a_server_receives_its_configured_headers() {
 fn an_unreachable_server_is_reported_without_its_secrets() {
     for (status, words) in [("500 Internal Server Error", "500"), ("404 Not Found", "404")] {
         let (url, _) = server(status);
-        let mut desk = desk(&url, Vec::new());
-        let told = desk.client.until(|out| match out {
+        let mut test = started(&url, Vec::new());
+        let told = test.client.until(|out| match out {
             SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
             _ => None,
         });
         assert!(told.contains(words), "{status}: {told}");
         assert!(!told.contains(KEY) && !told.contains("sk-in-the-path"), "{told}");
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
     }
 }
 
@@ -177,11 +174,9 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
     let (url, _) = server(LOGIN);
     let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
     let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
-    let mut replies = vec![look].into_iter();
-    let files = vec![("home/config.toml".to_owned(), config)];
-    let script = move |_: &_| replies.next().unwrap_or_else(|| vec![text("ok")]);
-    let mut desk = Desk::set(&files, Functions::default(), script);
-    let told = desk.client.until(|out| match out {
+    let script = in_turn(vec![look]);
+    let mut test = Setup::with_config(&config).start(script);
+    let told = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
         _ => None,
     });
@@ -203,8 +198,8 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
 
     // The page is shown before the tokens have arrived.
     loop {
-        desk.ask("/mcp");
-        let shown = desk.client.entry(|change| match change {
+        test.ask("/mcp");
+        let shown = test.client.entry(|change| match change {
             Change::Noted { text, .. } => Some(text.clone()),
             _ => None,
         });
@@ -213,19 +208,19 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
         }
         assert!(!shown.contains("failed"), "{shown}");
     }
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let told = desk.client.entry(|change| match change {
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let told = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
     assert_eq!(told, "seen");
-    let folder = epitome::paths::Paths::below(&desk.home).data.join("mcp-logins");
+    let folder = epitome::paths::Paths::below(&test.home).data.join("mcp-logins");
     let files: Vec<_> =
         std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
     assert_eq!(files.len(), 1);
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&files[0].metadata().expect("it is there").permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let log = format!("{:?}{:?}", desk.log(), desk.client.seen);
+    let log = format!("{:?}{:?}", test.log(), test.client.seen);
     assert!(!log.contains(TOKEN) && !log.contains("sk-refresh"));
 }

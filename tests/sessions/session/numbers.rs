@@ -4,9 +4,9 @@ use epitome::session::{SessionAnswer, SessionEvent};
 use epitome::thread::text::{context, tokens};
 use epitome::thread::{Change, StopReason};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::{text, write_file};
 use serde_json::{Value, json};
-
-use super::desk::{Desk, call, put, text};
 
 const WINDOW: u64 = 1_000_000;
 
@@ -15,9 +15,9 @@ fn without_a_model() -> Vec<(String, String)> {
     vec![("home/config.toml".to_owned(), "[compaction]\nmodel = \"none\"\n".to_owned())]
 }
 
-fn came_to(desk: &mut Desk, typed: &str) -> Value {
-    let ticket = desk.prompt(typed);
-    match desk.client.answer(ticket) {
+fn came_to(test: &mut TestSession, typed: &str) -> Value {
+    let ticket = test.prompt(typed);
+    match test.client.answer(ticket) {
         Ok(SessionAnswer::TurnEnded { meta, .. }) => {
             meta.unwrap_or_default()["epitome"]["compaction"].clone()
         }
@@ -26,9 +26,9 @@ fn came_to(desk: &mut Desk, typed: &str) -> Value {
 }
 
 /// The note that a command prints.
-fn said(desk: &mut Desk, typed: &str) -> String {
-    assert_eq!(desk.ask(typed), StopReason::EndTurn);
-    let said = desk.log().iter().rev().find_map(|entry| match &entry.change {
+fn said(test: &mut TestSession, typed: &str) -> String {
+    assert_eq!(test.ask(typed), StopReason::EndTurn);
+    let said = test.log().iter().rev().find_map(|entry| match &entry.change {
         Change::Noted { text, .. } => Some(text.clone()),
         _ => None,
     });
@@ -36,8 +36,8 @@ fn said(desk: &mut Desk, typed: &str) -> String {
 }
 
 /// The value that the client's usage display shows.
-fn meter(desk: &Desk) -> u64 {
-    let shown = desk.client.seen.iter().rev().find_map(|out| match out {
+fn meter(test: &TestSession) -> u64 {
+    let shown = test.client.seen.iter().rev().find_map(|out| match out {
         SessionEvent::Usage(usage) => Some(usage.used),
         _ => None,
     });
@@ -51,21 +51,21 @@ fn meter(desk: &Desk) -> u64 {
 fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
     // A request of about 11,000 tokens by our estimate.
     for reported in [3_000, 9_000, 30_000] {
-        let mut desk = Desk::set(&without_a_model(), Default::default(), move |_| {
+        let mut test = Setup::with_files(&without_a_model()).start(move |_| {
             vec![
                 ModelStep::Usage { input: reported, output: 10 },
                 text(&"Walnuts grow on trees. ".repeat(300)),
             ]
         });
         for prompt in ["one", "two"] {
-            assert_eq!(desk.ask(&format!("{prompt} {}", "word and word ".repeat(500))), StopReason::EndTurn);
+            assert_eq!(test.ask(&format!("{prompt} {}", "word and word ".repeat(500))), StopReason::EndTurn);
         }
-        let before = meter(&desk);
+        let before = meter(&test);
         assert_eq!(before, reported + 10);
-        let dry = came_to(&mut desk, "/compact dry");
-        let planned = said(&mut desk, "/compact dry");
-        let done = came_to(&mut desk, "/compact");
-        let after = meter(&desk);
+        let dry = came_to(&mut test, "/compact dry");
+        let planned = said(&mut test, "/compact dry");
+        let done = came_to(&mut test, "/compact");
+        let after = meter(&test);
         assert!(0 < after && after < before, "{before} → {after}");
         for told in [dry, done] {
             assert_eq!(
@@ -76,15 +76,15 @@ fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
         }
         let sizes = context(before, after, WINDOW);
         assert!(planned.contains(&sizes), "{sizes} in {planned}");
-        let history = said(&mut desk, "/history");
+        let history = said(&mut test, "/history");
         assert!(history.contains(&sizes), "{sizes} in {history}");
-        let shown = said(&mut desk, "/context");
+        let shown = said(&mut test, "/context");
         assert!(shown.starts_with(&format!("Context {} of 1M", tokens(after))), "{shown}");
-        desk.reload(desk.environment());
-        desk.ask("/undo");
-        assert_eq!(meter(&desk), before);
-        desk.ask("/redo");
-        assert_eq!(meter(&desk), after);
+        test.reload(test.environment());
+        test.ask("/undo");
+        assert_eq!(meter(&test), before);
+        test.ask("/redo");
+        assert_eq!(meter(&test), after);
     }
 }
 
@@ -95,17 +95,16 @@ fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
 fn compact_makes_one_layer_with_one_result() {
     let mut calls = 0;
     let config = "[compaction]\nmodel = \"none\"\nauto = ";
-    let files = [("home/config.toml".to_owned(), format!("{config}false\n"))];
-    let mut desk = Desk::set(&files, Default::default(), move |_| {
+    let mut test = Setup::with_config(&format!("{config}false\n")).start(move |_| {
         calls += 1;
         let reply = if calls <= 12 { call(json!({ "bytes": 30_000 })) } else { text("Done.") };
         vec![ModelStep::Usage { input: 7_000 * calls, output: 100 }, reply]
     });
-    assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
-    put(&desk.home.join("config.toml"), &format!("{config}true\n"));
-    desk.reload(desk.environment());
-    desk.ask("/compact");
-    let log = desk.log();
+    assert_eq!(test.ask("Read it all."), StopReason::EndTurn);
+    write_file(&test.home.join("config.toml"), &format!("{config}true\n"));
+    test.reload(test.environment());
+    test.ask("/compact");
+    let log = test.log();
     let layers: Vec<&str> =
         log.iter().filter(|entry| entry.change.rewrites()).map(|entry| entry.change.kind()).collect();
     assert_eq!(layers, ["compacted"]);
@@ -115,23 +114,23 @@ fn compact_makes_one_layer_with_one_result() {
 /// again, and the same conversation had 3.6k, 4.0k or 4.6k tokens, depending on when that happened.
 #[test]
 fn a_displayed_number_does_not_change_when_the_vocabulary_is_loaded() {
-    let mut desk = Desk::that_counts(&without_a_model(), |_| {
+    let mut test = Setup::with_files(&without_a_model()).counts_by_vocabulary().start(|_| {
         vec![ModelStep::Usage { input: 9_000, output: 10 }, text(&"Walnuts grow on trees. ".repeat(300))]
     });
-    desk.ask(&"port 8443; queue_len = 64 ".repeat(300));
-    let shown = |desk: &mut Desk| {
-        let context = said(desk, "/context");
+    test.ask(&"port 8443; queue_len = 64 ".repeat(300));
+    let shown = |test: &mut TestSession| {
+        let context = said(test, "/context");
         let rows: Vec<String> =
             context.lines().filter(|line| !line.contains("in the log")).map(str::to_owned).collect();
-        (meter(desk), came_to(desk, "/compact dry"), rows)
+        (meter(test), came_to(test, "/compact dry"), rows)
     };
-    let estimated = shown(&mut desk);
-    let rulers = desk.services.rulers.clone();
+    let estimated = shown(&mut test);
+    let rulers = test.services.rulers.clone();
     rulers.load();
     while rulers.ready().is_none() {
         std::thread::yield_now();
     }
-    assert_eq!(shown(&mut desk), estimated);
-    desk.ask("/compact");
-    assert_eq!(meter(&desk), estimated.1["post_tokens"].as_u64().expect("a number"));
+    assert_eq!(shown(&mut test), estimated);
+    test.ask("/compact");
+    assert_eq!(meter(&test), estimated.1["post_tokens"].as_u64().expect("a number"));
 }

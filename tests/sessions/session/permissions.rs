@@ -4,18 +4,19 @@ use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision
 use epitome::thread::{
     Change, Decider, Mode, OutcomeStatus, PermissionChoice, RecordedDecision, Rule, ToolOutcome,
 };
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::desk::{Client, Desk, call, text};
-
-/// A desk whose model wants to run the command `do` at each prompt, with this configuration.
-fn desk(config: &str, files: &[(&str, &str)]) -> Desk {
+/// A session whose model wants to run the command `do` at each prompt, with this configuration.
+fn started(config: &str, files: &[(&str, &str)]) -> TestSession {
     let files: Vec<(String, String)> = [("home/config.toml", config)]
         .iter()
         .chain(files)
         .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
         .collect();
-    Desk::set(&files, epitome::hooks::functions::Functions::default(), |request| {
+    Setup::with_files(&files).start(|request| {
         let is_over = request.body["messages"]
             .as_array()
             .and_then(|messages| messages.last())
@@ -28,11 +29,11 @@ fn desk(config: &str, files: &[(&str, &str)]) -> Desk {
 }
 
 /// Has the model make its call; returns whether the user was asked, and the outcome.
-fn made(desk: &mut Desk, decision: UserDecision) -> (bool, ToolOutcome) {
-    let ticket = desk.prompt("Go");
+fn made(test: &mut TestSession, decision: UserDecision) -> (bool, ToolOutcome) {
+    let ticket = test.prompt("Go");
     let mut was_asked = false;
     let outcome = loop {
-        let news = desk.client.until(|out| match out {
+        let news = test.client.until(|out| match out {
             SessionEvent::Ask { ask, .. } => Some(Err(*ask)),
             SessionEvent::Entry { entry, .. } => match &entry.change {
                 Change::ToolFinished { outcome } => Some(Ok(outcome.clone())),
@@ -43,12 +44,12 @@ fn made(desk: &mut Desk, decision: UserDecision) -> (bool, ToolOutcome) {
         match news {
             Err(ask) => {
                 was_asked = true;
-                desk.send(SessionCommand::Decide { ask, decision: decision.clone() });
+                test.send(SessionCommand::Decide { ask, decision: decision.clone() });
             }
             Ok(outcome) => break outcome,
         }
     };
-    desk.reason(ticket);
+    test.reason(ticket);
     (was_asked, outcome)
 }
 
@@ -61,9 +62,9 @@ fn rule() -> Rule {
 }
 
 /// Sends a command and returns its machine-readable outcome.
-fn told(desk: &mut Desk, command: &str) -> Value {
-    let ticket = desk.prompt(command);
-    match desk.client.answer(ticket) {
+fn told(test: &mut TestSession, command: &str) -> Value {
+    let ticket = test.prompt(command);
+    match test.client.answer(ticket) {
         Ok(SessionAnswer::TurnEnded { meta, .. }) => {
             meta.expect("it tells something")["epitome"]["permissions"].clone()
         }
@@ -71,52 +72,52 @@ fn told(desk: &mut Desk, command: &str) -> Value {
     }
 }
 
-/// Replaces the desk's session with another one in the same directory.
-fn another_session(desk: &mut Desk) {
-    desk.client = Client::new(desk.client.id.0 + 1);
-    let ticket = desk.ticket();
-    let opening = desk.opening(&desk.client, desk.environment());
-    desk.session = desk.sessions.create(ticket, opening);
-    desk.client.answer(ticket).expect("a session");
-    desk.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
+/// Replaces the test's session with another one in the same directory.
+fn another_session(test: &mut TestSession) {
+    test.client = TestClient::new(test.client.id.0 + 1);
+    let ticket = test.ticket();
+    let opening = test.opening(&test.client, test.environment());
+    test.session = test.sessions.create(ticket, opening);
+    test.client.answer(ticket).expect("a session");
+    test.client.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
 }
 
 #[test]
 fn an_always_permission_lasts_until_it_is_revoked() {
-    let mut desk = desk("", &[]);
-    let (asked, outcome) = made(&mut desk, UserDecision::AllowAlways);
+    let mut test = started("", &[]);
+    let (asked, outcome) = made(&mut test, UserDecision::AllowAlways);
     assert!(asked && by(&outcome) == Decider::Person { answer: PermissionChoice::Always });
-    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
+    let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Remembered { rule: rule() }, "{outcome:?}");
 
-    let listed = told(&mut desk, "/permissions");
+    let listed = told(&mut test, "/permissions");
     assert_eq!(listed["remembered"], json!([{ "rule": rule(), "words": "the command do", "kept": false }]));
-    assert_eq!(told(&mut desk, "/permissions forget 2")["status"], "refused");
-    assert_eq!(told(&mut desk, "/permissions forget 1")["forgotten"], 1);
-    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
+    assert_eq!(told(&mut test, "/permissions forget 2")["status"], "refused");
+    assert_eq!(told(&mut test, "/permissions forget 1")["forgotten"], 1);
+    let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(asked && by(&outcome) == Decider::Person { answer: PermissionChoice::No });
     assert_eq!(outcome.status, OutcomeStatus::Denied);
 
-    desk.reload(desk.environment());
-    assert!(made(&mut desk, UserDecision::Reject).0, "it is taken back for good");
+    test.reload(test.environment());
+    assert!(made(&mut test, UserDecision::Reject).0, "it is taken back for good");
 }
 
 #[test]
 fn a_kept_permission_applies_to_later_sessions_and_is_not_in_the_repository() {
-    let mut desk = desk("", &[]);
-    made(&mut desk, UserDecision::AllowAlways);
-    assert_eq!(told(&mut desk, "/permissions keep 1")["status"], "done");
-    assert!(!desk.cwd().join(".epitome/config.toml").exists());
-    let first = (desk.session.clone(), desk.client.id);
-    another_session(&mut desk);
-    let (asked, outcome) = made(&mut desk, UserDecision::Reject);
+    let mut test = started("", &[]);
+    made(&mut test, UserDecision::AllowAlways);
+    assert_eq!(told(&mut test, "/permissions keep 1")["status"], "done");
+    assert!(!test.cwd().join(".epitome/config.toml").exists());
+    let first = (test.session.clone(), test.client.id);
+    another_session(&mut test);
+    let (asked, outcome) = made(&mut test, UserDecision::Reject);
     assert!(!asked && by(&outcome) == Decider::Kept { rule: rule() });
-    assert_eq!(told(&mut desk, "/permissions")["remembered"][0]["kept"], true);
-    assert_eq!(told(&mut desk, "/permissions forget all")["forgotten"], 1);
-    assert!(made(&mut desk, UserDecision::Reject).0, "it holds no more, here");
+    assert_eq!(told(&mut test, "/permissions")["remembered"][0]["kept"], true);
+    assert_eq!(told(&mut test, "/permissions forget all")["forgotten"], 1);
+    assert!(made(&mut test, UserDecision::Reject).0, "it holds no more, here");
     drop(first);
-    another_session(&mut desk);
-    assert!(made(&mut desk, UserDecision::Reject).0, "nor in a new one");
+    another_session(&mut test);
+    assert!(made(&mut test, UserDecision::Reject).0, "nor in a new one");
 }
 
 #[test]
@@ -134,8 +135,8 @@ fn rules_in_files_decide_and_the_strictest_wins() {
         ),
         ("", "mode = \"full\"\n[permissions]\nallow = [\"Bash\"]\n", true, None),
     ] {
-        let mut desk = desk(config, &[(".epitome/config.toml", theirs)]);
-        let (was_asked, outcome) = made(&mut desk, UserDecision::Reject);
+        let mut test = started(config, &[(".epitome/config.toml", theirs)]);
+        let (was_asked, outcome) = made(&mut test, UserDecision::Reject);
         assert_eq!(was_asked, asked, "{config} {theirs}");
         if let Some((allowed, wanted)) = decided {
             let Some(RecordedDecision { allowed: was, by: Decider::Config { rule, .. } }) = outcome.decided
@@ -149,15 +150,15 @@ fn rules_in_files_decide_and_the_strictest_wins() {
 
 #[test]
 fn the_log_records_who_decided() {
-    let mut desk = desk("", &[]);
-    desk.choose("mode", "read_only").expect("a mode");
-    let (_, outcome) = made(&mut desk, UserDecision::Reject);
+    let mut test = started("", &[]);
+    test.choose("mode", "read_only").expect("a mode");
+    let (_, outcome) = made(&mut test, UserDecision::Reject);
     assert_eq!(by(&outcome), Decider::Mode { mode: Mode::ReadOnly });
-    let log = desk.log();
+    let log = test.log();
     let at =
         log.iter().find(|entry| matches!(entry.change, Change::ToolFinished { .. })).expect("an outcome").seq;
-    desk.ask(&format!("/why {at}"));
-    let told = desk.log().iter().rev().find_map(|entry| match &entry.change {
+    test.ask(&format!("/why {at}"));
+    let told = test.log().iter().rev().find_map(|entry| match &entry.change {
         Change::Noted { text, .. } => Some(text.clone()),
         _ => None,
     });
@@ -170,13 +171,11 @@ fn keys_are_masked_for_log_and_model_unless_disabled() {
     for (config, masked) in [("", true), ("[secrets]\nmask = false\n", false)] {
         let key = format!("ghp_{}", "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6");
         let says = format!("token={key} and sk-test-1");
-        let files = [("home/config.toml".to_owned(), config.to_owned())];
         let mut steps = vec![vec![call(json!({ "says": says }))]].into_iter();
-        let mut desk = Desk::set(&files, epitome::hooks::functions::Functions::default(), move |_| {
-            steps.next().unwrap_or_else(|| vec![text("Done.")])
-        });
-        desk.ask("Go");
-        let results: Vec<String> = desk
+        let mut test =
+            Setup::with_config(config).start(move |_| steps.next().unwrap_or_else(|| vec![text("Done.")]));
+        test.ask("Go");
+        let results: Vec<String> = test
             .log()
             .iter()
             .filter_map(|entry| match &entry.change {
@@ -185,7 +184,7 @@ fn keys_are_masked_for_log_and_model_unless_disabled() {
             })
             .collect();
         let sent =
-            desk.last_request().body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string);
+            test.last_request().body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string);
         let sent = sent.expect("a message");
         let wanted =
             "[secret masked: looks like a GitHub token] and [secret masked: the value of ANTHROPIC_API_KEY]";

@@ -5,31 +5,32 @@ use std::ffi::OsString;
 use epitome::session::{Attachment, Replay, SessionAnswer, SessionCommand, SessionEvent};
 use epitome::thread::{Change, Seq, StopReason};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 use serde_json::json;
 
-use super::desk::{Client, Desk, call, text};
-
-/// A second client of the desk's session, with this key in its environment.
-fn second(desk: &mut Desk, key: &str) -> Client {
-    let mut client = Client::new(2);
-    let ticket = desk.ticket();
-    let opening = desk.opening(&client, with_key(desk, key));
-    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
+/// A second client of the test's session, with this key in its environment.
+fn second(test: &mut TestSession, key: &str) -> TestClient {
+    let mut client = TestClient::new(2);
+    let ticket = test.ticket();
+    let opening = test.opening(&client, with_key(test, key));
+    test.sessions.attach(ticket, test.session.clone(), opening, Replay::Nothing);
     client.answer(ticket).expect("it attaches");
     client
 }
 
-fn with_key(desk: &Desk, key: &str) -> Vec<(OsString, OsString)> {
-    let mut environment = desk.environment();
+fn with_key(test: &TestSession, key: &str) -> Vec<(OsString, OsString)> {
+    let mut environment = test.environment();
     environment.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
     environment.push(("ANTHROPIC_API_KEY".into(), key.into()));
     environment
 }
 
-fn prompt(desk: &mut Desk, client: &Client, words: &str) -> epitome::session::Ticket {
-    let ticket = desk.ticket();
+fn prompt(test: &mut TestSession, client: &TestClient, words: &str) -> epitome::session::Ticket {
+    let ticket = test.ticket();
     let content = vec![epitome::thread::Content::Text { text: words.into() }];
-    desk.send(SessionCommand::Prompt { ticket, client: client.id, content });
+    test.send(SessionCommand::Prompt { ticket, client: client.id, content });
     ticket
 }
 
@@ -41,65 +42,65 @@ fn is_end(change: &Change) -> Option<()> {
 /// first one, and paid for them.
 #[test]
 fn a_turn_uses_the_environment_of_the_client_that_sent_its_prompt() {
-    let mut desk = Desk::new(vec![]);
-    let mut other = second(&mut desk, "sk-test-2");
-    assert_eq!(desk.ask("Mine"), StopReason::EndTurn);
-    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-1"));
-    let ticket = prompt(&mut desk, &other, "Yours");
+    let mut test = TestSession::new(vec![]);
+    let mut other = second(&mut test, "sk-test-2");
+    assert_eq!(test.ask("Mine"), StopReason::EndTurn);
+    assert_eq!(test.last_request().header("x-api-key"), Some("sk-test-1"));
+    let ticket = prompt(&mut test, &other, "Yours");
     other.answer(ticket).expect("an answer");
-    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-2"));
-    assert_eq!(desk.ask("Mine again"), StopReason::EndTurn);
-    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-1"));
+    assert_eq!(test.last_request().header("x-api-key"), Some("sk-test-2"));
+    assert_eq!(test.ask("Mine again"), StopReason::EndTurn);
+    assert_eq!(test.last_request().header("x-api-key"), Some("sk-test-1"));
 }
 
 #[test]
 fn a_following_client_that_closes_does_not_affect_the_turn() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
-    let mut other = second(&mut desk, "sk-test-2");
-    let turn = desk.prompt("Do it");
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = test.prompt("Do it");
     other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-    let close = desk.ticket();
-    desk.send(SessionCommand::Close { ticket: close, client: other.id });
+    let close = test.ticket();
+    test.send(SessionCommand::Close { ticket: close, client: other.id });
     assert!(matches!(other.answer(close), Ok(SessionAnswer::Closed)), "it need not wait for the turn");
-    desk.release_tool();
-    assert_eq!(desk.reason(turn), StopReason::EndTurn);
+    test.release_tool();
+    assert_eq!(test.reason(turn), StopReason::EndTurn);
 }
 
 /// Ctrl-C in a shell whose prompt had steered an editor's turn cancelled the editor's turn.
 #[test]
 fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     let slow = vec![call(json!({"do": "wait"}))];
-    let mut desk = Desk::new(vec![slow, vec![text("half "), ModelStep::Wait, text("done")]]);
-    let mut other = second(&mut desk, "sk-test-2");
-    let turn = desk.prompt("Do it");
+    let mut test = TestSession::new(vec![slow, vec![text("half "), ModelStep::Wait, text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = test.prompt("Do it");
     other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-    let (withdrawn, taken) = (prompt(&mut desk, &other, "No, this"), prompt(&mut desk, &other, "And that"));
+    let (withdrawn, taken) = (prompt(&mut test, &other, "No, this"), prompt(&mut test, &other, "And that"));
     let is_queued = |change: &Change| matches!(change, Change::Queued { .. }).then_some(());
     other.entry(is_queued);
     other.entry(is_queued);
-    desk.send(SessionCommand::CancelPrompt { ticket: withdrawn });
+    test.send(SessionCommand::CancelPrompt { ticket: withdrawn });
     let cancelled =
         |answer| matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. }));
     assert!(cancelled(other.answer(withdrawn)), "it waits for the next model call, and is withdrawn");
-    desk.release_tool();
+    test.release_tool();
     other.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
-    desk.send(SessionCommand::CancelPrompt { ticket: taken });
+    test.send(SessionCommand::CancelPrompt { ticket: taken });
     assert!(cancelled(other.answer(taken)), "it is in the view, and nobody waits for it any more");
-    desk.model.release();
-    assert_eq!(desk.reason(turn), StopReason::EndTurn);
-    assert_eq!(desk.last_request().last_user_text(), "And that");
+    test.model.release();
+    assert_eq!(test.reason(turn), StopReason::EndTurn);
+    assert_eq!(test.last_request().last_user_text(), "And that");
 }
 
 #[test]
 fn cancelling_the_first_prompt_of_a_turn_ends_it() {
-    let mut desk = Desk::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);
-    let mut other = second(&mut desk, "sk-test-2");
-    let begun = prompt(&mut desk, &other, "Do it");
+    let mut test = TestSession::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let begun = prompt(&mut test, &other, "Do it");
     other.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
-    let steered = desk.prompt("And this");
-    desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
-    desk.send(SessionCommand::CancelPrompt { ticket: begun });
-    for answer in [other.answer(begun), desk.client.answer(steered)] {
+    let steered = test.prompt("And this");
+    test.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+    test.send(SessionCommand::CancelPrompt { ticket: begun });
+    for answer in [other.answer(begun), test.client.answer(steered)] {
         assert!(
             matches!(answer, Ok(SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })),
             "{answer:?}"
@@ -109,15 +110,15 @@ fn cancelling_the_first_prompt_of_a_turn_ends_it() {
 
 #[test]
 fn a_closing_client_leaves_its_turn_to_the_remaining_ones() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
-    let mut other = second(&mut desk, "sk-test-2");
-    let turn = desk.prompt("Do it");
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = test.prompt("Do it");
     other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-    let close = desk.ticket();
-    desk.send(SessionCommand::Close { ticket: close, client: desk.client.id });
-    assert_eq!(desk.reason(turn), StopReason::Cancelled, "who has left is owed an answer all the same");
-    assert!(matches!(desk.client.answer(close), Ok(SessionAnswer::Closed)));
-    desk.release_tool();
+    let close = test.ticket();
+    test.send(SessionCommand::Close { ticket: close, client: test.client.id });
+    assert_eq!(test.reason(turn), StopReason::Cancelled, "who has left is owed an answer all the same");
+    assert!(matches!(test.client.answer(close), Ok(SessionAnswer::Closed)));
+    test.release_tool();
     let ended = other.entry(|change| match change {
         Change::TurnEnded { reason, .. } => Some(*reason),
         _ => None,
@@ -127,40 +128,40 @@ fn a_closing_client_leaves_its_turn_to_the_remaining_ones() {
 
 #[test]
 fn the_last_client_cancels_the_turn_by_closing() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
-    let mut other = second(&mut desk, "sk-test-2");
-    let turn = desk.prompt("Do it");
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))]]);
+    let mut other = second(&mut test, "sk-test-2");
+    let turn = test.prompt("Do it");
     other.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-    desk.sessions.detach(other.id);
-    desk.sessions.detach(desk.client.id);
-    assert_eq!(desk.reason(turn), StopReason::Cancelled);
+    test.sessions.detach(other.id);
+    test.sessions.detach(test.client.id);
+    assert_eq!(test.reason(turn), StopReason::Cancelled);
 }
 
 #[test]
 fn an_observer_sees_past_and_present_and_keeps_nothing_alive() {
-    let mut desk = Desk::new(vec![]);
-    desk.ask("First");
-    let ticket = desk.ticket();
-    desk.send(SessionCommand::Close { ticket, client: desk.client.id });
-    desk.client.answer(ticket).expect("it closes");
-    desk.wait_for(desk.sessions.settled());
+    let mut test = TestSession::new(vec![]);
+    test.ask("First");
+    let ticket = test.ticket();
+    test.send(SessionCommand::Close { ticket, client: test.client.id });
+    test.client.answer(ticket).expect("it closes");
+    test.wait_for(test.sessions.settled());
 
-    let mut observer = Client::new(9);
-    let attachment = || Attachment { client: observer.id, ..desk.opening(&observer, Vec::new()).attachment };
-    desk.sessions.watch(&desk.session, Seq(0), attachment()).expect("a log to read");
+    let mut observer = TestClient::new(9);
+    let attachment = || Attachment { client: observer.id, ..test.opening(&observer, Vec::new()).attachment };
+    test.sessions.watch(&test.session, Seq(0), attachment()).expect("a log to read");
     observer.entry(is_end);
-    assert_eq!(desk.sessions.live_sessions(), [], "looking on opens nothing");
+    assert_eq!(test.sessions.live_sessions(), [], "looking on opens nothing");
 
     for words in ["Second", "Third"] {
-        let environment = desk.environment();
-        desk.load(environment);
-        desk.ask(words);
+        let environment = test.environment();
+        test.load(environment);
+        test.ask(words);
         observer.entry(is_end);
-        let ticket = desk.ticket();
-        desk.send(SessionCommand::Close { ticket, client: desk.client.id });
-        desk.client.answer(ticket).expect("it closes, whoever looks on");
+        let ticket = test.ticket();
+        test.send(SessionCommand::Close { ticket, client: test.client.id });
+        test.client.answer(ticket).expect("it closes, whoever looks on");
     }
-    let entries = desk.log().len();
+    let entries = test.log().len();
     let seen: Vec<u64> = observer
         .seen
         .iter()
@@ -171,10 +172,10 @@ fn an_observer_sees_past_and_present_and_keeps_nothing_alive() {
         .collect();
     assert_eq!(seen.len() + 3, entries, "each entry is shown once: {seen:?}");
 
-    desk.sessions.unwatch(observer.id);
-    let environment = desk.environment();
-    desk.load(environment);
-    desk.ask("Fourth");
+    test.sessions.unwatch(observer.id);
+    let environment = test.environment();
+    test.load(environment);
+    test.ask("Fourth");
     observer.seen.clear();
-    assert!(desk.sessions.live_sessions().iter().all(|live| live.watchers == 0));
+    assert!(test.sessions.live_sessions().iter().all(|live| live.watchers == 0));
 }

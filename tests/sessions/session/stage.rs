@@ -4,9 +4,9 @@ use epitome::hooks::functions::Functions;
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, HookRun, HookRunResult};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::session::{Setup, TestSession};
+use epitome_test_harness::{in_turn, write_file};
 use serde_json::Value;
-
-use super::desk::{Desk, put, text};
 
 /// A script that answers `hook` with this declaration and runs this body for `run`, with the session's
 /// directory in `EPITOME_CWD`.
@@ -25,14 +25,17 @@ pub fn puppet(declares: &str) -> String {
 }
 
 /// Sets the result of the puppet's next run.
-pub fn answers(desk: &Desk, answer: &Value) {
-    put(&desk.cwd().join("answer"), &answer.to_string());
+pub fn answers(test: &TestSession, answer: &Value) {
+    write_file(&test.cwd().join("answer"), &answer.to_string());
 }
 
-/// A desk with these hooks in the user's own folder, and other files as for [`Desk::set`].
-pub fn with_hooks(hooks: &[(&str, String)], more: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
-    let mut replies = replies.into_iter();
-    stage(hooks, more, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]))
+/// A session with these hooks in the user's own folder, and other files as for [`Setup::with_files`].
+pub fn with_hooks(
+    hooks: &[(&str, String)],
+    more: &[(&str, &str)],
+    replies: Vec<Vec<ModelStep>>,
+) -> TestSession {
+    stage(hooks, more, Functions::default(), in_turn(replies))
 }
 
 pub fn stage(
@@ -40,27 +43,27 @@ pub fn stage(
     more: &[(&str, &str)],
     functions: Functions,
     model: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
-) -> Desk {
+) -> TestSession {
     let hooks = hooks.iter().map(|(name, text)| (format!("home/hooks/{name}"), text.clone()));
     let more = more.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-    Desk::set(&hooks.chain(more).collect::<Vec<_>>(), functions, model)
+    Setup::with_files(&hooks.chain(more).collect::<Vec<_>>()).functions(functions).start(model)
 }
 
 /// The payloads that recorders received, in order.
-pub fn told(desk: &Desk) -> Vec<Value> {
-    let lines = std::fs::read_to_string(desk.cwd().join("told")).unwrap_or_default();
+pub fn told(test: &TestSession) -> Vec<Value> {
+    let lines = std::fs::read_to_string(test.cwd().join("told")).unwrap_or_default();
     lines.lines().map(|line| serde_json::from_str(line).expect("a payload")).collect()
 }
 
 /// One field of all payloads, as text.
-pub fn told_of(desk: &Desk, field: &str) -> Vec<String> {
+pub fn told_of(test: &TestSession, field: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    told(desk).iter().map(|payload| text(&payload[field])).collect()
+    told(test).iter().map(|payload| text(&payload[field])).collect()
 }
 
 /// All runs in the trail.
-pub fn trail(desk: &Desk) -> Vec<HookRun> {
-    let runs = desk.log().into_iter().filter_map(|entry| match &entry.change {
+pub fn trail(test: &TestSession) -> Vec<HookRun> {
+    let runs = test.log().into_iter().filter_map(|entry| match &entry.change {
         Change::Hooked { runs, .. } => Some(runs.clone()),
         _ => None,
     });
@@ -68,19 +71,19 @@ pub fn trail(desk: &Desk) -> Vec<HookRun> {
 }
 
 /// The remarks of all refused runs in the trail.
-pub fn refused(desk: &Desk) -> Vec<String> {
-    let runs = trail(desk).into_iter().filter(|run| run.verdict == HookRunResult::Refused);
+pub fn refused(test: &TestSession) -> Vec<String> {
+    let runs = trail(test).into_iter().filter(|run| run.verdict == HookRunResult::Refused);
     runs.map(|run| run.remarks.join(" ")).collect()
 }
 
 /// Everything in the last request to the model, as text.
-pub fn sent(desk: &Desk) -> String {
-    format!("{:?}", desk.last_request().seen())
+pub fn sent(test: &TestSession) -> String {
+    format!("{:?}", test.last_request().seen())
 }
 
 /// Notices so far.
-pub fn notices(desk: &mut Desk) -> Vec<String> {
-    desk.client.seen.iter().filter_map(notice).collect()
+pub fn notices(test: &mut TestSession) -> Vec<String> {
+    test.client.seen.iter().filter_map(notice).collect()
 }
 
 pub fn notice(out: &SessionEvent) -> Option<String> {
@@ -91,8 +94,8 @@ pub fn notice(out: &SessionEvent) -> Option<String> {
 }
 
 /// How many such changes the log contains.
-pub fn count(desk: &Desk, wanted: impl Fn(&Change) -> bool) -> usize {
-    desk.log().iter().filter(|entry| wanted(&entry.change)).count()
+pub fn count(test: &TestSession, wanted: impl Fn(&Change) -> bool) -> usize {
+    test.log().iter().filter(|entry| wanted(&entry.change)).count()
 }
 
 pub fn flood() -> Vec<ModelStep> {

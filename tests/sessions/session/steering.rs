@@ -6,8 +6,9 @@ use epitome::thread::{
     Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, StopReason, Thread,
 };
 use epitome_scripted_model::{ModelStep, ScriptedStop, SeenPart};
+use epitome_test_harness::session::{TestSession, call};
+use epitome_test_harness::text;
 
-use super::desk::{Desk, call, text};
 use serde_json::json;
 
 fn is_queued(change: &Change) -> Option<()> {
@@ -22,16 +23,16 @@ fn streamed(out: &SessionEvent) -> Option<()> {
 #[test]
 fn a_prompt_during_compact_is_answered_by_the_model() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
-    let mut desk = Desk::new(vec![flood, vec![text("Sum"), ModelStep::Wait, text("mary.")]]);
-    desk.ask("Say many words.");
-    let compact = desk.prompt("/compact");
-    desk.client.entry(|change| matches!(change, Change::Commanded { .. }).then_some(()));
+    let mut test = TestSession::new(vec![flood, vec![text("Sum"), ModelStep::Wait, text("mary.")]]);
+    test.ask("Say many words.");
+    let compact = test.prompt("/compact");
+    test.client.entry(|change| matches!(change, Change::Commanded { .. }).then_some(()));
     let image = Content::Image { mime_type: "image/png".into(), data: "aGk=".into(), uri: None };
-    let next = desk.prompt_with(vec![Content::Text { text: "And this?".into() }, image]);
-    desk.client.entry(is_queued);
-    desk.model.release();
-    assert_eq!((desk.reason(compact), desk.reason(next)), (StopReason::EndTurn, StopReason::EndTurn));
-    let request = desk.last_request();
+    let next = test.prompt_with(vec![Content::Text { text: "And this?".into() }, image]);
+    test.client.entry(is_queued);
+    test.model.release();
+    assert_eq!((test.reason(compact), test.reason(next)), (StopReason::EndTurn, StopReason::EndTurn));
+    let request = test.last_request();
     assert_eq!(
         request.seen().len(),
         6,
@@ -46,29 +47,29 @@ fn a_prompt_during_compact_is_answered_by_the_model() {
 fn a_prompt_during_a_truncated_or_refused_reply_is_answered() {
     for stop in [ScriptedStop::MaxTokens, ScriptedStop::Refusal("no".into())] {
         let first = vec![text("I"), ModelStep::Wait, ModelStep::Stop(stop)];
-        let mut desk = Desk::new(vec![first, vec![text("Second.")]]);
-        let one = desk.prompt("First");
-        desk.client.until(streamed);
-        let two = desk.prompt("Second");
-        desk.client.entry(is_queued);
-        desk.model.release();
-        assert_eq!((desk.reason(one), desk.reason(two)), (StopReason::EndTurn, StopReason::EndTurn));
-        assert_eq!(desk.last_request().last_user_text(), "Second");
+        let mut test = TestSession::new(vec![first, vec![text("Second.")]]);
+        let one = test.prompt("First");
+        test.client.until(streamed);
+        let two = test.prompt("Second");
+        test.client.entry(is_queued);
+        test.model.release();
+        assert_eq!((test.reason(one), test.reason(two)), (StopReason::EndTurn, StopReason::EndTurn));
+        assert_eq!(test.last_request().last_user_text(), "Second");
     }
 }
 
 #[test]
 fn a_prompt_after_a_queued_command_follows_it() {
-    let mut desk = Desk::new(vec![vec![text("a"), ModelStep::Wait]]);
-    let first = desk.prompt("First");
-    desk.client.until(streamed);
-    let command = desk.prompt("/undo");
-    let after = desk.prompt("After the command");
-    desk.model.release();
+    let mut test = TestSession::new(vec![vec![text("a"), ModelStep::Wait]]);
+    let first = test.prompt("First");
+    test.client.until(streamed);
+    let command = test.prompt("/undo");
+    let after = test.prompt("After the command");
+    test.model.release();
     for ticket in [first, command, after] {
-        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
     }
-    let said: Vec<String> = desk
+    let said: Vec<String> = test
         .log()
         .iter()
         .filter_map(|entry| match &entry.change {
@@ -82,31 +83,31 @@ fn a_prompt_after_a_queued_command_follows_it() {
 
 #[test]
 fn more_than_sixty_four_queued_prompts_are_refused() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
-    let first = desk.prompt("First");
-    desk.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
-    let tickets: Vec<_> = (0..64).map(|at| desk.prompt(&format!("more {at}"))).collect();
-    let refused = desk.prompt("too many");
-    assert_eq!(desk.client.answer(refused).err(), Some(SessionError::Busy(64)));
-    desk.send(SessionCommand::Cancel);
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "wait"}))]]);
+    let first = test.prompt("First");
+    test.client.until(|out| matches!(out, SessionEvent::CallStarted { .. }).then_some(()));
+    let tickets: Vec<_> = (0..64).map(|at| test.prompt(&format!("more {at}"))).collect();
+    let refused = test.prompt("too many");
+    assert_eq!(test.client.answer(refused).err(), Some(SessionError::Busy(64)));
+    test.send(SessionCommand::Cancel);
     for ticket in std::iter::once(first).chain(tickets) {
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
     }
-    desk.release_tool();
-    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
-    let seen = format!("{:?}", desk.last_request().seen());
+    test.release_tool();
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
+    let seen = format!("{:?}", test.last_request().seen());
     assert!(!seen.contains("more 1"), "what was cancelled is not sent: {seen}");
 }
 
 #[test]
 fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
-    let mut desk = Desk::new(Vec::new());
+    let mut test = TestSession::new(Vec::new());
     let session = SessionId("s_00000000000000000abc".into());
     let message =
         |id, text: &str| Message { id: MessageId(id), content: vec![Content::Text { text: text.into() }] };
     let opened =
-        Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: desk.cwd().to_path_buf() };
-    let store = Store::new(&epitome::paths::Paths::below(&desk.home));
+        Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: test.cwd().to_path_buf() };
+    let store = Store::new(&epitome::paths::Paths::below(&test.home));
     let (mut journal, _) = store.create(&session, opened).expect("a journal");
     for change in [
         Change::Said { message: message(1, "First"), origin: Origin::Person },
@@ -116,11 +117,11 @@ fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
     }
     drop(journal);
 
-    desk.session = session;
-    desk.load(desk.environment());
-    assert_eq!(desk.ask("Go on"), StopReason::EndTurn);
+    test.session = session;
+    test.load(test.environment());
+    assert_eq!(test.ask("Go on"), StopReason::EndTurn);
     let said = ["First", "And this", "Go on"].map(|text| SeenPart::User(text.into()));
-    assert_eq!(desk.last_request().seen(), said);
-    let thread = Thread::replay(desk.log()).expect("a log");
+    assert_eq!(test.last_request().seen(), said);
+    let thread = Thread::replay(test.log()).expect("a log");
     assert!(thread.queued().is_empty());
 }

@@ -3,10 +3,11 @@
 use epitome::session::{CompactionState, SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Entry, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedStop};
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::text;
 use serde_json::Value;
 use std::sync::Arc;
 
-use super::desk::{Desk, call, text};
 use super::stage::notices;
 
 /// A name, and what a model does instead of writing a summary.
@@ -22,19 +23,21 @@ fn words(count: usize) -> Vec<ModelStep> {
     vec![ModelStep::Flood { count, text: "many words ".into() }]
 }
 
-fn configured(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
-    let files = [("home/config.toml".to_owned(), config.to_owned())];
-    Desk::set(&files, epitome::hooks::functions::Functions::default(), script)
+fn configured(
+    config: &str,
+    script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+) -> TestSession {
+    Setup::with_config(config).start(script)
 }
 
-fn compacted(desk: &Desk) -> Vec<Arc<Entry>> {
-    let log = desk.log();
+fn compacted(test: &TestSession) -> Vec<Arc<Entry>> {
+    let log = test.log();
     log.into_iter().filter(|entry| matches!(entry.change, Change::Compacted { .. })).collect()
 }
 
-fn outcome_of(desk: &mut Desk, command: &str) -> Value {
-    let ticket = desk.prompt(command);
-    let Ok(SessionAnswer::TurnEnded { meta, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+fn outcome_of(test: &mut TestSession, command: &str) -> Value {
+    let ticket = test.prompt(command);
+    let Ok(SessionAnswer::TurnEnded { meta, .. }) = test.client.answer(ticket) else { panic!("it ends") };
     meta.expect("what came of it")["epitome"]["compaction"].clone()
 }
 
@@ -51,19 +54,19 @@ fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
         ("a cut", || vec![ModelStep::Cut]),
     ];
     for (name, instead) in ways {
-        let mut desk = Desk::with(move |request| match is_summary(request) {
+        let mut test = TestSession::with(move |request| match is_summary(request) {
             true => instead(),
             false => words(1_500),
         });
-        desk.ask(RULE);
-        desk.ask("Say many words.");
-        let told = outcome_of(&mut desk, "/compact");
+        test.ask(RULE);
+        test.ask("Say many words.");
+        let told = outcome_of(&mut test, "/compact");
         assert_eq!(told["status"], "truncated", "{name}: {told}");
-        let [entry] = &compacted(&desk)[..] else { panic!("{name}: one compaction") };
+        let [entry] = &compacted(&test)[..] else { panic!("{name}: one compaction") };
         let Change::Compacted { account, tokens_before, tokens_after, .. } = &entry.change else { panic!() };
         assert!(account.fallback.is_some() && tokens_after * 2 < *tokens_before, "{name}: {account:?}");
-        desk.ask("Go on.");
-        let sent = desk.last_request().body.to_string();
+        test.ask("Go on.");
+        let sent = test.last_request().body.to_string();
         assert!(sent.contains(RULE) && !sent.contains(&"many words ".repeat(1_400)), "{name}: {sent}");
     }
 }
@@ -71,41 +74,41 @@ fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
 #[test]
 fn a_summary_that_times_out_is_replaced_by_the_tables() {
     let config = "[compaction]\nsummary_timeout_s = 1\ntimeout_s = 1\n";
-    let mut desk = configured(config, |request| match is_summary(request) {
+    let mut test = configured(config, |request| match is_summary(request) {
         true => vec![ModelStep::Hang],
         false => words(1_500),
     });
-    desk.ask(RULE);
-    desk.ask("Say many words.");
-    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "truncated");
-    let entries = compacted(&desk);
+    test.ask(RULE);
+    test.ask("Say many words.");
+    assert_eq!(outcome_of(&mut test, "/compact")["status"], "truncated");
+    let entries = compacted(&test);
     let Change::Compacted { account, .. } = &entries[0].change else { panic!() };
     assert!(account.fallback.as_ref().is_some_and(|why| why.contains("within 1 s")), "{account:?}");
 }
 
 #[test]
 fn with_model_none_the_tables_suffice_and_no_model_is_called() {
-    let mut desk = configured("[compaction]\nmodel = \"none\"\n", |_| words(1_500));
-    desk.ask(RULE);
-    desk.ask("Say many words.");
-    let asked = desk.model.requests().len();
-    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted");
-    assert_eq!(desk.model.requests().len(), asked);
+    let mut test = configured("[compaction]\nmodel = \"none\"\n", |_| words(1_500));
+    test.ask(RULE);
+    test.ask("Say many words.");
+    let asked = test.model.requests().len();
+    assert_eq!(outcome_of(&mut test, "/compact")["status"], "compacted");
+    assert_eq!(test.model.requests().len(), asked);
 }
 
 #[test]
 fn a_configured_model_writes_the_summary() {
     let config = "[compaction]\nmodel = \"anthropic/claude-haiku-4-5\"\n";
-    let mut desk = configured(config, |request| match is_summary(request) {
+    let mut test = configured(config, |request| match is_summary(request) {
         true => vec![text("<summary>Words were said.</summary>")],
         false => words(1_500),
     });
-    desk.ask("Say many words.");
-    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted");
-    let summary = desk.last_request();
+    test.ask("Say many words.");
+    assert_eq!(outcome_of(&mut test, "/compact")["status"], "compacted");
+    let summary = test.last_request();
     assert_eq!(summary.body["model"], "claude-haiku-4-5");
     assert!(summary.body["tools"].as_array().is_none_or(Vec::is_empty), "flat text needs no tools");
-    let entries = compacted(&desk);
+    let entries = compacted(&test);
     let Change::Compacted { model, .. } = &entries[0].change else { panic!() };
     assert_eq!(model.as_ref().map(|model| model.0.as_str()), Some("anthropic/claude-haiku-4-5"));
 }
@@ -119,7 +122,7 @@ fn a_rejected_summary_teaches_the_window_of_the_model_that_wrote_it() {
     for writer in [own, "anthropic/claude-haiku-4-5"] {
         let mut refused = 0;
         let config = format!("[compaction]\nmodel = \"{writer}\"\n");
-        let mut desk = configured(&config, move |request| match is_summary(request) {
+        let mut test = configured(&config, move |request| match is_summary(request) {
             true if refused < 2 => {
                 refused += 1;
                 let message = Some("prompt is too long: 150000 tokens > 90000 maximum".to_owned());
@@ -128,15 +131,15 @@ fn a_rejected_summary_teaches_the_window_of_the_model_that_wrote_it() {
             true => vec![text("<summary>Words were said.</summary>")],
             false => words(1_500),
         });
-        desk.ask("Say many words.");
-        assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted", "{writer}");
-        desk.ask("Go on.");
-        let ticket = desk.prompt("/context");
-        let shown = desk.client.entry(|change| match change {
+        test.ask("Say many words.");
+        assert_eq!(outcome_of(&mut test, "/compact")["status"], "compacted", "{writer}");
+        test.ask("Go on.");
+        let ticket = test.prompt("/context");
+        let shown = test.client.entry(|change| match change {
             Change::Noted { text, .. } if text.starts_with("Context ") => Some(text.clone()),
             _ => None,
         });
-        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(test.reason(ticket), StopReason::EndTurn);
         assert_eq!(shown.contains(" of 90k tokens"), writer == own, "{writer}: {shown}");
     }
 }
@@ -146,24 +149,24 @@ fn a_rejected_summary_teaches_the_window_of_the_model_that_wrote_it() {
 fn a_summary_is_shown_while_it_is_written() {
     let summary =
         vec![text("<analysis>hm</analysis><summary>Words "), ModelStep::Wait, text("were said.</summary>")];
-    let mut desk = Desk::new(vec![words(1_500), summary]);
-    desk.ask("Say many words.");
-    let ticket = desk.prompt("/compact");
+    let mut test = TestSession::new(vec![words(1_500), summary]);
+    test.ask("Say many words.");
+    let ticket = test.prompt("/compact");
     let wrote = |out: &SessionEvent| match out {
         SessionEvent::Compaction { state: CompactionState::Wrote(piece), .. } => Some(piece.clone()),
         _ => None,
     };
     let mut shown = String::new();
     while shown != "Words " {
-        shown.push_str(&desk.client.until(wrote));
+        shown.push_str(&test.client.until(wrote));
         assert!("Words ".starts_with(&shown), "{shown}");
     }
-    desk.model.release();
+    test.model.release();
     while shown != "Words were said." {
-        shown.push_str(&desk.client.until(wrote));
+        shown.push_str(&test.client.until(wrote));
         assert!("Words were said.".starts_with(&shown), "{shown}");
     }
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }
 
 fn small_window(more: &str) -> String {
@@ -173,7 +176,7 @@ fn small_window(more: &str) -> String {
 /// The user's next prompt would have been rejected: the request is shortened before it is sent.
 #[test]
 fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
-    let mut desk = configured(&small_window(""), |request| match is_summary(request) {
+    let mut test = configured(&small_window(""), |request| match is_summary(request) {
         true => vec![text("<summary>Words were said.</summary>")],
         false => vec![
             text("Yes. "),
@@ -181,10 +184,10 @@ fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
             ModelStep::Usage { input: 6_000, output: 3_000 },
         ],
     });
-    desk.ask(RULE);
+    test.ask(RULE);
     let long = format!("{} And the last word is walnut.", "and more words ".repeat(1_800));
-    assert_eq!(desk.ask(&long), StopReason::EndTurn);
-    let triggers: Vec<Trigger> = compacted(&desk)
+    assert_eq!(test.ask(&long), StopReason::EndTurn);
+    let triggers: Vec<Trigger> = compacted(&test)
         .iter()
         .map(|entry| match &entry.change {
             Change::Compacted { trigger, .. } => *trigger,
@@ -192,7 +195,7 @@ fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
         })
         .collect();
     assert!(triggers.contains(&Trigger::Must), "{triggers:?}");
-    let answered = desk.last_request().body.to_string();
+    let answered = test.last_request().body.to_string();
     assert!(answered.contains("walnut"), "{answered}");
 }
 
@@ -201,7 +204,7 @@ fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
 fn a_summary_prepared_ahead_is_used_without_waiting() {
     let mut turn = 0;
     let config = small_window("[compaction]\nahead = true\n");
-    let mut desk = configured(&config, move |request| {
+    let mut test = configured(&config, move |request| {
         if is_summary(request) {
             return vec![text("<summary>Words were said early.</summary>")];
         }
@@ -209,26 +212,27 @@ fn a_summary_prepared_ahead_is_used_without_waiting() {
         let input = [6_000, 8_000, 11_600, 13_000][(turn - 1).min(3)];
         vec![text(&"word and word ".repeat(500)), ModelStep::Usage { input, output: 100 }]
     });
-    let asked = |desk: &Desk| desk.model.requests().iter().filter(|request| is_summary(request)).count();
+    let asked =
+        |test: &TestSession| test.model.requests().iter().filter(|request| is_summary(request)).count();
     for prompt in ["one", "two", "three"] {
-        assert_eq!(desk.ask(prompt), StopReason::EndTurn);
+        assert_eq!(test.ask(prompt), StopReason::EndTurn);
     }
-    assert_eq!(compacted(&desk).len(), 0, "{:?}", notices(&mut desk));
+    assert_eq!(compacted(&test).len(), 0, "{:?}", notices(&mut test));
     // It is written in the background: `/context` shows when it is ready.
-    let is_ready = |desk: &mut Desk| {
-        desk.ask("/context");
-        desk.client.entry(|change| match change {
+    let is_ready = |test: &mut TestSession| {
+        test.ask("/context");
+        test.client.entry(|change| match change {
             Change::Noted { text, .. } => Some(text.contains("written already")),
             _ => None,
         })
     };
-    assert!((0..1_000).any(|_| is_ready(&mut desk)), "it is written before it is due");
-    assert_eq!(asked(&desk), 1);
-    desk.ask("four");
-    assert_eq!(compacted(&desk).len(), 1);
-    assert_eq!(asked(&desk), 1, "and not once more");
-    desk.ask("five");
-    let sent = desk.last_request().body.to_string();
+    assert!((0..1_000).any(|_| is_ready(&mut test)), "it is written before it is due");
+    assert_eq!(asked(&test), 1);
+    test.ask("four");
+    assert_eq!(compacted(&test).len(), 1);
+    assert_eq!(asked(&test), 1, "and not once more");
+    test.ask("five");
+    let sent = test.last_request().body.to_string();
     assert!(sent.contains("Words were said early.") && sent.contains("four"), "{sent}");
 }
 
@@ -237,7 +241,7 @@ fn a_summary_prepared_ahead_is_used_without_waiting() {
 fn old_outcomes_are_masked_in_a_batch_before_anything_is_summarized() {
     let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 200000\n";
     let mut calls = 0;
-    let mut desk = configured(config, move |request| {
+    let mut test = configured(config, move |request| {
         assert!(!is_summary(request), "nobody is asked for a summary");
         calls += 1;
         match calls {
@@ -248,12 +252,12 @@ fn old_outcomes_are_masked_in_a_batch_before_anything_is_summarized() {
             _ => vec![text("Done.")],
         }
     });
-    assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
-    let pruned = desk.log().iter().filter(|entry| matches!(entry.change, Change::Pruned { .. })).count();
+    assert_eq!(test.ask("Read it all."), StopReason::EndTurn);
+    let pruned = test.log().iter().filter(|entry| matches!(entry.change, Change::Pruned { .. })).count();
     assert!((1..=4).contains(&pruned), "in batches: {pruned}");
-    let sent = desk.last_request().body.to_string();
+    let sent = test.last_request().body.to_string();
     assert!(sent.contains("recall"), "what was cut can be read: {}", &sent[..2_000]);
-    desk.ask("/undo");
-    desk.ask("Go on.");
-    assert!(desk.last_request().body.to_string().len() > sent.len(), "it is brought back");
+    test.ask("/undo");
+    test.ask("Go on.");
+    assert!(test.last_request().body.to_string().len() > sent.len(), "it is brought back");
 }

@@ -1,12 +1,12 @@
 //! Requests that a provider would reject: dropped contents, and preventive measures.
 
 use epitome::config::WireFormat;
-use epitome::hooks::functions::Functions;
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, ReplyCut, StopReason, Trigger};
 use epitome_scripted_model::{ModelStep, ScriptedStop};
+use epitome_test_harness::session::Setup;
+use epitome_test_harness::text;
 
-use super::desk::{Desk, text};
 use super::formats::{sealed, think};
 
 const SUMMARY: &str = "<summary>Half of it was said.</summary>";
@@ -28,16 +28,16 @@ fn rejected_thinking_is_dropped_and_the_turn_continues() {
         vec![text("Three.")],
     ]
     .into_iter();
-    let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], move |_| {
-        replies.next().expect("no more is asked for")
-    });
+    let mut test = Setup::new()
+        .format(WireFormat::AnthropicMessages)
+        .start(move |_| replies.next().expect("no more is asked for"));
     for prompt in ["one", "two", "three"] {
-        assert_eq!(desk.ask(prompt), StopReason::EndTurn);
+        assert_eq!(test.ask(prompt), StopReason::EndTurn);
     }
-    let sent: Vec<usize> = desk.model.requests().iter().map(sealed).collect();
+    let sent: Vec<usize> = test.model.requests().iter().map(sealed).collect();
     assert_eq!(sent, [0, 1, 0, 1], "refused once, left out, and what is thought since goes back");
     let dropped =
-        desk.log().iter().filter(|entry| matches!(entry.change, Change::ThinkingDropped { .. })).count();
+        test.log().iter().filter(|entry| matches!(entry.change, Change::ThinkingDropped { .. })).count();
     assert_eq!(dropped, 1);
 }
 
@@ -49,11 +49,11 @@ fn a_reply_that_fills_the_window_is_compacted_and_continued() {
         vec![text("the second half.")],
     ]
     .into_iter();
-    let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], move |_| {
-        replies.next().expect("no more is asked for")
-    });
-    assert_eq!(desk.ask(&"Tell me all of it. ".repeat(200)), StopReason::EndTurn);
-    let came: Vec<&str> = desk
+    let mut test = Setup::new()
+        .format(WireFormat::AnthropicMessages)
+        .start(move |_| replies.next().expect("no more is asked for"));
+    assert_eq!(test.ask(&"Tell me all of it. ".repeat(200)), StopReason::EndTurn);
+    let came: Vec<&str> = test
         .log()
         .iter()
         .filter_map(|entry| match &entry.change {
@@ -72,24 +72,22 @@ fn a_reply_that_fills_the_window_is_compacted_and_continued() {
 #[test]
 fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     const WINDOW: &str = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 12000\n";
-    let files = [("home/config.toml".to_owned(), WINDOW.to_owned())];
     let mut replies = vec![
         vec![ModelStep::Usage { input: 4_200, output: 10 }, text("Yes.")],
         vec![text(SUMMARY)],
         vec![text("Yes again.")],
     ]
     .into_iter();
-    let mut desk =
-        Desk::set(&files, Functions::default(), move |_| replies.next().expect("no more is asked for"));
+    let mut test = Setup::with_config(WINDOW).start(move |_| replies.next().expect("no more is asked for"));
     for prompt in ["one", "two"] {
-        assert_eq!(desk.ask(&format!("{prompt} {}", "word and word ".repeat(1_300))), StopReason::EndTurn);
+        assert_eq!(test.ask(&format!("{prompt} {}", "word and word ".repeat(1_300))), StopReason::EndTurn);
     }
-    let compacted = desk.log().iter().any(|entry| match &entry.change {
+    let compacted = test.log().iter().any(|entry| match &entry.change {
         Change::Compacted { trigger, .. } => *trigger == Trigger::Must,
         _ => false,
     });
-    assert!(compacted, "{:?}", desk.log().iter().map(|entry| entry.change.kind()).collect::<Vec<_>>());
-    assert_eq!(desk.model.requests().len(), 3, "the long request was never sent");
+    assert!(compacted, "{:?}", test.log().iter().map(|entry| entry.change.kind()).collect::<Vec<_>>());
+    assert_eq!(test.model.requests().len(), 3, "the long request was never sent");
 }
 
 /// A server that reported 0.8 tokens for four bytes was assumed to truncate requests, like Ollama does: after
@@ -98,17 +96,17 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
 #[test]
 fn a_server_that_counts_fewer_tokens_keeps_its_window() {
     let mut counts = [2_900, 3_800].into_iter();
-    let mut desk = Desk::of_format(WireFormat::OpenAiChat, &[], move |_| {
+    let mut test = Setup::new().format(WireFormat::OpenAiChat).start(move |_| {
         vec![ModelStep::Usage { input: counts.next().expect("two prompts"), output: 10 }, text("I see.")]
     });
-    desk.reload(vec![("EPITOME_MODEL".into(), "chat/of-unknown-size".into())]);
+    test.reload(vec![("EPITOME_MODEL".into(), "chat/of-unknown-size".into())]);
     for prompt in ["one", "two"] {
         let prompt = format!("{prompt} {}", "word and word ".repeat(3_000));
-        assert_eq!(desk.ask(&prompt), StopReason::EndTurn);
+        assert_eq!(test.ask(&prompt), StopReason::EndTurn);
     }
-    let compacted = desk.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. }));
+    let compacted = test.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. }));
     assert!(!compacted, "there is room");
-    let sizes = desk.client.seen.iter().filter_map(|out| match out {
+    let sizes = test.client.seen.iter().filter_map(|out| match out {
         SessionEvent::Usage(usage) => Some(usage.size),
         _ => None,
     });

@@ -4,9 +4,10 @@ use epitome::provider::spent::Spent;
 use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::text;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, call, text};
 use super::stage::{recorder, told};
 
 fn task(input: Value) -> ModelStep {
@@ -27,24 +28,28 @@ fn tool_names(request: &RecordedRequest) -> Vec<String> {
     tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A desk whose parent sends these replies and whose subagents send those; then "ok".
-fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
-    desk_with(&[("home/config.toml", config)], parent, agents)
+/// A session whose parent sends these replies and whose subagents send those; then "ok".
+fn started(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> TestSession {
+    started_with(&[("home/config.toml", config)], parent, agents)
 }
 
-fn desk_with(files: &[(&str, &str)], parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
+fn started_with(
+    files: &[(&str, &str)],
+    parent: Vec<Vec<ModelStep>>,
+    agents: Vec<Vec<ModelStep>>,
+) -> TestSession {
     let files: Vec<(String, String)> =
         files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     let (mut parent, mut agents) = (parent.into_iter(), agents.into_iter());
-    Desk::with_agents(&files, move |request| {
+    Setup::with_files(&files).tools(&["task"]).start(move |request| {
         let next = if is_agents(request) { agents.next() } else { parent.next() };
         next.unwrap_or_else(|| vec![text("ok")])
     })
 }
 
 /// The outcomes of the conversation's own calls.
-fn outcomes(desk: &Desk) -> Vec<ToolOutcome> {
-    let log = desk.log();
+fn outcomes(test: &TestSession) -> Vec<ToolOutcome> {
+    let log = test.log();
     let outcomes = log.iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
@@ -59,7 +64,7 @@ fn raw(outcome: &ToolOutcome) -> &Value {
 #[test]
 fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
     let usage = |input, output| ModelStep::Usage { input, output };
-    let mut desk = desk(
+    let mut test = started(
         "",
         vec![
             vec![hand("general", "Find the walnut."), usage(100, 10)],
@@ -70,11 +75,11 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
             vec![text("a.rs, line 7."), usage(50, 6)],
         ],
     );
-    let ticket = desk.prompt("Where is the walnut?");
-    let Ok(SessionAnswer::TurnEnded { usage: turn, .. }) = desk.client.answer(ticket) else {
+    let ticket = test.prompt("Where is the walnut?");
+    let Ok(SessionAnswer::TurnEnded { usage: turn, .. }) = test.client.answer(ticket) else {
         panic!("it ends")
     };
-    let requests = desk.model.requests();
+    let requests = test.model.requests();
     let (parent, agent) = (&requests[0], &requests[1]);
     assert_eq!(
         agent.seen(),
@@ -86,7 +91,7 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
     let told = parent.body["tools"].to_string();
     assert!(told.contains("- explore: Finds things out") && told.contains("- general: "), "{told}");
 
-    let outcome = &outcomes(&desk)[0];
+    let outcome = &outcomes(&test)[0];
     assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "a.rs, line 7."));
     let figures = raw(outcome);
     assert_eq!((&figures["agent"], &figures["ended"]), (&json!("general"), &json!("done")));
@@ -99,11 +104,11 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
 
     // Its usage is added to its parent's, and logged: a session that is loaded again includes it.
     assert_eq!((turn.input, turn.output), (390, 25));
-    let thread = Thread::replay(desk.log()).expect("a log");
+    let thread = Thread::replay(test.log()).expect("a log");
     let spent = Spent::total(&Default::default(), &thread);
     assert_eq!((spent.usage.input, spent.usage.output), (390, 25));
     let cost = spent.cost.expect("the model's prices are known");
-    let live = desk.client.seen.iter().rev().find_map(|out| match out {
+    let live = test.client.seen.iter().rev().find_map(|out| match out {
         SessionEvent::Usage(usage) => usage.cost,
         _ => None,
     });
@@ -112,13 +117,13 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
 
 #[test]
 fn a_subagents_work_is_shown_as_progress() {
-    let mut desk = desk(
+    let mut test = started(
         "",
         vec![vec![hand("general", "Go")]],
         vec![vec![text("I look first.\nWell."), call(json!({}))]],
     );
-    desk.ask("Go");
-    let told: String = desk
+    test.ask("Go");
+    let told: String = test
         .client
         .seen
         .iter()
@@ -136,17 +141,17 @@ fn the_users_own_agent_has_the_tools_that_its_file_lists() {
     let checker = "---\nname: checker\ndescription: Checks it.\ntools: Bash, Read\n---\nYou check things.";
     let broken = "---\nname: broken\ndescription: Never.\ntools: {a: b}\n---\n";
     let files = [(".claude/agents/checker.md", checker), ("home/agents/broken.md", broken)];
-    let mut desk = desk_with(
+    let mut test = started_with(
         &files,
         vec![vec![hand("checker", "Check")], vec![hand("broken", "Check"), hand("nobody", "Check")]],
         Vec::new(),
     );
-    desk.ask("Go");
-    let requests = desk.model.requests();
+    test.ask("Go");
+    let requests = test.model.requests();
     assert!(requests[0].body["tools"].to_string().contains("- checker: Checks it."));
     assert_eq!(tool_names(&requests[1]), ["bash", "recall"]);
     assert!(requests[1].body["system"].to_string().contains("You check things."));
-    let outcomes = outcomes(&desk);
+    let outcomes = outcomes(&test);
     // Both ran concurrently.
     let mut told: Vec<String> = outcomes[1..].iter().map(ToolOutcome::model_text).collect();
     told.sort();
@@ -155,7 +160,7 @@ fn the_users_own_agent_has_the_tools_that_its_file_lists() {
         "{told:?}"
     );
     assert!(told[1].contains("The agents are checker, explore, general"), "{told:?}");
-    desk.client.until(|out| match out {
+    test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("broken.md:4:") => Some(()),
         _ => None,
     });
@@ -164,16 +169,16 @@ fn the_users_own_agent_has_the_tools_that_its_file_lists() {
 #[test]
 fn a_subagents_permission_request_names_it_and_returns_its_answer() {
     let asks = vec![call(json!({"asks": "person"}))];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![asks, vec![text("Done.")]]);
-    let ticket = desk.prompt("Go");
-    let (ask, permission) = desk.client.until(|out| match out {
+    let mut test = started("", vec![vec![hand("general", "Go")]], vec![asks, vec![text("Done.")]]);
+    let ticket = test.prompt("Go");
+    let (ask, permission) = test.client.until(|out| match out {
         SessionEvent::Ask { ask, permission } => Some((*ask, permission.clone())),
         _ => None,
     });
     assert_eq!(permission.card.title, "general: Doing");
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(outcomes(&test)[0].model_text(), "Done.");
 }
 
 /// Each row is a limit, the reason why the subagent ended, and the number of its model calls; the last of
@@ -185,8 +190,7 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
     {
         let mut asked = 0;
         let config = format!("[agents]\n{config}");
-        let files = [("home/config.toml".to_owned(), config.clone())];
-        let mut desk = Desk::with_agents(&files, move |request| {
+        let mut test = Setup::with_config(&config).tools(&["task"]).start(move |request| {
             if !is_agents(request) {
                 asked += 1;
                 return if asked == 1 { vec![hand("general", "Go")] } else { vec![text("ok")] };
@@ -197,8 +201,8 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
                 false => vec![text("On."), call(json!({})), ModelStep::Usage { input: 50, output: 10 }],
             }
         });
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-        let outcome = &outcomes(&desk)[0];
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        let outcome = &outcomes(&test)[0];
         assert_eq!(outcome.status, OutcomeStatus::Completed, "{config}");
         let text = outcome.model_text();
         assert!(text.starts_with("Half of it.\n\n[The agent reached its limit of"), "{config}: {text}");
@@ -217,9 +221,9 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
 fn a_subagent_that_times_out_reports_its_partial_result() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
     let agents = vec![waits, vec![text("Half of it.")]];
-    let mut desk = desk("[agents]\ntimeout_s = 1", vec![vec![hand("general", "Go")]], agents);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let outcome = &outcomes(&desk)[0];
+    let mut test = started("[agents]\ntimeout_s = 1", vec![vec![hand("general", "Go")]], agents);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&test)[0];
     let text = outcome.model_text();
     assert!(text.starts_with("Half of it.\n\n[The agent reached its limit of time"), "{text}");
     assert_eq!((outcome.status, &raw(outcome)["ended"]), (OutcomeStatus::Completed, &json!("time")));
@@ -228,29 +232,29 @@ fn a_subagent_that_times_out_reports_its_partial_result() {
 #[test]
 fn a_subagent_ends_with_its_turn_and_its_work_is_kept() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![waits]);
-    let ticket = desk.prompt("Go");
-    desk.client.until(|out| {
+    let mut test = started("", vec![vec![hand("general", "Go")]], vec![waits]);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| {
         matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
     });
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    let outcome = &outcomes(&desk)[0];
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    let outcome = &outcomes(&test)[0];
     assert_eq!(outcome.status, OutcomeStatus::Interrupted);
     assert!(outcome.whole.as_deref().is_some_and(|work| work.contains("I begin.")), "{outcome:?}");
     // One permit: a tool that outlived its subagent would take it from the next one.
-    desk.release_tool();
-    desk.ask("Again");
-    assert_eq!(outcomes(&desk).len(), 1);
+    test.release_tool();
+    test.ask("Again");
+    assert_eq!(outcomes(&test).len(), 1);
 }
 
 #[test]
 fn a_failed_subagent_has_an_outcome_that_says_why() {
     let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
     let agents = vec![vec![text("I begin."), call(json!({}))], vec![refused]];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let outcome = &outcomes(&desk)[0];
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&test)[0];
     let text = outcome.model_text();
     assert_eq!(outcome.status, OutcomeStatus::Failed);
     assert!(text.starts_with("I begin.") && text.contains("no such thing"), "{text}");
@@ -260,41 +264,42 @@ fn a_failed_subagent_has_an_outcome_that_says_why() {
 #[test]
 fn no_more_than_max_parallel_subagents_work_concurrently() {
     let all = (0..3).map(|at| hand("general", &format!("Part {at}"))).collect();
-    let mut desk = desk("[agents]\nmax_parallel = 2", vec![all], vec![vec![call(json!({"do": "wait"}))]; 3]);
-    let ticket = desk.prompt("Go");
+    let mut test =
+        started("[agents]\nmax_parallel = 2", vec![all], vec![vec![call(json!({"do": "wait"}))]; 3]);
+    let ticket = test.prompt("Go");
     for wanted in ["→ Doing\n", "→ Doing\n", "waiting for another agent to end\n"] {
-        desk.client.until(|out| {
+        test.client.until(|out| {
             matches!(out, SessionEvent::CallProgress { output, .. } if output == wanted).then_some(())
         });
     }
-    assert_eq!(desk.model.requests().len(), 3, "the parent and two agents");
-    (0..3).for_each(|_| desk.release_tool());
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    assert!(outcomes(&desk).iter().all(|outcome| outcome.model_text() == "ok"));
+    assert_eq!(test.model.requests().len(), 3, "the parent and two agents");
+    (0..3).for_each(|_| test.release_tool());
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert!(outcomes(&test).iter().all(|outcome| outcome.model_text() == "ok"));
 }
 
 #[test]
 fn subagents_are_limited_in_number_and_depth() {
-    let mut desk = desk(
+    let mut test = started(
         "[agents]\nmax_per_turn = 1",
         vec![vec![hand("general", "One"), hand("general", "Two")]],
         vec![vec![hand("general", "Deeper")]],
     );
-    desk.ask("Go");
-    let mut told: Vec<String> = outcomes(&desk).iter().map(ToolOutcome::model_text).collect();
+    test.ask("Go");
+    let mut told: Vec<String> = outcomes(&test).iter().map(ToolOutcome::model_text).collect();
     told.sort();
     assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
     // `task` was not in the subagent's tool list, but it called it anyway.
-    let seen = format!("{:?}", desk.model.requests().iter().rfind(|request| is_agents(request)));
+    let seen = format!("{:?}", test.model.requests().iter().rfind(|request| is_agents(request)));
     assert!(seen.contains("There is no tool"), "{seen}");
 }
 
 #[test]
 fn with_max_depth_0_the_model_has_no_task_tool() {
-    let mut desk = desk("[agents]\nmax_depth = 0", vec![vec![hand("general", "One")]], Vec::new());
-    desk.ask("Go");
-    assert!(!tool_names(&desk.model.requests()[0]).contains(&"task".to_owned()));
-    assert!(outcomes(&desk)[0].model_text().contains("No agent may be started from here"));
+    let mut test = started("[agents]\nmax_depth = 0", vec![vec![hand("general", "One")]], Vec::new());
+    test.ask("Go");
+    assert!(!tool_names(&test.model.requests()[0]).contains(&"task".to_owned()));
+    assert!(outcomes(&test)[0].model_text().contains("No agent may be started from here"));
 }
 
 /// A user who withdraws the permission to change anything means running subagents, too.
@@ -302,16 +307,16 @@ fn with_max_depth_0_the_model_has_no_task_tool() {
 fn a_mode_change_applies_to_running_subagents() {
     let agents =
         vec![vec![call(json!({"do": "wait"}))], vec![call(json!({"asks": "person"}))], vec![text("Done.")]];
-    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
-    let ticket = desk.prompt("Go");
-    desk.client.until(|out| {
+    let mut test = started("", vec![vec![hand("general", "Go")]], agents);
+    let ticket = test.prompt("Go");
+    test.client.until(|out| {
         matches!(out, SessionEvent::CallProgress { output, .. } if output.contains('→')).then_some(())
     });
-    desk.choose("mode", "full").expect("a mode");
-    desk.release_tool();
+    test.choose("mode", "full").expect("a mode");
+    test.release_tool();
     // No permission request is shown.
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    assert_eq!(outcomes(&test)[0].model_text(), "Done.");
 }
 
 /// An "always" decision applied only to the session or subagent that had asked, and to those started later: a
@@ -325,11 +330,11 @@ fn an_always_decision_applies_to_all_running_subagents_immediately() {
     let of_session = (vec![vec![hand("general", "Go"), asks()]], agent.clone());
     let two = vec![vec![hand("general", "One"), hand("general", "Two")], vec![asks()]];
     let (mut calls, mut ends) = (0, 0);
-    let mut desk = desk("", of_session.0, of_session.1);
-    answered_once(&mut desk);
+    let mut test = started("", of_session.0, of_session.1);
+    answered_once(&mut test);
 
     let mut parent = two.into_iter();
-    let mut of_agents = Desk::with_agents(&[], move |request| {
+    let mut of_agents = Setup::new().tools(&["task"]).start(move |request| {
         if !is_agents(request) {
             return parent.next().unwrap_or_else(|| vec![text("ok")]);
         }
@@ -347,21 +352,21 @@ fn an_always_decision_applies_to_all_running_subagents_immediately() {
 
 /// Answers the only permission request with "always", then lets the waiting tools continue; no other request
 /// may follow.
-fn answered_once(desk: &mut Desk) {
-    let ticket = desk.prompt("Go");
-    let ask = desk.client.until(|out| match out {
+fn answered_once(test: &mut TestSession) {
+    let ticket = test.prompt("Go");
+    let ask = test.client.until(|out| match out {
         SessionEvent::Ask { ask, .. } => Some(*ask),
         _ => None,
     });
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
-    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
-    desk.release_tool();
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowAlways });
+    test.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
     assert!(
-        !desk.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })),
+        !test.client.seen.iter().any(|out| matches!(out, SessionEvent::Ask { .. })),
         "it was asked again"
     );
-    let allowed = desk.log().iter().filter(|entry| matches!(entry.change, Change::Allowed { .. })).count();
+    let allowed = test.log().iter().filter(|entry| matches!(entry.change, Change::Allowed { .. })).count();
     assert_eq!(allowed, 1, "the log has it once");
 }
 
@@ -369,13 +374,15 @@ fn answered_once(desk: &mut Desk) {
 fn hooks_see_calls_and_end_of_a_subagent_as_a_subagents() {
     let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;
     let files = [("home/hooks/watch".to_owned(), recorder(declares))];
-    let mut desk = Desk::with_agents(&files, |request| match (is_agents(request), request.seen().len()) {
-        (true, 1) => vec![call(json!({}))],
-        (false, 1) => vec![hand("explore", "Go")],
-        _ => vec![text("Done.")],
+    let mut test = Setup::with_files(&files).tools(&["task"]).start(|request| {
+        match (is_agents(request), request.seen().len()) {
+            (true, 1) => vec![call(json!({}))],
+            (false, 1) => vec![hand("explore", "Go")],
+            _ => vec![text("Done.")],
+        }
     });
-    desk.ask("Go");
-    let seen: Vec<String> = told(&desk)
+    test.ask("Go");
+    let seen: Vec<String> = told(&test)
         .iter()
         .map(|payload| {
             let word = |field: &str| payload[field].as_str().unwrap_or_default().to_owned();
@@ -395,14 +402,14 @@ fn hooks_see_calls_and_end_of_a_subagent_as_a_subagents() {
 /// Plan mode blocked edits, and the model was never informed of it: it tried again and again.
 #[test]
 fn plan_mode_is_announced_after_an_unchanged_prefix() {
-    let mut desk = Desk::new(Vec::new());
-    desk.ask("Hello");
-    desk.choose("mode", "read_only").expect("a mode");
-    desk.ask("Plan it");
-    desk.ask("Go on");
-    desk.choose("mode", "ask").expect("a mode");
-    desk.ask("Carry it out");
-    let requests = desk.model.requests();
+    let mut test = TestSession::new(Vec::new());
+    test.ask("Hello");
+    test.choose("mode", "read_only").expect("a mode");
+    test.ask("Plan it");
+    test.ask("Go on");
+    test.choose("mode", "ask").expect("a mode");
+    test.ask("Carry it out");
+    let requests = test.model.requests();
     let told: Vec<(usize, usize)> = requests
         .iter()
         .map(|request| {
@@ -424,12 +431,12 @@ fn a_subagent_whose_window_fills_compacts_its_own_conversation() {
     let flood = || ModelStep::Flood { count: 2_000, text: "many words ".into() };
     let says = |input| vec![flood(), call(json!({})), ModelStep::Usage { input, output: 4_000 }];
     let agents = vec![says(1_000), says(5_000), says(10_000), vec![text("All read.")]];
-    let mut desk =
-        desk(config, vec![vec![hand("general", "Read all of it, and remember the walnut.")]], agents);
-    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let outcome = &outcomes(&desk)[0];
+    let mut test =
+        started(config, vec![vec![hand("general", "Read all of it, and remember the walnut.")]], agents);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&test)[0];
     assert_eq!(outcome.model_text(), "All read.", "{outcome:?}");
     assert!(raw(outcome)["compactions"].as_u64().is_some_and(|count| count > 0), "{:?}", outcome.raw);
-    let last = desk.model.requests().into_iter().rfind(is_agents).expect("a request");
+    let last = test.model.requests().into_iter().rfind(is_agents).expect("a request");
     assert!(format!("{:?}", last.seen()).contains("remember the walnut"), "its task outlives it");
 }

@@ -6,22 +6,23 @@ use epitome::config::WireFormat;
 use epitome::session::{Replay, SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason};
 use epitome_scripted_model::ModelStep;
+use epitome_test_harness::client::TestClient;
+use epitome_test_harness::session::{Setup, TestSession, call};
+use epitome_test_harness::text;
 use serde_json::json;
-
-use super::desk::{Client, Desk, call, text};
 
 #[test]
 fn a_panicking_tool_only_fails_its_own_call() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "panic"})), call(json!({"do": "wait"}))]]);
-    let ticket = desk.prompt("Go");
-    let first = desk.client.entry(|change| match change {
+    let mut test = TestSession::new(vec![vec![call(json!({"do": "panic"})), call(json!({"do": "wait"}))]]);
+    let ticket = test.prompt("Go");
+    let first = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),
         _ => None,
     });
     assert_eq!(first.status, OutcomeStatus::Failed);
-    desk.release_tool();
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-    let statuses: Vec<OutcomeStatus> = desk
+    test.release_tool();
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
+    let statuses: Vec<OutcomeStatus> = test
         .log()
         .iter()
         .filter_map(|entry| match &entry.change {
@@ -39,139 +40,143 @@ fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
     for format in WireFormat::ALL {
         let mut replies =
             vec![vec![call(json!({"says": "one"})), ModelStep::Cut], vec![text("Done.")]].into_iter();
-        let mut desk = Desk::of_format(format, &[], move |_| replies.next().expect("no more is asked for"));
-        assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{format:?}");
-        let whole = desk.log().iter().filter(|entry| matches!(entry.change, Change::Replied { .. })).count();
-        assert_eq!((whole, desk.model.requests().len()), (1, 2), "{format:?}");
+        let mut test =
+            Setup::new().format(format).start(move |_| replies.next().expect("no more is asked for"));
+        assert_eq!(test.ask("Go"), StopReason::EndTurn, "{format:?}");
+        let whole = test.log().iter().filter(|entry| matches!(entry.change, Change::Replied { .. })).count();
+        assert_eq!((whole, test.model.requests().len()), (1, 2), "{format:?}");
     }
 }
 
 /// The permission request was never shown, and the turn waited for an answer to it.
 #[test]
 fn a_panicking_preview_is_omitted_from_the_permission_request() {
-    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
-    let ticket = desk.prompt("Go");
-    let ask = desk.client.until(asked);
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    let mut test = TestSession::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
+    let ticket = test.prompt("Go");
+    let ask = test.client.until(asked);
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }
 
 #[test]
 fn a_client_that_attaches_later_gets_the_permission_request() {
-    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
-    let ticket = desk.prompt("Go");
-    let ask = desk.client.until(asked);
-    let mut other = Client::new(2);
-    let (attach, opening) = (desk.ticket(), desk.opening(&other, desk.environment()));
-    desk.sessions.attach(attach, desk.session.clone(), opening, Replay::Everything);
+    let mut test = TestSession::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let ticket = test.prompt("Go");
+    let ask = test.client.until(asked);
+    let mut other = TestClient::new(2);
+    let (attach, opening) = (test.ticket(), test.opening(&other, test.environment()));
+    test.sessions.attach(attach, test.session.clone(), opening, Replay::Everything);
     assert_eq!(other.until(asked), ask);
-    desk.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
-    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
+    test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });
+    test.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
     other.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
-    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }
 
 #[test]
 fn a_cancel_withdraws_a_permission_request_and_interrupts_the_call() {
-    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
-    let ticket = desk.prompt("Go");
-    desk.client.until(asked);
-    desk.send(SessionCommand::Cancel);
-    desk.send(SessionCommand::Cancel);
-    desk.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    let interrupted = desk.log().iter().filter(|entry| is_interrupted(&entry.change)).count();
+    let mut test = TestSession::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let ticket = test.prompt("Go");
+    test.client.until(asked);
+    test.send(SessionCommand::Cancel);
+    test.send(SessionCommand::Cancel);
+    test.client.until(|out| matches!(out, SessionEvent::Withdrawn { .. }).then_some(()));
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    let interrupted = test.log().iter().filter(|entry| is_interrupted(&entry.change)).count();
     assert_eq!(interrupted, 1);
 }
 
 #[test]
 fn a_cancel_before_the_first_event_leaves_no_empty_message() {
     // The request may not even have been sent.
-    let mut desk = Desk::with(|request| match request.last_user_text().as_str() {
+    let mut test = TestSession::with(|request| match request.last_user_text().as_str() {
         "Go" => vec![ModelStep::Hang],
         _ => vec![text("ok")],
     });
-    let ticket = desk.prompt("Go");
-    desk.send(SessionCommand::Cancel);
-    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
-    assert!(!desk.log().iter().any(|entry| matches!(entry.change, Change::Replied { .. })));
+    let ticket = test.prompt("Go");
+    test.send(SessionCommand::Cancel);
+    assert_eq!(test.reason(ticket), StopReason::Cancelled);
+    assert!(!test.log().iter().any(|entry| matches!(entry.change, Change::Replied { .. })));
     // Both prompts are one message for the model.
-    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
 }
 
 /// The prompt to cancel was only looked for in the queue.
 #[test]
 fn a_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
-    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
-    let slow = desk.prompt("/slow");
-    let behind = desk.prompt("Behind it");
-    desk.send(SessionCommand::CancelPrompt { ticket: slow });
-    assert_eq!(desk.reason(slow), StopReason::Cancelled);
-    assert_eq!(desk.reason(behind), StopReason::EndTurn);
-    assert_eq!(desk.last_request().last_user_text(), "Behind it");
+    let mut test =
+        Setup::with_files(&[("home/recipes/slow.md", "Look: {{bash \"wait\"}}")]).start(|_| vec![text("ok")]);
+    let slow = test.prompt("/slow");
+    let behind = test.prompt("Behind it");
+    test.send(SessionCommand::CancelPrompt { ticket: slow });
+    assert_eq!(test.reason(slow), StopReason::Cancelled);
+    assert_eq!(test.reason(behind), StopReason::EndTurn);
+    assert_eq!(test.last_request().last_user_text(), "Behind it");
 }
 
 #[test]
 fn a_cancel_ends_a_recipes_shell_calls_and_the_queued_prompts() {
-    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
-    let tickets = [desk.prompt("/slow"), desk.prompt("Behind it")];
-    desk.send(SessionCommand::Cancel);
+    let mut test =
+        Setup::with_files(&[("home/recipes/slow.md", "Look: {{bash \"wait\"}}")]).start(|_| vec![text("ok")]);
+    let tickets = [test.prompt("/slow"), test.prompt("Behind it")];
+    test.send(SessionCommand::Cancel);
     for ticket in tickets {
-        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+        assert_eq!(test.reason(ticket), StopReason::Cancelled);
     }
-    assert_eq!(desk.ask("/slow-no-such"), StopReason::EndTurn);
-    assert_eq!(desk.model.requests().len(), 1);
+    assert_eq!(test.ask("/slow-no-such"), StopReason::EndTurn);
+    assert_eq!(test.model.requests().len(), 1);
 }
 
 #[test]
 fn a_model_without_a_key_is_reported_and_another_can_be_chosen() {
-    let mut desk = Desk::new(Vec::new());
-    desk.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
-    assert_eq!(desk.last_request().body["model"], "claude-haiku-4-5");
+    let mut test = TestSession::new(Vec::new());
+    test.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(test.last_request().body["model"], "claude-haiku-4-5");
     let without_key =
-        [("OPENAI_BASE_URL", desk.model.openai_base_url()), ("OPENAI_API_KEY", "sk-test-2".into())];
-    desk.reload(without_key.map(|(name, value)| (name.into(), value.into())).into());
-    let ticket = desk.prompt("Still there?");
-    match desk.client.answer(ticket) {
+        [("OPENAI_BASE_URL", test.model.openai_base_url()), ("OPENAI_API_KEY", "sk-test-2".into())];
+    test.reload(without_key.map(|(name, value)| (name.into(), value.into())).into());
+    let ticket = test.prompt("Still there?");
+    match test.client.answer(ticket) {
         Err(SessionError::AuthRequired(message)) => {
             assert!(message.contains("ANTHROPIC_API_KEY"), "{message}")
         }
         other => panic!("a missing key was expected: {other:?}"),
     }
-    desk.choose("model", "openai/gpt-6-sol").expect("it is offered");
-    assert_eq!(desk.ask("Still there?"), StopReason::EndTurn);
-    assert_eq!(desk.last_request().body["model"], "gpt-6-sol");
+    test.choose("model", "openai/gpt-6-sol").expect("it is offered");
+    assert_eq!(test.ask("Still there?"), StopReason::EndTurn);
+    assert_eq!(test.last_request().body["model"], "gpt-6-sol");
 }
 
 /// A model picker that still listed a provider whose key had been removed got the error that there is no such
 /// model.
 #[test]
 fn choosing_a_model_without_a_key_names_the_missing_variable() {
-    let mut desk = Desk::new(vec![vec![text("still here")]]);
-    match desk.choose("model", "gemini/gemini-3.8-flash") {
+    let mut test = TestSession::new(vec![vec![text("still here")]]);
+    match test.choose("model", "gemini/gemini-3.8-flash") {
         Err(SessionError::Invalid(message)) => assert!(message.contains("GEMINI_API_KEY"), "{message}"),
         other => panic!("a missing key was expected: {other:?}"),
     }
-    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
 }
 
 /// The next prompt found a call without an outcome in the view, which every provider rejects.
 #[test]
 fn an_unwritable_outcome_ends_the_turn_and_the_next_prompt_works() {
-    let mut desk = Desk::new(vec![vec![call(json!({"do": "say", "bytes": 200_000}))], vec![text("fine")]]);
-    let blobs = epitome::paths::Paths::below(&desk.home).data.join("blobs");
+    let mut test =
+        TestSession::new(vec![vec![call(json!({"do": "say", "bytes": 200_000}))], vec![text("fine")]]);
+    let blobs = epitome::paths::Paths::below(&test.home).data.join("blobs");
     std::fs::write(&blobs, "where a directory must be").expect("a file");
-    let ticket = desk.prompt("Go");
-    match desk.client.answer(ticket) {
+    let ticket = test.prompt("Go");
+    match test.client.answer(ticket) {
         Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
         other => panic!("the disk's refusal was expected: {other:?}"),
     }
-    let log = desk.log();
+    let log = test.log();
     assert!(log.iter().any(|entry| is_interrupted(&entry.change)));
     let ended = |entry: &Arc<epitome::thread::Entry>| matches!(entry.change, Change::TurnEnded { .. });
     assert!(log.last().is_some_and(ended));
-    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+    assert_eq!(test.ask("Again"), StopReason::EndTurn);
 }
 
 fn asked(out: &SessionEvent) -> Option<epitome::session::AskId> {

@@ -1,40 +1,24 @@
-//! A home, a workspace, a scripted model, and agents that are started on them.
-//!
-//! The client speaks raw lines and uses none of the agent's types, so that it can misbehave in any way.
+//! The agent as an editor starts it: a process, two pipes and raw lines. The client uses none of the agent's types, so
+//! that it can misbehave in any way.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 
-/// How long an agent may be silent. Everything here takes milliseconds, or seconds on a busy machine.
-pub const SILENCE_MAX: Duration = Duration::from_secs(20);
-
-/// How long an agent may take to exit. Its own limit is 0.6 s; the rest is for a busy machine.
-pub const EXIT_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Interval for polling things that cannot be waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+use super::user::User;
+use super::{WITHIN, call, text, within};
 
 /// Messages read ahead. A client that reads none leaves the rest in the pipe.
 const MESSAGES_MAX: usize = 16;
 
 pub const SUMMARY: &str = "They talked about numbers.";
-
-pub fn text(text: &str) -> ModelStep {
-    ModelStep::Text(text.to_owned())
-}
-
-pub fn call(name: &str, input: Value) -> ModelStep {
-    ModelStep::Call { name: name.to_owned(), input }
-}
 
 /// A model that follows its prompt like a script. The only unscripted prompt is the request for a summary.
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
@@ -59,46 +43,19 @@ pub fn wants_summary(request: &RecordedRequest) -> bool {
     request.last_user_text().contains("<summary>") && !request.last_user_text().contains(SUMMARY)
 }
 
-pub struct Desk {
-    pub model: ScriptedModel,
-    pub home: PathBuf,
-    pub workspace: PathBuf,
-    _scratch: tempfile::TempDir,
-}
-
-impl Desk {
-    pub fn new(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
-        let scratch = tempfile::tempdir().unwrap();
-        let root = scratch.path().canonicalize().unwrap();
-        let (home, workspace) = (root.join("home"), root.join("workspace"));
-        fs::create_dir(&home).unwrap();
-        fs::create_dir(&workspace).unwrap();
-        Desk { model: ScriptedModel::start(script).unwrap(), home, workspace, _scratch: scratch }
-    }
-
-    /// The agent's command, with its own environment.
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
-        command
-            .args(super::ACP)
-            .args(arguments)
-            .current_dir(&self.workspace)
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", &self.home)
-            .env("EPITOME_HOME", &self.home)
-            .env("EPITOME_MODEL", "local/scripted")
-            .env("EPITOME_LOCAL_URL", self.model.openai_base_url())
-            .env("NO_PROXY", "127.0.0.1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+/// What an editor does on a user's machine.
+impl User {
+    /// The agent with pipes. Without a daemon if the user is [`User::standalone`].
+    pub fn agent_command(&self, arguments: &[&str]) -> Command {
+        let acp: &[&str] = if self.is_standalone { &["acp", "--standalone"] } else { &["acp"] };
+        let mut command = self.command(&[acp, arguments].concat());
+        command.stdin(Stdio::piped());
         command
     }
 
     /// The daemon's process id, if this home has a running one.
     pub fn daemon(&self) -> Option<Pid> {
-        let number = fs::read_to_string(self.home.join("run/daemon.lock")).ok()?;
+        let number = fs::read_to_string(self.own().join("run/daemon.lock")).ok()?;
         let pid = Pid::from_raw(number.trim().parse().ok()?)?;
         lives(pid).then_some(pid)
     }
@@ -137,7 +94,7 @@ impl Desk {
     }
 
     fn start_with(&self, arguments: &[&str]) -> Agent {
-        let mut agent = Agent::spawn(self.command(arguments));
+        let mut agent = Agent::spawn(self.agent_command(arguments));
         agent.call(
             "initialize",
             json!({ "protocolVersion": 1, "clientCapabilities": { "session": { "notices": {} } } }),
@@ -165,21 +122,17 @@ impl Desk {
     }
 
     fn opening(&self) -> Value {
-        json!({ "cwd": self.workspace, "mcpServers": [] })
-    }
-
-    pub fn journal(&self, session: &str) -> PathBuf {
-        self.home.join("data/journals").join(format!("{session}.jsonl"))
+        json!({ "cwd": self.project(), "mcpServers": [] })
     }
 
     /// The messages of the newest request, as they were sent.
     pub fn last_messages(&self) -> Vec<Value> {
-        let requests = self.model.requests();
+        let requests = self.model().requests();
         messages_of(requests.last().expect("the model was asked"))
     }
 }
 
-impl Drop for Desk {
+impl Drop for User {
     fn drop(&mut self) {
         self.end_daemon();
     }
@@ -189,7 +142,7 @@ impl Drop for Desk {
 pub fn end_by(process: Pid, signal: Signal) {
     // It may have exited already.
     let _ = kill_process(process, signal);
-    within(SILENCE_MAX, "the daemon's end", || (!lives(process)).then_some(()));
+    within("the daemon's end", || (!lives(process)).then_some(()));
 }
 
 /// Whether a process is running. A process that has ended may remain in the process table until its parent
@@ -227,18 +180,6 @@ pub fn assert_paired(request: &RecordedRequest) {
         }
     }
     assert!(open.is_empty(), "calls without an outcome: {messages:#?}");
-}
-
-/// Polls a condition until a deadline.
-pub fn within<T>(at_most: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + at_most;
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(Instant::now() < until, "{what} did not come within {at_most:?}");
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 /// A running agent and the client's ends of its pipes.
@@ -306,7 +247,7 @@ impl Agent {
     }
 
     fn next(&self, wanted: &str) -> Value {
-        self.next_within(SILENCE_MAX).unwrap_or_else(|error| panic!("waiting for {wanted}: {error}"))
+        self.next_within(WITHIN).unwrap_or_else(|error| panic!("waiting for {wanted}: {error}"))
     }
 
     /// Reads up to the first matching message, which is the last one returned.
@@ -379,18 +320,14 @@ impl Agent {
 
     /// Waits for a clean exit and returns the remaining messages.
     pub fn ended(self) -> Vec<Value> {
-        let since = Instant::now();
         let (rest, status) = self.gone();
-        assert!(since.elapsed() < EXIT_TIME_MAX, "the end took {:?}", since.elapsed());
         assert!(status.success(), "the agent ended with {status}");
         rest
     }
 
     /// Waits for a clean exit without reading.
     pub fn ended_unread(mut self) {
-        let since = Instant::now();
-        let status = self.child.wait().unwrap();
-        assert!(since.elapsed() < EXIT_TIME_MAX, "the end took {:?}", since.elapsed());
+        let status = within("the agent's end", || self.child.try_wait().unwrap());
         assert!(status.success(), "the agent ended with {status}");
         self.gone();
     }
@@ -402,8 +339,12 @@ impl Agent {
     }
 
     fn gone(mut self) -> (Vec<Value>, ExitStatus) {
-        let rest = self.messages.iter().collect();
-        let status = self.child.wait().unwrap();
+        let mut rest = Vec::new();
+        // The channel ends when the agent has closed its stdout.
+        while let Ok(message) = self.messages.recv_timeout(WITHIN) {
+            rest.push(message);
+        }
+        let status = within("the agent's end", || self.child.try_wait().unwrap());
         // The reading thread panics on lines that are not JSON.
         self.reading.take().unwrap().join().unwrap();
         let complaints = self.complaints.take().unwrap().join().unwrap();
@@ -473,8 +414,8 @@ pub fn person_said(messages: &[Value]) -> Vec<&str> {
 }
 
 /// The final statuses of calls, in the order of the updates.
-pub fn final_statuses(messages: &[Value]) -> Vec<&str> {
-    let updates = messages.iter().filter(|message| kind(message) == "tool_call_update");
+pub fn final_statuses<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Vec<&'a str> {
+    let updates = messages.into_iter().filter(|message| kind(message) == "tool_call_update");
     let statuses = updates.filter_map(|message| message["params"]["update"]["status"].as_str());
     statuses.filter(|status| matches!(*status, "completed" | "failed")).collect()
 }

@@ -1,11 +1,10 @@
-//! A user's machine: a home with hooks, a project, a scripted model, and runs of `epitome run`.
+//! A user's project with hooks: runs of `epitome run` in it, and what hooks did.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
-use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, SeenPart};
+use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
+use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text};
 use serde_json::{Value, json};
 
 pub const SUMMARY: &str = "They spoke of numbers.";
@@ -49,84 +48,42 @@ pub fn long() -> String {
     "The quick brown fox jumps over the lazy dog. ".repeat(LONG)
 }
 
-pub fn text(text: &str) -> ModelStep {
-    ModelStep::Text(text.to_owned())
+pub struct Project {
+    pub user: User,
 }
 
-pub fn call(name: &str, input: Value) -> ModelStep {
-    ModelStep::Call { name: name.to_owned(), input }
-}
-
-pub struct Desk {
-    pub model: ScriptedModel,
-    pub home: PathBuf,
-    pub project: PathBuf,
-    _scratch: tempfile::TempDir,
-}
-
-impl Desk {
-    pub fn new() -> Desk {
-        Desk::with(obey)
+impl Project {
+    pub fn new() -> Project {
+        Project::with(obey)
     }
 
-    pub fn with(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let root = scratch.path().canonicalize().expect("it was made");
-        let (home, project) = (root.join("home"), root.join("project"));
-        let model = ScriptedModel::start(script).expect("a free port");
-        fs::create_dir(&home).expect("a directory");
-        fs::create_dir(&project).expect("a directory");
+    pub fn with(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Project {
+        let user = User::with_model(script).standalone();
         let config = format!(
             "mode = \"full\"\n[models.\"local/scripted\"]\ncontext_window = {WINDOW}\nmax_output = 1000\n"
         );
-        write(&home.join(".epitome/config.toml"), &config);
-        Desk { model, home, project, _scratch: scratch }
+        user.write(".epitome/config.toml", &config);
+        Project { user }
     }
 
     /// Installs a script in kodelet's hooks folder.
     pub fn hook(&self, name: &str, script: &str) {
-        write_executable(&self.home.join(".kodelet/hooks").join(name), script);
+        self.user.write(format!(".kodelet/hooks/{name}"), script);
     }
 
-    /// Installs an executable file in the project.
-    pub fn program(&self, name: &str, script: &str) {
-        write_executable(&self.project.join(name), script);
-    }
-
+    /// Writes a file of the project; see [`User::write`].
     pub fn write(&self, name: &str, content: &str) {
-        write(&self.project.join(name), content);
+        self.user.write(format!("project/{name}"), content);
+    }
+
+    /// A file of the project.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.user.project().join(name)
     }
 
     /// The contents of a file below the home; empty if it does not exist.
     pub fn read_home(&self, name: &str) -> String {
-        fs::read_to_string(self.home.join(name)).unwrap_or_default()
-    }
-
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
-        command.args(arguments).current_dir(&self.project).env_clear();
-        command.env("PATH", std::env::var_os("PATH").expect("there is a path"));
-        command.env("HOME", &self.home).env("NO_PROXY", "127.0.0.1");
-        command.env("EPITOME_MODEL", "local/scripted");
-        command.env("EPITOME_LOCAL_URL", self.model.openai_base_url());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Runs a command that has to succeed, and returns its stdout.
-    #[track_caller]
-    pub fn ok(&self, arguments: &[&str]) -> String {
-        self.ends_with(0, arguments).0
-    }
-
-    /// Runs a command that has to exit with this code, and returns stdout and stderr.
-    #[track_caller]
-    pub fn ends_with(&self, code: i32, arguments: &[&str]) -> (String, String) {
-        let output = self.command(arguments).output().expect("the binary starts");
-        let out = String::from_utf8(output.stdout).expect("only text is printed");
-        let errors = String::from_utf8(output.stderr).expect("only text is printed");
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {out} {errors}");
-        (out, errors)
+        std::fs::read_to_string(self.user.home().join(name)).unwrap_or_default()
     }
 
     /// Runs a prompt in a new session.
@@ -154,9 +111,9 @@ impl Desk {
 
     #[track_caller]
     fn hear(&self, code: i32, arguments: &[&str]) -> Heard {
-        let before = self.model.requests().len();
-        let (out, _) = self.ends_with(code, &[&["run", "--json"], arguments].concat());
-        Heard { lines: objects(&out), asked: self.model.requests().split_off(before) }
+        let before = self.user.model().requests().len();
+        let ran = self.user.run(&[&["run", "--json"], arguments].concat()).exited(code);
+        Heard { lines: ran.objects(), asked: self.user.model().requests().split_off(before) }
     }
 
     /// The trail of the newest session, one line per run: event, hook, verdict and request; `quiet N` at the
@@ -169,13 +126,13 @@ impl Desk {
 
     #[track_caller]
     pub fn trail_entries(&self) -> Vec<Value> {
-        objects(&self.ok(&["hooks", "log", "--json"]))
+        self.user.run(&["hooks", "log", "--json"]).exited(0).objects()
     }
 
     /// The exported log of the only session.
     #[track_caller]
     pub fn export(&self) -> Vec<Value> {
-        objects(&self.ok(&["sessions", "export", &self.session()]))
+        self.user.run(&["sessions", "export", &self.user.session()]).exited(0).objects()
     }
 
     /// How many changes of this kind the store contains.
@@ -184,16 +141,9 @@ impl Desk {
         self.export().iter().filter(|entry| entry["change"] == change).count()
     }
 
-    #[track_caller]
-    pub fn session(&self) -> String {
-        let listed = objects(&self.ok(&["sessions", "list", "--json"]));
-        let [header] = listed.as_slice() else { panic!("one session: {listed:?}") };
-        header["session"].as_str().expect("it has an id").to_owned()
-    }
-
     /// The number of model calls that requested a summary.
     pub fn summaries(&self) -> usize {
-        self.model.requests().iter().filter(|request| wants_summary(request)).count()
+        self.user.model().requests().iter().filter(|request| wants_summary(request)).count()
     }
 }
 
@@ -264,19 +214,4 @@ pub fn user(text: &str) -> SeenPart {
 
 pub fn agent(text: &str) -> SeenPart {
     SeenPart::Agent(text.to_owned())
-}
-
-#[track_caller]
-fn objects(out: &str) -> Vec<Value> {
-    out.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect()
-}
-
-fn write_executable(path: &Path, script: &str) {
-    write(path, script);
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its own file");
-}
-
-pub fn write(path: &Path, content: &str) {
-    fs::create_dir_all(path.parent().expect("a file has a directory")).expect("directories");
-    fs::write(path, content).expect("a file");
 }

@@ -4,33 +4,22 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use epitome::daemon::Daemon;
 use epitome::daemon::control::limits::MethodTimeouts;
 use epitome::daemon::control::{ControlClient, serve};
-use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
-use epitome::provider::http::Http;
-use epitome::provider::learned::Learned;
-use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{SessionServices, Sessions};
-use epitome::session::suspended::REST_AFTER;
-use epitome::store::Store;
-use epitome::tokens::Rulers;
-use epitome::tools::Toolbox;
-use epitome::tools::reaper::Reaper;
+use epitome::session::registry::Sessions;
 use epitome_scripted_model::{ModelStep, ScriptedModel};
+use epitome_test_harness::WITHIN;
+use epitome_test_harness::session::services;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 
-/// A test that waits longer than this within one process has failed.
-pub const WITHIN: Duration = Duration::from_secs(20);
-
-pub struct Desk {
+pub struct TestDaemon {
     pub daemon: Arc<Daemon>,
     pub model: ScriptedModel,
     pub cwd: PathBuf,
@@ -41,14 +30,14 @@ pub fn text(text: &str) -> Vec<ModelStep> {
     vec![ModelStep::Text(text.to_owned()), ModelStep::Usage { input: 10, output: 5 }]
 }
 
-impl Desk {
+impl TestDaemon {
     /// A model that sends these replies, one per call, and then "ok". Must be called within a runtime.
-    pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
-        Desk::with_limits(replies, MethodTimeouts::default())
+    pub fn new(replies: Vec<Vec<ModelStep>>) -> TestDaemon {
+        TestDaemon::with_limits(replies, MethodTimeouts::default())
     }
 
     /// The same with different time limits for its calls.
-    pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: MethodTimeouts) -> Desk {
+    pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: MethodTimeouts) -> TestDaemon {
         let mut replies = replies.into_iter();
         let model = ScriptedModel::start(move |_| replies.next().unwrap_or_else(|| text("ok")));
         let model = model.expect("loopback");
@@ -58,26 +47,14 @@ impl Desk {
             std::fs::create_dir_all(made).expect("a directory");
         }
         let paths = Paths::below(&home);
-        let store = Store::new(&paths);
-        let services = SessionServices {
-            store: store.clone(),
-            paths: paths.clone(),
-            http: Http::new(),
-            learned: Learned::below(&paths.data),
-            toolbox: Toolbox::built_in(Arc::new(Reaper::disabled())),
-            watch: RecipeWatch::new(),
-            reaper: Arc::new(Reaper::disabled()),
-            rulers: Rulers::default(),
-            functions: Functions::default(),
-            suspend_after: REST_AFTER,
-            checkpoints: None,
-        };
+        let services = services(&paths);
+        let store = services.store.clone();
         let sessions = Sessions::new(services, Handle::current());
         let mut daemon = Daemon::new(paths, sessions, store);
         daemon.control.limits = limits;
         let daemon = Arc::new(daemon);
         let cwd = cwd.canonicalize().expect("it was made");
-        Desk { daemon, model, cwd, _directory: directory }
+        TestDaemon { daemon, model, cwd, _directory: directory }
     }
 
     /// The environment of a client that uses the scripted model.
