@@ -197,7 +197,7 @@ pub(super) fn cut_line(cut: &Cut) -> Option<String> {
         Cut::Cancelled => None,
         Cut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
         Cut::Filtered { reason } => {
-            Some(format!("Cut short: a filter of the provider held the reply back: {reason}"))
+            Some(format!("Cut short: a filter of the provider withheld the reply: {reason}"))
         }
         Cut::Other { reason } => Some(format!("The model stopped: {reason}")),
     }

@@ -287,7 +287,7 @@ impl Permissions {
         let mut rule = None;
         let (permit, by) = match decision {
             Decision::AllowOnce | Decision::AllowAlways if !is_same => {
-                let why = "What this call would touch changed while the person was asked.".to_owned();
+                let why = "What this call would touch changed while the user was asked.".to_owned();
                 (Permit::Denied(why), person(Answered::TooLate))
             }
             Decision::AllowOnce => (Permit::Allowed, person(Answered::Once)),
@@ -297,8 +297,8 @@ impl Permissions {
                 (Permit::Allowed, person(answer))
             }
             Decision::Reject | Decision::RejectAlways => {
-                let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
-                           want.";
+                let why = "The user refused this call. Don't try the same again; find another way or ask \
+                           what they want.";
                 (Permit::Denied(why.to_owned()), person(Answered::No))
             }
             Decision::Dismissed => {

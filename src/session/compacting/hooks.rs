@@ -166,7 +166,7 @@ impl Session {
             }
             Action::None => None,
             Action::Mutate { .. } | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. } => {
-                let why = "in a callback run only a mutation that names its conversation is heard";
+                let why = "in a callback only a mutation that names its conversation has an effect";
                 refuse(&mut resolution, &by, why.to_owned());
                 None
             }
