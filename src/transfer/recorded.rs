@@ -162,7 +162,7 @@ impl Reader<'_> {
             }
             Update::Json(value) => self.json(session, value)?,
             Update::Compaction { status, .. } if status == "completed" => {
-                self.talk(session).log.left_out("compactions (what they replaced is told in full)");
+                self.talk(session).log.left_out("compactions (what they replaced is included in full)");
             }
             Update::Compaction { .. }
             | Update::Commands { .. }

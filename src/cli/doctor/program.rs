@@ -39,7 +39,7 @@ pub(super) fn lines(paths: &Paths) -> Vec<Line> {
 fn sandbox() -> Line {
     let support = sandbox::support();
     match support.gap() {
-        None => Line::ok("sandbox", format!("commands are held to their workspace ({})", support.words())),
+        None => Line::ok("sandbox", format!("commands are sandboxed ({})", support.words())),
         Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md explains them"),
     }
 }

@@ -33,12 +33,12 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     let mut lines = Vec::new();
     let mut say = |line: String| lines.push(line);
     if let Some(reason) = block {
-        say(with("it is stopped", reason.as_deref()));
+        say(with("it is blocked", reason.as_deref()));
     }
     if let Some(decision) = decision {
         let decided = match decision {
             PermissionDecision::Allow => "it runs without a question",
-            PermissionDecision::Ask => "the person is asked",
+            PermissionDecision::Ask => "the user is asked",
             PermissionDecision::Deny => "it is denied",
         };
         say(with(decided, decision_reason.as_deref()));
@@ -49,7 +49,7 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(message) = message {
         say(format!("the prompt becomes: {message}"));
     }
-    context.iter().for_each(|text| say(format!("the model is told: {text}")));
+    context.iter().for_each(|text| say(format!("added for the model: {text}")));
     if let Some(ResultChange { success, error, metadata_type, metadata }) = result {
         if let Some(success) = success {
             say(format!("the tool's result counts as {}", if *success { "a success" } else { "a failure" }));
@@ -77,12 +77,12 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(text) = summary {
         say(format!("the summary is, without a model: {text}"));
     }
-    follow_ups.iter().for_each(|said| say(format!("the agent goes on with: {}", spoken(said))));
+    follow_ups.iter().for_each(|said| say(format!("the agent continues with: {}", spoken(said))));
     if *go_on {
-        say("the agent goes on".to_owned());
+        say("the agent continues".to_owned());
     }
     if let Some(text) = notice {
-        say(format!("the person is told: {text}"));
+        say(format!("notice for the user: {text}"));
     }
     if let Some(reason) = halt {
         say(with("the turn ends", Some(reason)));
@@ -104,7 +104,7 @@ fn of_action(action: &Action) -> Vec<String> {
         Action::Mutate { messages, preserve_recent, target } => {
             let to = target.as_ref().map(|target| format!(" of {target}")).unwrap_or_default();
             let head = format!(
-                "the history{to} becomes these {} messages, with the newest {preserve_recent} behind them:",
+                "the history{to} becomes these {} messages, followed by the newest {preserve_recent}:",
                 messages.len()
             );
             [head].into_iter().chain(messages.iter().map(|said| format!("  {}", spoken(said)))).collect()
@@ -130,7 +130,7 @@ fn of_callback(callback: &Callback) -> String {
         if args.is_empty() { String::new() } else { format!(" with{}", named(args)) },
         target.as_ref().map(|target| format!(" for {target}")).unwrap_or_default(),
         if *asynchronous { ", in the background" } else { "" },
-        if *text_only { ", and its text is put behind the history" } else { "" },
+        if *text_only { ", and its text is added to the end of the history" } else { "" },
     )
 }
 
@@ -147,9 +147,9 @@ fn of_edit(edit: &RequestedEdit) -> String {
 
 fn kept(keep: Keep) -> String {
     match keep {
-        Keep::Nothing => "with nothing behind it".to_owned(),
-        Keep::Messages(count) => format!("with the newest {count} messages behind it"),
-        Keep::Ratio(ratio) => format!("with the newest {:.0} % of the window behind it", ratio * 100.0),
+        Keep::Nothing => "followed by nothing".to_owned(),
+        Keep::Messages(count) => format!("followed by the newest {count} messages"),
+        Keep::Ratio(ratio) => format!("followed by the newest {:.0} % of the window", ratio * 100.0),
     }
 }
 
@@ -185,11 +185,12 @@ mod tests {
         assert_eq!(
             meaning(&output),
             [
-                "it is stopped: not today",
-                "the person is asked",
+                "it is blocked: not today",
+                "the user is asked",
                 r#"the tool runs with {"command":"ls"}"#,
-                "the model is told: It rains.",
-                "the history is compacted, where the threshold is reached, with the newest 25 % of the window behind it",
+                "added for the model: It rains.",
+                "the history is compacted, where the threshold is reached, followed by the newest 25 % of \
+                 the window",
                 "e4 is left out",
             ]
         );

@@ -167,7 +167,7 @@ fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Acti
         }
     }
     if messages.is_empty() {
-        fields.warn("it gives no message to put in the history's place; the history stays".to_owned());
+        fields.warn("it has no message that could replace the history; the history stays".to_owned());
         return Action::None;
     }
     Action::Mutate { messages, preserve_recent, target }

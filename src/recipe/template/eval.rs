@@ -315,7 +315,8 @@ impl Run<'_> {
             Base::Group(pipe) => self.pipe(pipe, dot)?,
             Base::Function(name) => {
                 let at = operand.at;
-                let error = TemplateError::new(at, format!("the function {name} stands where a value must"));
+                let message = format!("the function {name} is used where a value is needed");
+                let error = TemplateError::new(at, message);
                 return Err(error.with_hint(format!("put the call in parentheses: ({name} …)")).into());
             }
         };

@@ -203,7 +203,7 @@ impl Parser {
                 _ => {
                     self.close(&word)?;
                     if self.loops == 0 {
-                        return Err(TemplateError::new(at, format!("{word:?} stands outside of a range")));
+                        return Err(TemplateError::new(at, format!("{word:?} is outside of a range")));
                     }
                     nodes.push(if word == "break" { Node::Break } else { Node::Continue });
                 }
@@ -315,7 +315,7 @@ impl Parser {
             self.next += 1;
             let command = self.command()?;
             if !matches!(command.head.base, Base::Function(_)) {
-                return Err(TemplateError::new(command.at, "only a function can stand behind `|`"));
+                return Err(TemplateError::new(command.at, "only a function can follow `|`"));
             }
             commands.push(command);
         }
