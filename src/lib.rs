@@ -144,7 +144,7 @@
 //!     0      └ platform        Linux specifics: process groups, sandbox, files, signals, memory
 //! ```
 //!
-//! `tests/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:
+//! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:
 //! `sled` is used by `store`, `agent-client-protocol` by `acp`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
 //! `rmcp` by `mcp`.
 //!

@@ -1,4 +1,4 @@
-//! Shared by the bench and `tests/keep.rs`: conversations, ways of shortening them, and measures.
+//! Shared by the bench and `tests/pure/keep.rs`: conversations, ways of shortening them, and measures.
 
 pub mod baseline;
 pub mod corpus;

@@ -1,0 +1,325 @@
+//! Start and end of a daemon, and clients that cannot use one.
+
+use epitome::daemon::build::{Build, VERSION};
+use epitome::daemon::handshake::{Answer, Hello, Home, PROTOCOL};
+use epitome::daemon::messages::{Farewell, Kind, MessageReader};
+use epitome::daemon::runtime_dir::RuntimeDir;
+use epitome::daemon::token::Token;
+use epitome::paths::Paths;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::json;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use super::desk::{Agent, Desk, SILENCE_MAX, agent_said, end_by, obey, stop_reason, within};
+use super::windows::daemons;
+
+/// Idle time after which the daemon exits in these tests, in seconds.
+const IDLE_S: &str = "0.2";
+
+/// A build of a different version, or of this version with different sources and a newer executable.
+fn build(version: &str) -> Build {
+    Build { version: version.to_owned(), sources: "0123456789abcdef".to_owned(), written_ns: u64::MAX }
+}
+
+fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
+    Hello {
+        protocol,
+        build: build(version),
+        pid: std::process::id(),
+        cwd: desk.workspace.clone().into_os_string(),
+        place: Home::of(&Paths::below(&desk.home)),
+        token: Token::read(&RuntimeDir::of(&Paths::below(&desk.home))).unwrap(),
+        environment: Default::default(),
+        overrides: Default::default(),
+        ids_above: 0,
+    }
+}
+
+/// Process group and session of a process; 0 means that it was created outside of this container. (The system
+/// calls return the same 0, but rustix accepts no 0 for a process.)
+fn group_and_session(process: Pid) -> [String; 2] {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap();
+    let (_, after_name) = stat.rsplit_once(')').unwrap();
+    // Skips the state and the parent.
+    let mut fields = after_name.split_whitespace().skip(2).map(str::to_owned);
+    [fields.next().unwrap(), fields.next().unwrap()]
+}
+
+/// Connects like a front end and returns the daemon's answer.
+fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, Answer) {
+    let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
+    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+    stream.write_all(&hello.to_line()).unwrap();
+    let mut reader = MessageReader::new(stream);
+    let answer = serde_json::from_slice(reader.line(4096).unwrap().expect("an answer")).unwrap();
+    (reader, answer)
+}
+
+#[test]
+fn an_idle_daemon_exits_and_the_next_client_starts_another() {
+    let desk = Desk::new(obey);
+    let start = || {
+        let mut command = desk.command(&[]);
+        command.env("EPITOME_IDLE_S", IDLE_S);
+        let mut agent = Agent::spawn(command);
+        agent.call("initialize", json!({ "protocolVersion": 1 }));
+        agent
+    };
+    let mut before = None;
+    for _ in 0..3 {
+        let mut agent = start();
+        let daemon = desk.daemon();
+        assert_ne!(daemon, before);
+        before = daemon;
+        let session = desk.new_session(&mut agent);
+        assert_eq!(agent.turn(&session, "say one").1, "end_turn");
+        agent.close_input();
+        agent.ended();
+        within(SILENCE_MAX, "the idle daemon's end", || daemons(&desk).is_empty().then_some(()));
+        assert!(!desk.home.join("run/acp.sock").exists(), "it leaves no socket");
+    }
+}
+
+/// `pgrep epitome`, `top` and `killall` showed the daemon as `exe`, after the link through which it is
+/// started.
+#[test]
+fn the_process_name_of_the_daemon_is_epitome() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let daemon = desk.daemon().expect("one runs").as_raw_nonzero();
+    assert_eq!(fs::read_to_string(format!("/proc/{daemon}/comm")).unwrap(), "epitome\n");
+    agent.close_input();
+    agent.ended();
+}
+
+#[test]
+fn clients_that_connect_while_the_daemon_exits_are_served() {
+    let desk = Desk::new(obey);
+    for round in 0..40 {
+        let mut command = desk.command(&[]);
+        command.env("EPITOME_IDLE_S", format!("0.0{}", round % 10));
+        let mut agent = Agent::spawn(command);
+        agent.call("initialize", json!({ "protocolVersion": 1 }));
+        agent.close_input();
+        agent.ended();
+    }
+    let log = log(&desk);
+    assert!(!log.contains("runs the agent in its own process"), "{log}");
+}
+
+fn log(desk: &Desk) -> String {
+    let files = fs::read_dir(desk.home.join("state/log")).into_iter().flatten().flatten();
+    files.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).collect()
+}
+
+#[test]
+fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let daemon = desk.daemon().unwrap();
+    end_by(daemon, Signal::TERM);
+    let (_, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "cancelled");
+    assert!(daemons(&desk).is_empty(), "none is started until somebody wants something");
+    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_ne!(desk.daemon(), Some(daemon));
+}
+
+#[test]
+fn the_daemon_survives_the_signals_that_end_its_starter() {
+    let desk = Desk::new(obey);
+    let mut command = desk.command(&[]);
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut agent = Agent::spawn(command);
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    let daemon = desk.daemon().unwrap();
+    let window = rustix::process::Pid::from_raw(agent.process().cast_signed());
+    let (of_daemon, of_window) = (group_and_session(daemon), group_and_session(window.unwrap()));
+    for (daemons, windows) in of_daemon.into_iter().zip(of_window) {
+        assert_ne!(daemons, windows);
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.as_raw_nonzero())).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().to_owned();
+    assert_ne!(parent, agent.process().to_string());
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.as_raw_nonzero())).unwrap().flatten();
+    let first_three: Vec<_> = open
+        .filter(|entry| entry.file_name().to_str().unwrap().parse::<u32>().unwrap() < 3)
+        .map(|entry| fs::read_link(entry.path()).unwrap())
+        .collect();
+    assert!(first_three.iter().all(|path| path.as_os_str() == "/dev/null"), "{first_three:?}");
+    kill_process_group(window.unwrap(), Signal::KILL).unwrap();
+    drop(desk.start());
+    assert_eq!(desk.daemon(), Some(daemon));
+}
+
+#[test]
+fn a_daemon_with_another_protocol_or_home_is_not_used() {
+    let desk = Desk::new(obey);
+    drop(desk.start());
+    for (other, word) in [
+        (hello(&desk, "0.1.0", PROTOCOL + 1), "protocol"),
+        (
+            Hello {
+                place: Home::of(&Paths::below("/elsewhere".as_ref())),
+                ..hello(&desk, "0.1.0", PROTOCOL)
+            },
+            "files",
+        ),
+    ] {
+        let (mut reader, answer) = attach(&desk, &other);
+        let why = answer.refused.expect("it is refused");
+        assert!(why.contains(word), "{why}");
+        assert!(reader.message().unwrap().is_none(), "and that is all");
+    }
+    let (_, answer) = attach(&desk, &hello(&desk, "0.1.0", PROTOCOL));
+    assert_eq!(answer.refused, None);
+}
+
+#[test]
+fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
+    // A daemon that refuses, and a directory in which no socket can be created.
+    let refusing: fn(&Desk) = |desk| {
+        fs::create_dir(desk.home.join("run")).unwrap();
+        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            let refused = Some("it is of another age".to_owned());
+            stream.write_all(&Answer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
+        });
+    };
+    let closing: fn(&Desk) = |desk| {
+        fs::create_dir(desk.home.join("run")).unwrap();
+        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+    };
+    let no_place: fn(&Desk) = |desk| fs::write(desk.home.join("run"), "a file").unwrap();
+    let failing: fn(&Desk) = |desk| {
+        fs::create_dir_all(desk.home.join("run/control.sock")).unwrap();
+    };
+    for (trouble, word) in [
+        (refusing, "of another age"),
+        (closing, "without an answer"),
+        (no_place, "directory for sockets"),
+        (failing, "control.sock can't be listened on"),
+    ] {
+        let desk = Desk::new(obey);
+        trouble(&desk);
+        let mut agent = desk.start();
+        let session = desk.new_session(&mut agent);
+        assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+        agent.close_input();
+        agent.ended();
+        let log = log(&desk);
+        assert!(log.contains(word) && log.contains("runs the agent in its own process"), "{word}: {log}");
+    }
+}
+
+#[test]
+fn a_newer_front_end_replaces_an_idle_daemon() {
+    makes_room_for("99.0.0");
+}
+
+/// After rebuilding the program, a new client still used the daemon of the previous build: both had the
+/// package's version, which does not change with every build.
+#[test]
+fn a_newer_build_of_the_same_version_replaces_the_daemon() {
+    makes_room_for(VERSION);
+}
+
+fn makes_room_for(version: &str) {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let old = desk.daemon().unwrap();
+    let (mut newer, answer) = attach(&desk, &hello(&desk, version, PROTOCOL));
+    assert_eq!(answer.refused, None, "it is served meanwhile");
+    // The turn runs to completion.
+    desk.model.release();
+    assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
+    let last = newer.message().unwrap().expect("a farewell");
+    assert_eq!(last.kind, Kind::Farewell);
+    assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
+    // Nothing else starts a daemon here, so the older client does after a while.
+    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_ne!(desk.daemon(), Some(old));
+}
+
+/// A home was moved while its daemon was running and a new one created in its place. When the old daemon
+/// exited it removed the sockets of the new one, which was unreachable from then on.
+#[test]
+fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
+    let desk = Desk::new(obey);
+    let mut first = desk.start();
+    let session = desk.new_session(&mut first);
+    let old = desk.daemon().unwrap();
+    fs::rename(desk.home.join("run"), desk.home.join("moved")).unwrap();
+    let second = desk.start();
+    let new = desk.worker(&second);
+    assert_ne!(new, old.as_raw_nonzero().get().cast_unsigned());
+    end_by(old, Signal::TERM);
+    assert!(!desk.home.join("moved/acp.sock").exists(), "its own it removes, wherever they are");
+    for socket in ["run/acp.sock", "run/control.sock"] {
+        UnixStream::connect(desk.home.join(socket)).unwrap();
+    }
+    assert_eq!(agent_said(&first.turn(&session, "say more").0), "You said more.");
+    assert_eq!(daemons(&desk), [new]);
+}
+
+#[test]
+fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let old = desk.worker(&agent);
+    fs::remove_dir_all(desk.home.join("run")).unwrap();
+    let mut second = desk.start();
+    let new = desk.worker(&second);
+    assert_ne!(new, old);
+    assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+    agent.close_input();
+    agent.ended();
+    within(SILENCE_MAX, "the displaced daemon's end", || (daemons(&desk) == [new]).then_some(()));
+    let session = desk.new_session(&mut second);
+    assert_eq!(agent_said(&second.turn(&session, "say two").0), "You said two.");
+    UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
+}
+
+#[test]
+fn a_front_end_exits_cleanly_on_each_signal() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let desk = Desk::new(obey);
+        let mut agent = desk.start();
+        desk.new_session(&mut agent);
+        kill_process(rustix::process::Pid::from_raw(agent.process().cast_signed()).unwrap(), signal).unwrap();
+        agent.ended();
+    }
+}
+
+#[test]
+fn a_transcript_records_what_the_editor_sees() {
+    let desk = Desk::new(obey);
+    let path = desk.home.join("talk.txt");
+    let mut agent = Agent::spawn(desk.command(&["--transcript", path.to_str().unwrap()]));
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    let session = desk.new_session(&mut agent);
+    end_by(desk.daemon().unwrap(), Signal::KILL);
+    agent.turn(&session, "say one");
+    agent.close_input();
+    agent.ended();
+    let mut text = String::new();
+    fs::File::open(&path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(
+        text.matches("editor> initialize").count(),
+        1,
+        "what is told the next daemon is not of the editor's talk"
+    );
+    assert!(!text.contains("epitome-front") && text.contains("You said "), "{text}");
+}

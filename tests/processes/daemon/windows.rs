@@ -1,0 +1,155 @@
+//! Several clients of one daemon.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::desk::{
+    Agent, Desk, SILENCE_MAX, agent_said, is_answer, is_question, obey, person_said, stop_reason, within,
+};
+
+/// Clients that are started at the same time.
+const WINDOWS: usize = 10;
+
+/// Process ids of the living daemons of this home.
+pub fn daemons(desk: &Desk) -> Vec<u32> {
+    let home = desk.home.to_str().unwrap();
+    let numbers =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let of = |process: u32, what: &str| {
+        String::from_utf8_lossy(&fs::read(format!("/proc/{process}/{what}")).unwrap_or_default()).into_owned()
+    };
+    let is_ours = |process: &u32| {
+        of(*process, "environ").contains(home)
+            && of(*process, "cmdline").starts_with("epitome\0daemon\0serve")
+    };
+    numbers.filter(is_ours).collect()
+}
+
+fn initialize(agent: &mut Agent) {
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+}
+
+#[test]
+fn ten_clients_started_at_once_share_one_daemon() {
+    let desk = Desk::new(obey);
+    let mut windows: Vec<Agent> = (0..WINDOWS).map(|_| Agent::spawn(desk.command(&[]))).collect();
+    windows.iter_mut().for_each(initialize);
+    assert_eq!(daemons(&desk), [desk.worker(&windows[0])]);
+    let sessions: Vec<String> = windows.iter_mut().map(|window| desk.new_session(window)).collect();
+    for (at, (window, session)) in windows.iter_mut().zip(&sessions).enumerate() {
+        assert_eq!(agent_said(&window.turn(session, &format!("say {at}")).0), format!("You said {at}."));
+    }
+    let listing = windows[3].call("session/list", json!({}));
+    assert_eq!(listing["sessions"].as_array().unwrap().len(), WINDOWS, "each sees the others' sessions");
+    for mut window in windows {
+        window.close_input();
+        window.ended();
+    }
+    assert_eq!(daemons(&desk).len(), 1, "the daemon outlives its windows");
+}
+
+#[test]
+fn a_second_client_follows_a_session_and_may_answer_its_permission_requests() {
+    let desk = Desk::new(obey);
+    let (mut one, mut two) = (desk.start(), desk.start());
+    let session = desk.new_session(&mut one);
+    one.turn(&session, "say one");
+    assert_eq!(person_said(&desk.load(&mut two, &session)), ["say one"]);
+    let id = one.prompt(&session, "run echo hi > made");
+    one.until("the card", is_question);
+    let card = two.until("the card in the second window", is_question).pop().unwrap();
+    two.decide(&card, "allow_once");
+    let (seen, answer) = one.answer(id);
+    assert_eq!(stop_reason(&answer), "end_turn");
+    assert!(seen.iter().any(|message| message["method"] == "$/cancel_request"), "the first card closes");
+    assert!(desk.workspace.join("made").exists());
+}
+
+/// One client's key must never pay for another's prompts, and its base URL must never receive them.
+#[test]
+fn each_client_uses_its_own_environment() {
+    let desk = Desk::new(obey);
+    let other = Desk::new(obey);
+    let start = |url: String, secret: &str| {
+        let mut command = desk.command(&["--mode", "full"]);
+        command.env("EPITOME_LOCAL_URL", url).env("SECRET_KEY", secret).env("WHOSE", secret);
+        let mut agent = Agent::spawn(command);
+        initialize(&mut agent);
+        agent
+    };
+    let mut one = start(desk.model.openai_base_url(), "sk-one-0451");
+    let mut two = start(other.model.openai_base_url(), "sk-two-0815");
+    assert_eq!(daemons(&desk).len(), 1);
+    for (agent, model, secret, not) in
+        [(&mut one, &desk.model, "sk-one", "sk-two"), (&mut two, &other.model, "sk-two", "sk-one")]
+    {
+        let session = desk.new_session(agent);
+        // Reversed, because the key itself would be masked; commands get it only by a name that is none of a key.
+        agent.turn(&session, "run printenv SECRET_KEY WHOSE | rev");
+        let sent: String = model.requests().iter().map(|request| request.body.to_string()).collect();
+        let backwards = |text: &str| text.chars().rev().collect::<String>();
+        assert!(sent.contains(&backwards(secret)) && !sent.contains(&backwards(not)), "{sent}");
+    }
+    let daemon = daemons(&desk)[0];
+    let environment = fs::read(format!("/proc/{daemon}/environ")).unwrap();
+    let environment = String::from_utf8_lossy(&environment);
+    for name in ["SECRET_KEY", "WHOSE", "EPITOME_LOCAL_URL", "NO_PROXY"] {
+        assert!(!environment.contains(name), "{name} is in {environment}");
+    }
+}
+
+#[test]
+fn a_killed_client_leaves_a_recorded_turn_and_no_child_process() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    agent.prompt(&session, "run echo begun > marker; sleep 1000");
+    let marker = desk.workspace.join("marker");
+    within(SILENCE_MAX, "the command's file", || marker.exists().then_some(()));
+    let daemon = desk.worker(&agent);
+    agent.kill();
+    // A client that loads the session before the daemon has noticed the disconnect would share the turn,
+    // which would then continue.
+    let ended = || fs::read_to_string(desk.journal(&session)).is_ok_and(|log| log.contains("\"turn_ended\""));
+    within(SILENCE_MAX, "the turn's end", || ended().then_some(()));
+    let mut agent = desk.start();
+    assert_eq!(desk.worker(&agent), daemon, "the daemon lives on");
+    let replay = desk.load(&mut agent, &session);
+    assert_eq!(person_said(&replay).len(), 1);
+    let (updates, reason) = agent.turn(&session, "say more");
+    assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap_or_default();
+    assert!(children.split_whitespace().count() <= 1, "at most the reaper: {children}");
+}
+
+#[test]
+fn a_client_that_disconnects_within_a_line_does_no_harm() {
+    use std::io::Write;
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let mut rude = desk.command(&[]).spawn().unwrap();
+    let half =
+        json!({ "jsonrpc": "2.0", "id": 9, "method": "session/delete", "params": { "sessionId": session } });
+    let half = half.to_string();
+    let mut input = rude.stdin.take().unwrap();
+    input.write_all(&half.as_bytes()[..half.len() - 1]).unwrap();
+    rude.kill().unwrap();
+    rude.wait().unwrap();
+    assert_eq!(agent.turn(&session, "say one").1, "end_turn");
+    assert!(desk.journal(&session).exists());
+}
+
+#[test]
+fn requests_sent_immediately_before_end_of_input_are_answered() {
+    let desk = Desk::new(obey);
+    let mut agent = Agent::spawn(desk.command(&[]));
+    let first = agent.request("initialize", json!({ "protocolVersion": 1 }));
+    let made = agent.request("session/new", json!({ "cwd": desk.workspace, "mcpServers": [] }));
+    agent.close_input();
+    let rest = agent.ended();
+    for id in [first, made] {
+        assert!(rest.iter().any(|message| is_answer(message, id)), "{id} has no answer in {rest:?}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Runs every example of the guide in `docs/`: scripts print the output that the page shows, payloads are the
+//! ones that hooks receive, declarations and recipes are parsed without warnings, and commands print what is
+//! shown.
+//!
+//! The info string of a fence says how a block is used:
+//!
+//! | fence | use |
+//! | --- | --- |
+//! | `sh hook=NAME` | installed in the hooks folder, and run with `hook` to list its events |
+//! | `json stdin=NAME` | merged into the sample payload of the hook's first event, and passed to the hook |
+//! | `json stdout=NAME` | the hook's output for the previous block; empty for none |
+//! | `json payload=EVENT` | equal to that event's sample payload; with `adds` without the common fields |
+//! | `json result=EVENT` | each line is parsed without a warning; with `same` all lines are equivalent |
+//! | `json manifest` | parsed as an executable's answer to `hook` |
+//! | `yaml declarative=FILE` | parsed as a declarative hook, and installed in the hooks folder |
+//! | `json settings` | parsed as a settings file of Claude Code |
+//! | `json mcp` | parsed as the `.mcp.json` of a repository, without a problem |
+//! | `text problems` | the problems reported for the preceding settings |
+//! | `text protocol` | each line occurs in the documentation of `src/hooks/resident.rs` |
+//! | `markdown recipe=ID` | parsed as a recipe with its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown agent=NAME` | parsed as an agent, without a warning |
+//! | `toml config` | parsed as the user's settings |
+//! | `console` | each line after `$ ` is run; `…` matches anything; with `nearly` numbers may differ slightly |
+//!
+//! `in=repo` installs a file in the repository instead of the home. `UPDATE=1 cargo test --test processes docs` writes
+//! the actual output into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
+
+mod handler;
+mod home;
+mod model;
+mod page;
+mod prose;
+mod run;
+mod sample;
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_examples_in_hooks_md_work() {
+    run::page(&root().join("docs/hooks.md"));
+}
+
+#[test]
+fn the_examples_in_the_guides_work() {
+    run::page(&root().join("docs/first-hook.md"));
+    run::page(&root().join("docs/team-rules.md"));
+    page_with_model("docs/long-conversations.md");
+}
+
+#[test]
+fn the_commands_in_cli_md_have_this_help() {
+    run::page(&root().join("docs/cli.md"));
+}
+
+#[test]
+fn the_examples_in_daemon_md_work() {
+    run::page(&root().join("docs/daemon.md"));
+}
+
+#[test]
+fn the_examples_in_permissions_md_work() {
+    run::page(&root().join("docs/permissions.md"));
+}
+
+#[test]
+fn the_examples_in_sandbox_md_work() {
+    run::page(&root().join("docs/sandbox.md"));
+}
+
+#[test]
+fn the_examples_in_mcp_md_work() {
+    run::page(&root().join("docs/mcp.md"));
+}
+
+#[test]
+fn the_examples_in_checkpoints_md_work() {
+    run::page(&root().join("docs/checkpoints.md"));
+}
+
+#[test]
+fn the_examples_in_recipes_md_work() {
+    run::page(&root().join("docs/recipes.md"));
+}
+
+#[test]
+fn the_examples_in_migrating_md_work() {
+    run::page(&root().join("docs/migrating.md"));
+}
+
+#[test]
+fn the_examples_in_configuration_md_work() {
+    run::page(&root().join("docs/configuration.md"));
+}
+
+#[test]
+fn the_examples_in_subagents_md_work() {
+    run::page(&root().join("docs/subagents.md"));
+}
+
+#[test]
+fn the_examples_in_store_md_work() {
+    run::page(&root().join("docs/store.md"));
+}
+
+/// Sessions use a scripted model; everything else is as on a user's machine.
+fn page_with_model(page: &str) {
+    let model = model::start();
+    let environment = [("ANTHROPIC_API_KEY", "key".to_owned()), ("ANTHROPIC_BASE_URL", model.base_url())];
+    run::page_with(&root().join(page), &environment);
+    assert_eq!(model.refusals(), Vec::<String>::new());
+}
+
+#[test]
+fn the_examples_in_compaction_md_work() {
+    page_with_model("docs/compaction.md");
+}
+
+#[test]
+fn the_examples_in_observe_md_work() {
+    run::page(&root().join("docs/observe.md"));
+}
+
+/// The pages of the guide.
+fn pages() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
+    let mut pages: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".md"))
+        .collect();
+    pages.sort();
+    pages
+}
+
+/// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
+/// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
+/// `docs/import.md`, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+#[test]
+fn every_page_is_tested() {
+    assert_eq!(
+        pages(),
+        [
+            "README.md",
+            "checkpoints.md",
+            "cli.md",
+            "compaction.md",
+            "configuration.md",
+            "control.md",
+            "daemon.md",
+            "first-hook.md",
+            "hooks.md",
+            "import.md",
+            "inspect.md",
+            "long-conversations.md",
+            "mcp.md",
+            "migrating.md",
+            "observe.md",
+            "permissions.md",
+            "recipes.md",
+            "red-team.md",
+            "sandbox.md",
+            "store.md",
+            "subagents.md",
+            "team-rules.md",
+        ]
+    );
+}
+
+#[test]
+fn the_index_links_to_every_page() {
+    let index = links(&text(&root().join("docs/README.md")));
+    let missing = pages().into_iter().filter(|page| page != "README.md" && !index.contains(page));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
+fn links_have_existing_targets() {
+    let mut faults = Vec::new();
+    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "editors/README.md", "benches/README.md"];
+    let guide = pages().into_iter().map(|page| format!("docs/{page}"));
+    for page in others.into_iter().map(str::to_owned).chain(guide) {
+        let path = root().join(&page);
+        let content = text(&path);
+        for link in links(&content) {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().expect("a page is in a folder").join(file),
+            };
+            let is_there = match anchor {
+                "" => target.exists(),
+                anchor => {
+                    target.is_file() && prose::anchors(&text(&target)).iter().any(|known| known == anchor)
+                }
+            };
+            if !is_there {
+                faults.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The targets of a page's links, except those to other sites.
+fn links(page: &str) -> Vec<String> {
+    let prose = prose::prose(page);
+    let behind = prose.split("](").skip(1);
+    let targets = behind.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}

@@ -1,0 +1,40 @@
+//! The worked handler of `CONTRIBUTING.md`, compiled here exactly as printed there.
+
+#[path = "note_length.rs"]
+mod note_length;
+#[expect(dead_code, reason = "the example uses only a part of it")]
+#[path = "../../../src/hooks/handlers/params.rs"]
+mod params;
+
+use note_length::HANDLER;
+use serde_json::{Map, Value, json};
+
+use crate::hooks::event::HookEvent;
+use crate::hooks::moment::What;
+
+fn params(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+#[test]
+fn contributing_md_shows_the_handler_verbatim() {
+    let page = super::text(&super::root().join("CONTRIBUTING.md"));
+    let unindented: String =
+        page.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
+    assert!(unindented.contains(include_str!("note_length.rs")));
+}
+
+#[test]
+fn the_worked_handler_reports_only_long_replies() {
+    let mut moment = super::sample::moment(HookEvent::TurnEnd);
+    let notice = |moment: &_, words: u64| {
+        let params::Run::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
+        run(&params(json!({ "words": words })), moment).map(|output| output.notice)
+    };
+    assert_eq!(notice(&moment, 3), Ok(None));
+    assert_eq!(notice(&moment, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));
+    moment.what = What::SessionEnd { reason: "other" };
+    assert_eq!(notice(&moment, 2), Err("there is no reply to count".to_owned()));
+    assert_eq!((HANDLER.events, HANDLER.params), (&[HookEvent::TurnEnd][..], &["words"][..]));
+    assert!((HANDLER.check)(&params(json!({ "words": "many" }))).is_err());
+}

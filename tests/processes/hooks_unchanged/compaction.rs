@@ -1,0 +1,243 @@
+//! Scripts that request a compaction at their own threshold, in each of the spellings.
+
+use epitome_scripted_model::Seen;
+
+use super::desk::*;
+
+/// Scripts for `agent_stop` also run at the end of the recipe; careful ones skip that.
+const NOT_IN_THE_RECIPE: &str = r#"if [ "$(field invoked_recipe)" = "compact" ]; then exit 0; fi"#;
+
+/// A script that acts above 70 % of the window.
+fn above_70(event: &str, then: &str) -> String {
+    format!(
+        r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "{event}"
+        ;;
+    run)
+        payload=$(cat)
+        field() {{ printf '%s\n' "$payload" | sed -n "s/.*\"$1\":\"*\([^\",}}]*\).*/\1/p"; }}
+        current=$(field current_context_window)
+        max=$(field max_context_window)
+        if [ "$max" -gt 0 ] && [ $((current * 100)) -gt $((max * 70)) ]; then
+            conv_id=$(field conv_id)
+            {then}
+        fi
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+"#
+    )
+}
+
+/// Asserts one compaction, as seen by the model, the client and the store, after which the conversation
+/// continues. Returns the run that compacted.
+#[track_caller]
+fn compacts_once(desk: &Desk, trail: &[&str]) -> Heard {
+    desk.run("say one");
+    let filled = desk.follow("fill");
+    assert_eq!(filled.asked.len(), 2, "the reply, and the summary");
+    assert!(filled.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", filled.notices());
+    let heard = desk.follow("say two");
+    assert_eq!(heard.asked.len(), 1);
+    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    assert!(
+        told.contains(SUMMARY) && told.ends_with("say two") && !told.contains(long().trim_end()),
+        "{told}"
+    );
+    assert_eq!((desk.summaries(), desk.stored("compacted")), (1, 1));
+    let seen = desk.trail();
+    let asked: Vec<&str> =
+        seen.iter().map(String::as_str).filter(|line| !line.starts_with("quiet")).collect();
+    assert_eq!(asked, trail);
+    filled
+}
+
+#[test]
+fn a_callback_after_a_turn_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("at_70", &above_70("after_turn", r#"echo '{"result": "callback", "callback": "compact"}'"#));
+    compacts_once(&desk, &["turn_end at_70 done: callback compact"]);
+}
+
+/// Between a tool result and the next model call, the turn continues with the summary.
+#[test]
+fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
+    let desk = Desk::new();
+    desk.hook("at_70", &above_70("after_turn", r#"echo '{"result": "callback", "callback": "compact"}'"#));
+    let heard = desk.run("work echo one");
+    assert!(heard.said().ends_with("I heard it."), "{}", heard.said());
+    assert_eq!(heard.asked.len(), 3, "the call, the summary, the last reply");
+    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    assert!(told.contains(SUMMARY) && told.contains("work echo one"), "{told}");
+    assert_eq!(desk.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
+}
+
+/// This script does not check whose end it handles, and requests again at the recipe's: the trail records
+/// that, and the user, who did nothing wrong, gets no notice.
+#[test]
+fn an_action_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("smart", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
+    let refused = "agent_stop smart refused: callback compact";
+    let heard = compacts_once(&desk, &["agent_stop smart done: callback compact", refused]);
+    assert!(!heard.notices().iter().any(|notice| notice.contains("smart")), "{:?}", heard.notices());
+}
+
+/// The script names its own conversation, in the callback's arguments.
+fn smart() -> String {
+    let answer = r#"echo "{\"result\": \"callback\", \"callback\": \"compact\", \"callback_args\": {\"target_conversation_id\": \"$conv_id\"}}""#;
+    above_70("agent_stop", &format!("{NOT_IN_THE_RECIPE}\n            {answer}"))
+}
+
+#[test]
+fn a_callback_with_its_own_conversation_as_target_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("smart", &smart());
+    compacts_once(&desk, &["agent_stop smart done: callback compact"]);
+}
+
+#[test]
+fn a_declared_threshold_compacts_at_each_crossing() {
+    let desk = Desk::new();
+    write(
+        &desk.home.join(".kodelet/hooks/smart.yaml"),
+        "protocol: 2\nevents: [turn_end]\nmatch: { usage_ratio_gte: 0.70, invoked_by: [main] }\n\
+         then: { result: callback, callback: compact }\n",
+    );
+    compacts_once(&desk, &["turn_end smart.yaml done: callback compact"]);
+    desk.follow("fill");
+    desk.follow("say three");
+    assert_eq!((desk.summaries(), desk.stored("compacted")), (2, 2), "once more at the second crossing");
+}
+
+/// Builds its own history from the first message, and inserts it into JSON manually.
+const SIMPLE: &str = r#"summary=$(printf '%s\n' "$payload" | sed 's/.*"messages":\[{//; s/"kind".*//; s/.*"content":"//; s/",*$//' | sed 's/\\"/"/g')
+            echo "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Before this: $summary\"}]}""#;
+
+#[test]
+fn a_history_made_by_a_script_replaces_the_old_one() {
+    let desk = Desk::new();
+    desk.hook("simple", &above_70("agent_stop", SIMPLE));
+    desk.run("say one");
+    let heard = desk.follow("fill");
+    assert_eq!(heard.asked.len(), 1, "no model is needed");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user("Before this: say one\n\nsay two")]);
+    assert_eq!((desk.stored("mutated"), desk.stored("compacted")), (1, 0));
+    assert_eq!(desk.trail(), ["quiet 1", "agent_stop simple done: mutate with 1 message", "quiet 1"]);
+}
+
+#[test]
+fn a_history_with_raw_line_breaks_in_strings_is_accepted() {
+    let desk = Desk::new();
+    desk.hook(
+        "simple",
+        &above_70(
+            "agent_stop",
+            "echo '{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Two\nlines\"}]}'",
+        ),
+    );
+    desk.run("fill");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user("Two\nlines\n\nsay two")]);
+}
+
+#[test]
+fn a_history_with_an_unescaped_quote_is_reported_and_changes_nothing() {
+    let desk = Desk::new();
+    desk.hook("simple", &above_70("agent_stop", SIMPLE));
+    desk.run("say \"one\"");
+    let heard = desk.follow("fill");
+    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("simple")).collect();
+    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen()[0], user("say \"one\""), "the history is as it was");
+    assert_eq!(heard.last_seen().len(), 5);
+    assert_eq!(desk.stored("mutated"), 0);
+    assert_eq!(desk.trail(), ["quiet 1", "agent_stop simple failed", "quiet 1"]);
+}
+
+/// Runs at the end of the compact recipe, and returns the agent's last text; `$content` is how it is inserted
+/// into the JSON.
+fn completion(content: &str) -> String {
+    format!(
+        r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "agent_stop"
+        ;;
+    run)
+        payload=$(cat)
+        invoked_recipe=$(printf '%s\n' "$payload" | sed -n 's/.*"invoked_recipe":"\([^"]*\)".*/\1/p')
+        if [ "$invoked_recipe" = "compact" ]; then
+            summary=$(printf '%s\n' "$payload" | sed 's/.*"role":"assistant","content":"//; s/".*//')
+            target=$(printf '%s\n' "$payload" | sed -n 's/.*"target_conversation_id":"\([^"]*\)".*/\1/p')
+            if [ -n "$summary" ] && [ -n "$target" ]; then
+                echo "{{\"result\": \"mutate\", \"messages\": [{{\"role\": \"user\", \"content\": {content}}}], \"target_conversation_id\": \"$target\"}}"
+            fi
+        fi
+        ;;
+esac
+"#
+    )
+}
+
+#[test]
+fn malformed_output_at_the_recipes_end_is_reported_and_changes_nothing() {
+    let desk = Desk::new();
+    desk.hook("a_smart", &smart());
+    desk.hook("b_done", &completion("$summary"));
+    let heard =
+        compacts_once(&desk, &["agent_stop a_smart done: callback compact", "agent_stop b_done failed"]);
+    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("b_done")).collect();
+    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
+}
+
+/// The same script with valid JSON replaced the history with the reply before the compaction: the payload at
+/// the recipe's end lacked the recipe's own reply.
+#[test]
+fn the_payload_at_the_recipes_end_has_the_recipes_reply() {
+    let desk = Desk::new();
+    desk.hook("a_smart", &smart());
+    desk.hook("b_done", &completion("\\\"Its summary: $summary\\\""));
+    desk.run("fill");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user(&format!("Its summary: {SUMMARY}\n\nsay two"))]);
+    assert_eq!((desk.stored("mutated"), desk.stored("compacted")), (1, 0));
+}
+
+/// A script requests a compaction of a conversation that is too short for one. Its trail said `done`,
+/// although nothing was done and nobody was notified.
+#[test]
+fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
+    let desk = Desk::new();
+    desk.hook(
+        "always",
+        "#!/bin/sh\ncase $1 in hook) echo agent_stop ;; run) echo '{\"action\":\"compact\"}' ;; esac\n",
+    );
+    let heard = desk.run("say one");
+    assert_eq!(heard.asked.len(), 1);
+    assert_eq!(desk.stored("compacted"), 0);
+    assert_eq!(desk.trail(), ["agent_stop always refused: callback compact"]);
+    let remark = &desk.trail_entries()[0]["run"]["remarks"][0];
+    assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
+}
+
+/// The model was asked for a summary, and the history was kept: the trail's `done` was the only information
+/// the user got.
+#[test]
+fn a_summary_that_is_no_shorter_than_the_history_causes_a_notice() {
+    let desk = Desk::with(|request| match wants_summary(request) {
+        true => vec![text(&format!("<summary>{}</summary>", long().repeat(2)))],
+        false => obey(request),
+    });
+    desk.hook("at_70", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
+    let heard = desk.run("fill");
+    assert_eq!((heard.asked.len(), desk.stored("compacted")), (2, 0));
+    let told = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
+    assert!(told, "{:?}", heard.notices());
+}

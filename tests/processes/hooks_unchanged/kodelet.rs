@@ -1,0 +1,257 @@
+//! Loggers, guards and reminders in kodelet's form: `hook` prints one event, `run` reads the payload.
+
+use super::desk::*;
+
+/// Appends each payload after a time, like the shell's own history.
+const AUDIT: &str = r#"#!/bin/sh
+if [ "$1" = "hook" ]; then
+    echo "after_tool_call"
+    exit 0
+fi
+
+if [ "$1" = "run" ]; then
+    entry=$(cat)
+    printf '%s %s\n' "$(date -u +%H:%M)" "$entry" >> ~/.kodelet/seen.log
+    exit 0
+fi
+
+exit 1
+"#;
+
+#[test]
+fn an_audit_log_has_a_line_for_each_tool_call() {
+    let desk = Desk::new();
+    desk.hook("tool_journal", AUDIT);
+    let heard = desk.run("run echo one");
+    assert_eq!(heard.told_results(), ["one\n[exit code 0]"], "the result is untouched");
+    let heard = desk.follow("run exit 3");
+    assert_eq!(heard.results(), [("failed", "(no output)\n[exit code 3]")]);
+
+    let log = desk.read_home(".kodelet/seen.log");
+    let payloads: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line.split_once(' ').expect("a time").1).expect("a payload"))
+        .collect();
+    let [one, failed] = payloads.as_slice() else { panic!("one line a call: {log}") };
+    assert_eq!((&one["event"], &one["tool_name"]), (&"after_tool_call".into(), &"bash".into()));
+    assert_eq!(one["tool_input"]["command"], "echo one");
+    assert_eq!(one["tool_output"]["toolName"], "bash");
+    assert_eq!(one["tool_output"]["success"], true);
+    assert_eq!(failed["tool_output"]["success"], false);
+    assert_eq!(one["conv_id"], desk.session());
+    assert_eq!((&one["invoked_by"], &one["invoked_recipe"]), (&"main".into(), &"".into()));
+    assert_eq!(desk.trail(), ["quiet 1", "quiet 1"]);
+}
+
+/// Blocks commands that contain one of its words; prints `blocked: false` for all others.
+const GUARD: &str = r#"#!/bin/sh
+[ $# -lt 1 ] && exit 1
+if [ "$1" = "hook" ]; then echo "before_tool_call"; exit 0; fi
+if [ "$1" = "run" ]; then
+    payload=$(cat)
+    case "$payload" in
+        *'"tool_name":"bash"'*) ;;
+        *) echo '{"blocked": false}'; exit 0 ;;
+    esac
+    for word in 'rm -r' 'sudo' '| sh'; do
+        if printf '%s' "$payload" | grep -qF "$word"; then
+            printf '{"blocked": true, "reason": "House rule: %s is not for agents"}\n' "$word"
+            exit 0
+        fi
+    done
+    echo '{"blocked": false}'
+    exit 0
+fi
+exit 1
+"#;
+
+#[test]
+fn a_guard_blocks_matching_commands_and_nothing_else() {
+    let desk = Desk::new();
+    desk.hook("guard", GUARD);
+    let heard = desk.run("run sudo touch stopped");
+    let reason = "House rule: sudo is not for agents";
+    assert_eq!(heard.results(), [("denied", reason)]);
+    assert_eq!(heard.told_results(), [reason]);
+    assert!(!desk.project.join("stopped").exists());
+    assert_eq!(heard.said(), "I run it.Done.", "the turn goes on");
+
+    let heard = desk.follow("run touch done");
+    assert_eq!(heard.results(), [("completed", "(no output)\n[exit code 0]")]);
+    assert!(desk.project.join("done").exists());
+    desk.follow("write sudo.txt");
+    assert!(desk.project.join("sudo.txt").exists(), "it looks at the shell alone");
+    assert_eq!(desk.trail(), ["before_tool_call guard done: block", "quiet 1", "quiet 1"]);
+}
+
+/// Requests the removal of a file while it exists.
+const FOLLOW_UP: &str = r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "agent_stop"
+        ;;
+    run)
+        payload=$(cat)
+        invoked_by=$(printf '%s\n' "$payload" | sed -n 's/.*"invoked_by":"\([a-z]*\)".*/\1/p')
+        if [ "$invoked_by" != "main" ]; then
+            exit 0
+        fi
+        if [ -f "./left.txt" ]; then
+            echo '{"follow_up_messages":["run rm ./left.txt"]}'
+        fi
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+"#;
+
+#[test]
+fn a_follow_up_is_the_next_message_that_the_model_reads() {
+    let desk = Desk::new();
+    desk.hook("tidy_up", FOLLOW_UP);
+    desk.write("left.txt", "x");
+    let heard = desk.run("say hello");
+    assert_eq!(heard.reason(), "end_turn");
+    assert!(!desk.project.join("left.txt").exists(), "it runs in the session's directory");
+    let told = heard.last_seen();
+    assert_eq!(told[..3], [user("say hello"), agent("You said hello."), user("run rm ./left.txt")]);
+    assert!(heard.notices().iter().any(|notice| notice.contains("tidy_up: run rm ./left.txt")));
+    assert_eq!(desk.trail(), ["agent_stop tidy_up done: continue with 1 message", "quiet 1"]);
+
+    let origins: Vec<_> = desk.export().into_iter().filter(|entry| entry["change"] == "said").collect();
+    assert_eq!(origins[1]["origin"], serde_json::json!({ "from": "hook", "hook": "tidy_up" }));
+}
+
+/// Logs how full the context is, to stderr and to a file for the test.
+const TURN_LOGGER: &str = r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "after_turn"
+        ;;
+    run)
+        payload=$(cat)
+        number() { printf '%s\n' "$payload" | sed -n "s/.*\"$1\":\([0-9a-z]*\).*/\1/p"; }
+        current=$(number current_context_window)
+        max=$(number max_context_window)
+        ratio=$((current * 100 / max))
+        echo "Turn $(number turn_number): context ${ratio}% (tools: $(number tools_used))" >&2
+        echo "$(number turn_number) ${ratio}% $(number tools_used)" >> ~/turns.log
+        exit 0
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+"#;
+
+#[test]
+fn a_turn_end_hook_runs_after_each_reply() {
+    let desk = Desk::new();
+    desk.hook("turn_logger", TURN_LOGGER);
+    let heard = desk.run("run echo one");
+    assert_eq!(heard.said(), "I run it.Done.");
+    desk.follow("fill");
+    assert_eq!(desk.read_home("turns.log"), "1 5% true\n2 5% false\n1 75% false\n");
+    assert_eq!(desk.trail(), ["quiet 2", "quiet 1"]);
+    assert_eq!(desk.stored("compacted"), 0);
+}
+
+/// Counts the turns of recipes, by a field that only they have.
+const RECIPE_LOGGER: &str = r#"#!/bin/sh
+case "$1" in
+hook) echo turn_end ;;
+run)
+    name=$(sed -n 's/.*"recipe_name":"\([^"]*\)".*/\1/p')
+    [ -n "$name" ] && echo "turn of $name" >> ~/recipes.log
+    exit 0 ;;
+esac
+"#;
+
+#[test]
+fn a_recipe_logger_writes_a_line_for_each_turn_of_a_recipe() {
+    let desk = Desk::new();
+    desk.hook("recipe_logger", RECIPE_LOGGER);
+    desk.write("recipes/tour.md", "---\ndescription: Look around\n---\nrun ls\n");
+    desk.run("say hello");
+    assert_eq!(desk.read_home("recipes.log"), "");
+    let heard = desk.follow("/tour");
+    assert_eq!(heard.results().len(), 1);
+    assert_eq!(desk.read_home("recipes.log"), "turn of tour\nturn of tour\n", "two replies, two turns");
+    desk.follow("say bye");
+    assert_eq!(desk.read_home("recipes.log"), "turn of tour\nturn of tour\n");
+}
+
+/// Requests a check after files were written: it searches for the tool's name in the messages.
+const LINT: &str = r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "agent_stop"
+        ;;
+    run)
+        if grep -qE '"content":"[^"]*(file_edit|file_write)'; then
+            echo '{"result": "continue", "messages": [{"role": "user", "content": "say the linter ran"}]}'
+        fi
+        ;;
+esac
+"#;
+
+#[test]
+fn a_reminder_that_repeats_itself_stops_with_a_notice() {
+    let desk = Desk::new();
+    desk.hook("lint", LINT);
+    let heard = desk.run("say hello");
+    assert_eq!(heard.said(), "You said hello.");
+    let heard = desk.follow("write a.txt");
+    assert_eq!(heard.said(), "I write it.Done.You said the linter ran.");
+    assert_eq!(heard.reason(), "end_turn");
+    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("the same")).collect();
+    assert_eq!(told.len(), 1, "the person is told once why it ends: {:?}", heard.notices());
+    let trail = desk.trail();
+    let [_, once, again] = trail.as_slice() else { panic!("{trail:?}") };
+    assert_eq!(once, "agent_stop lint done: continue with 1 message");
+    assert_eq!(again, "agent_stop lint refused: continue with 1 message");
+}
+
+/// Always requests another turn, each time in different words.
+const NAGGING: &str = r#"#!/bin/sh
+case "$1" in
+    hook) echo "agent_stop" ;;
+    run)
+        cat > /dev/null
+        echo x >> ~/asked
+        echo "{\"result\": \"continue\", \"messages\": [\"say reminder $(wc -l < ~/asked | tr -d ' ')\"]}"
+        ;;
+esac
+"#;
+
+#[test]
+fn a_reminder_in_ever_new_words_continues_a_prompt_three_times() {
+    let desk = Desk::new();
+    desk.hook("nag", NAGGING);
+    let heard = desk.run("say hello");
+    assert_eq!(heard.said(), "You said hello.You said reminder 1.You said reminder 2.You said reminder 3.");
+    assert_eq!((heard.asked.len(), heard.reason()), (4, "end_turn"));
+    let done = "agent_stop nag done: continue with 1 message";
+    let refused = "agent_stop nag refused: continue with 1 message";
+    assert_eq!(desk.trail(), [done, done, done, refused]);
+}
+
+/// Two scripts that each repeat one text: only the last follow-up was remembered, so they alternated until
+/// the limit.
+#[test]
+fn two_reminders_that_repeat_themselves_stop_together() {
+    let desk = Desk::new();
+    for name in ["one", "two"] {
+        let answer = format!("{{\"follow_up_messages\":[\"say {name}\"]}}");
+        desk.hook(
+            name,
+            &format!("#!/bin/sh\ncase $1 in hook) echo agent_stop ;; run) echo '{answer}' ;; esac\n"),
+        );
+    }
+    let heard = desk.run("say hello");
+    assert_eq!(heard.asked.len(), 2, "{:?}", desk.trail());
+    let done = ["one", "two"].map(|name| format!("agent_stop {name} done: continue with 1 message"));
+    let refused = ["one", "two"].map(|name| format!("agent_stop {name} refused: continue with 1 message"));
+    assert_eq!(desk.trail(), [done, refused].concat());
+}

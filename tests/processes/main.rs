@@ -1,0 +1,12 @@
+//! Tests of the built program as a user or an editor starts it.
+
+mod cli;
+mod daemon;
+mod docs;
+mod hooks_unchanged;
+mod observe;
+mod process;
+mod protocol;
+
+// The worked handler of CONTRIBUTING.md uses the module paths that are valid inside of its crate.
+use epitome::hooks::{self, event, moment, output};

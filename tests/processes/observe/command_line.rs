@@ -1,0 +1,218 @@
+//! Shell completions and the man page, read by the shells and formatters they are for.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use regex::Regex;
+
+use super::machine::Machine;
+
+/// The names of the commands that `epitome --help` lists.
+fn commands(machine: &Machine) -> Vec<String> {
+    let help = machine.ok(&["--help"]);
+    let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
+    let names = list.expect("a list of commands").lines().filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_has_help() {
+    let machine = Machine::new();
+    let commands = commands(&machine);
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let help = machine.ok(&[&command, "--help"]);
+        assert!(help.contains(&format!("Usage: epitome {command}")), "{help}");
+        assert_eq!(machine.ok(&["help", &command]), help);
+    }
+}
+
+/// The commands that a page shows in a `console` or `sh` block, or in backticks, as their words. Lines of a synopsis
+/// (`undo|redo`, `[--json]`) are left out, as they are no command lines.
+fn commands_in(page: &str) -> Vec<Vec<String>> {
+    let line = Regex::new(r"(?m)(?:^\$ |`|^)epitome ([^`\n#]+)").expect("well formed");
+    let quoted = Regex::new("'[^']*'|\"[^\"]*\"").expect("well formed");
+    let mut found = Vec::new();
+    for line in line.captures_iter(page) {
+        let line = quoted.replace_all(&line[1], "TEXT");
+        let line = line.split("  ").next().unwrap_or_default();
+        if line.contains(['|', '[', '\\', '…']) || line.contains("...") {
+            continue;
+        }
+        found.push(line.split_whitespace().map(str::to_owned).collect());
+    }
+    found
+}
+
+/// Every option that the documentation shows is one that the command's help lists.
+#[test]
+fn documented_commands_exist_with_their_options() {
+    let machine = Machine::new();
+    let known = commands(&machine);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = std::fs::read_dir(root.join("docs")).expect("there is a guide");
+    let pages = pages.map(|entry| entry.expect("it can be read").path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut count = 0;
+    for page in pages.chain([root.join("README.md")]) {
+        let text = std::fs::read_to_string(&page).expect("it is text");
+        for words in commands_in(&text) {
+            let place = format!("{}: epitome {}", page.display(), words.join(" "));
+            let name = words[0].as_str();
+            // `epitome --help`, `epitome COMMAND --help`, and sentences that begin with the name.
+            if !known.iter().any(|known| known == name) {
+                let is_command = name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                let has_option = words.iter().skip(1).any(|word| word.starts_with('-'));
+                assert!(name.starts_with('-') || !is_command || !has_option, "{place}: no such command");
+                continue;
+            }
+            count += 1;
+            let group = machine.ok(&[name, "--help"]);
+            let is_group = group.contains("\nCommands:\n");
+            let help = match words.get(1) {
+                Some(sub) if is_group => machine.ok(&[name, sub, "--help"]),
+                _ => group,
+            };
+            let own = words.iter().take_while(|word| *word != "--");
+            for option in own.filter(|word| word.starts_with('-') && word.len() > 1) {
+                assert!(help.contains(option.as_str()), "{place}: no {option}");
+            }
+        }
+    }
+    assert!(count > 80, "only {count} command lines were found");
+}
+
+/// Runs a line of bash behind the completions, as a person's shell does.
+fn bash(script: &str) -> (bool, String) {
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut bash = bash.spawn().expect("bash is here");
+    let mut stdin = bash.stdin.take().expect("it is a pipe");
+    stdin.write_all(script.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = bash.wait_with_output().expect("it ends");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+#[test]
+fn bash_completes_commands_flags_and_sessions() {
+    let completions = Machine::new().ok(&["completions", "bash"]);
+    let (is_read, told) = bash(&format!("bash -n <<'EPITOME_END'\n{completions}\nEPITOME_END\n"));
+    assert!(is_read, "{told}");
+    for (words, at, wanted) in [
+        ("epitome se", 1, "sessions"),
+        ("epitome sessions ex", 2, "export"),
+        ("epitome run --fo", 2, "--follow"),
+        ("epitome run --mode re", 3, "read_only"),
+        ("epitome sessions show s_1", 3, "s_123"),
+        ("epitome compact --resume s_", 3, "s_123"),
+    ] {
+        let script = format!(
+            "{completions}\nepitome() {{ printf 's_123\\tThe build\\n'; }}\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n\
+             _epitome_or_session epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+        );
+        let (_, told) = bash(&script);
+        assert!(told.lines().any(|line| line == wanted), "{words}: {told}");
+    }
+}
+
+/// A shell of that name with these arguments, or a line that says that the test is left out.
+fn shell(name: &str, arguments: &[&str]) -> Option<String> {
+    if Command::new(name).arg("--version").output().is_err() {
+        eprintln!("left out: there is no {name} on this machine");
+        return None;
+    }
+    // A shell that waits for what does not come is ended.
+    let output = Command::new("timeout").arg("60").arg(name).args(arguments).output().expect("it is there");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory with the completions of a shell and a program of our name that has one session.
+fn completing(completions: &str, file: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    std::fs::write(directory.path().join(file), completions).expect("a file");
+    let program = directory.path().join("epitome");
+    std::fs::write(&program, "#!/bin/sh\nprintf 's_123\\tThe: build\\n'\n").expect("a file");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    directory
+}
+
+/// `--resume` was offered behind every command, also behind those that have no such flag.
+#[test]
+fn fish_completes_commands_flags_and_sessions() {
+    let directory = completing(&Machine::new().ok(&["completions", "fish"]), "epitome.fish");
+    let at = directory.path().display();
+    for (line, wanted, unwanted) in [
+        ("epitome se", "sessions\t", "daemon"),
+        ("epitome sessions ex", "export\t", "show"),
+        ("epitome run --fo", "--follow\t", "--force"),
+        ("epitome run --mode re", "read_only", "full"),
+        ("epitome sessions show ", "s_123\tThe: build", "list"),
+        ("epitome compact --resume ", "s_123\tThe: build", "--model"),
+        ("epitome daemon status --", "--json\t", "--resume"),
+        ("epitome sessions undo s_123 --", "--json\t", "--resume"),
+    ] {
+        let script = format!("set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C '{line}'");
+        let Some(told) = shell("fish", &["--no-config", "-c", &script]) else { return };
+        assert!(told.contains(wanted) && !told.contains(unwanted), "{line}: {told}");
+    }
+}
+
+/// What a person sees who types a line and asks for the choices, in a terminal that is made for it.
+#[test]
+fn zsh_completes_commands_flags_and_sessions() {
+    let directory = completing(&Machine::new().ok(&["completions", "zsh"]), "_epitome");
+    let at = directory.path().display();
+    for (line, wanted) in [
+        ("epitome se", "List, inspect and manage sessions"),
+        ("epitome sessions ", "Export a session to a file"),
+        ("epitome run --m", "PROVIDER/NAME"),
+        ("epitome run --mode ", "accept_edits"),
+        ("epitome sessions show ", "s_123*The: build"),
+        ("epitome compact --resume ", "s_123*The: build"),
+    ] {
+        // Each step waits for what the one before it shows; what never comes ends in `timeout`.
+        let script = format!(
+            "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"TERM=dumb; path=({at} \\$path); stty cols 200\"\n\
+             zpty -w z \"fpath=({at} \\$fpath); autoload -Uz compinit; compinit -u -d {at}/dump\"\n\
+             zpty -w z \"bindkey '^X' list-choices; print REA\"'\"\"DY'\n\
+             zpty -r z out '*READY*'; zpty -n -w z '{line}'$'\\x18'; zpty -r z out '*{wanted}*' && print FOUND\n"
+        );
+        let Some(told) = shell("zsh", &["-f", "-c", &script]) else { return };
+        assert!(told.contains("FOUND"), "{line}: {told}");
+    }
+}
+
+/// A page that a formatter complains about, or that has nothing for a reader.
+#[test]
+fn man_shows_the_page_without_a_word_of_complaint() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let page = directory.path().join("epitome.1");
+    std::fs::write(&page, Machine::new().ok(&["man"])).expect("a file");
+    let page = page.to_str().expect("it is text");
+    let Some(told) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
+    // Without the overstriking of bold letters.
+    let overstruck = Regex::new("\\x1b\\[[0-9;]*m|.\\x08").expect("well formed");
+    let plain = overstruck.replace_all(&told, "");
+    for wanted in ["epitome sessions export", "EXIT STATUS", "ANTHROPIC_API_KEY"] {
+        assert!(plain.contains(wanted), "{plain}");
+    }
+    assert!(!told.contains("warning:") && !told.contains("error:"), "{told}");
+}
+
+#[test]
+fn completions_and_the_man_page_have_all_commands() {
+    let machine = Machine::new();
+    for arguments in
+        [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]]
+    {
+        let text = machine.ok(arguments).replace("\\-", "-");
+        for command in commands(&machine) {
+            assert!(text.contains(&command), "{arguments:?} have no {command}");
+        }
+    }
+}

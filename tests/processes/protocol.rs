@@ -1,0 +1,266 @@
+//! The protocol as described in `protocol-fixtures/*.txt`, run against the real binary.
+//!
+//! `UPDATE=1 cargo test --test processes protocol` rewrites the agent's lines and the requests to the model;
+//! `FIXTURE=name` runs a single fixture.
+
+mod fixtures;
+mod mini_agent;
+mod model_side;
+mod update;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use epitome::config::WireFormat;
+use epitome::transcript::Fixture;
+use epitome_acp_check as check;
+use epitome_acp_check::agent::{Inherits, Program};
+use epitome_acp_check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
+use mini_agent::MiniAgent;
+use model_side::{FixtureModel, scripted};
+use update::update_fixture;
+
+/// Number of fixtures that run concurrently. They mostly wait for each other's processes.
+const AT_A_TIME: usize = 4;
+
+fn rewriting() -> bool {
+    std::env::var_os("UPDATE").is_some_and(|update| update == "1")
+}
+
+fn our_agent() -> Program {
+    Program {
+        command: env!("CARGO_BIN_EXE_epitome").into(),
+        // A fixture observes a single agent, from its first message to its exit.
+        arguments: vec!["acp".into(), "--standalone".into()],
+        inherits: Inherits::PathAlone,
+    }
+}
+
+/// Runs all fixtures against the agent with a model of this format, and reports all failures.
+fn run_all(wire: WireFormat) {
+    let only = std::env::var("FIXTURE").ok();
+    let files: Vec<_> = fixtures::fixture_files()
+        .into_iter()
+        .filter(|(name, ..)| only.as_ref().is_none_or(|only| only == name))
+        .collect();
+    assert!(!files.is_empty(), "there are fixtures to run");
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some((name, _, text)) = files.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let fixture = fixtures::parse(name, text);
+                    let agent = our_agent();
+                    let setting =
+                        Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
+                    let outcome = run_fixture(&fixture, &setting);
+                    if matches!(outcome, Outcome::Failed(_) | Outcome::NotOffered(_)) {
+                        let report = check::as_text(name, fixture.title(), &outcome);
+                        failures.lock().expect("nobody panics with the lock").push(report);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("nobody panics with the lock");
+    assert!(
+        failures.is_empty(),
+        "{} of {} fixtures failed\n{}",
+        failures.len(),
+        files.len(),
+        failures.concat()
+    );
+}
+
+#[test]
+fn all_fixtures_pass_with_an_anthropic_model() {
+    if rewriting() {
+        rewrite_all();
+        // The other tests do nothing while files are being rewritten.
+        WireFormat::ALL.into_iter().for_each(run_all);
+    } else {
+        run_all(WireFormat::AnthropicMessages);
+    }
+}
+
+#[test]
+fn all_fixtures_pass_with_a_chat_completions_model() {
+    if !rewriting() {
+        run_all(WireFormat::OpenAiChat);
+    }
+}
+
+#[test]
+fn all_fixtures_pass_with_a_responses_model() {
+    if !rewriting() {
+        run_all(WireFormat::OpenAiResponses);
+    }
+}
+
+#[test]
+fn all_fixtures_pass_with_a_gemini_model() {
+    if !rewriting() {
+        run_all(WireFormat::Gemini);
+    }
+}
+
+fn rewrite_all() {
+    let only = std::env::var("FIXTURE").ok();
+    for (name, path, text) in fixtures::fixture_files() {
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        let (agent, fixture) = (our_agent(), fixtures::parse(&name, &text));
+        // With the first format that the fixture supports: most support all of them.
+        let rewritten = WireFormat::ALL.into_iter().find_map(|wire| {
+            let setting = Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
+            let updated = update_fixture(&fixture, &setting);
+            updated.unwrap_or_else(|failure| panic!("{name} could not be rewritten: {failure:?}"))
+        });
+        let rewritten = rewritten.unwrap_or_else(|| panic!("{name} is meant for no format"));
+        std::fs::write(&path, rewritten.to_string()).expect("fixtures can be written");
+    }
+}
+
+#[test]
+fn every_fixture_has_canonical_form() {
+    for (name, _, text) in fixtures::fixture_files() {
+        let canonical = fixtures::parse(&name, &text).to_string();
+        assert!(
+            text == canonical || rewriting(),
+            "{name}.txt is not canonical; UPDATE=1 rewrites it as\n{canonical}"
+        );
+    }
+}
+
+#[test]
+fn every_fixture_has_a_title_and_is_listed_in_the_readme() {
+    let readme = fixtures::fixtures_directory().join("README.md");
+    let readme = std::fs::read_to_string(readme).expect("the fixtures have a README");
+    for (name, _, text) in fixtures::fixture_files() {
+        assert!(!fixtures::parse(&name, &text).title().is_empty(), "{name} begins with a comment");
+        assert!(readme.contains(&format!("`{name}`")), "README.md tells of {name}");
+    }
+}
+
+#[test]
+fn the_built_in_fixtures_are_those_for_any_agent() {
+    let marked: Vec<String> = fixtures::fixture_files()
+        .into_iter()
+        .filter(|(_, _, text)| text.lines().any(|line| line == "any agent"))
+        .map(|(name, ..)| name)
+        .collect();
+    let mut built_in: Vec<&str> = check::built_in().map(|(name, _)| name).collect();
+    built_in.sort_unstable();
+    assert_eq!(built_in, marked);
+}
+
+// The runner itself, tested on a miniature agent whose every line is known.
+
+const SMALL: &str = r#"# A prompt and its answer.
+editor> initialize
+agent<  result {"protocolVersion":1,"*":"*"}
+editor> session/new
+agent<  result {"sessionId":"$S1"}
+agent~  session/update $S1 available_commands /help
+editor> session/prompt $S1 "Hello"
+model?  user "Hello"
+model!  text "Hello, what shall we do today?"
+agent<  session/update $S1 text "Hello, what shall we do today?"
+agent<  result end_turn
+agent~  session/update $S1 usage 7/100
+editor> session/prompt $S1 "Rest."
+model?  user "Rest."
+model!  text "Good."
+agent~  session/update $S1 usage 7/100
+agent<  session/update $S1 text "Goo"
+agent<  session/update $S1 text "d."
+agent<  result end_turn
+"#;
+
+fn mini_setting() -> Setting<'static, FixtureModel> {
+    Setting {
+        agent: &MiniAgent,
+        model: Some(scripted(WireFormat::AnthropicMessages)),
+        line_within: Duration::from_secs(10),
+    }
+}
+
+fn run_small(text: &str) -> Outcome {
+    run_fixture(&Fixture::parse(text).expect("the fixture is well formed"), &mini_setting())
+}
+
+fn failure(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("the fixture should fail, but: {other:?}"),
+    }
+}
+
+#[test]
+fn a_complete_fixture_passes() {
+    assert_eq!(run_small(SMALL), Outcome::Passed);
+}
+
+#[test]
+fn the_first_difference_is_reported_with_its_line() {
+    let failure = failure(run_small(&SMALL.replace("text \"Goo\"", "text \"Bad\"")));
+    assert_eq!(failure.line, 17);
+    assert_eq!(failure.expected, r#"agent<  session/update $S1 text "Bad""#);
+    assert_eq!(failure.got, r#"agent<  session/update $S1 text $M1 "Good.""#);
+}
+
+#[test]
+fn an_unexpected_message_is_a_failure() {
+    let failure =
+        failure(run_small(&SMALL.replace("agent~  session/update $S1 available_commands /help\n", "")));
+    assert!(failure.got.contains("available_commands /help"), "{failure:?}");
+    let last = SMALL.replace("agent<  session/update $S1 text \"d.\"\nagent<  result end_turn\n", "");
+    let Outcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
+    assert_eq!(failure.expected, "nothing more after this line");
+}
+
+#[test]
+fn aside_ignores_kinds_of_updates() {
+    let text: String =
+        SMALL.lines().filter(|line| !line.starts_with("agent~")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), Outcome::Passed);
+}
+
+#[test]
+fn requests_to_the_model_are_compared() {
+    let failure = failure(run_small(&SMALL.replace("model?  user \"Rest.\"", "model?  user \"Work.\"")));
+    assert_eq!((failure.line, failure.got.as_str()), (14, r#"model?  user "Rest.""#));
+}
+
+#[test]
+fn an_unused_reply_is_a_failure() {
+    let text = format!("{SMALL}model?  user \"More.\"\nmodel!  text \"More.\"\n");
+    let fixture = Fixture::parse(&text).expect("the fixture is well formed");
+    let setting = Setting { line_within: Duration::from_millis(300), ..mini_setting() };
+    let failure = failure(run_fixture(&fixture, &setting));
+    assert_eq!((failure.line, failure.expected.as_str()), (20, "model?  user \"More.\""));
+    assert!(failure.notes[0].contains("called 2 times; the fixture has 3 replies"), "{failure:?}");
+}
+
+#[test]
+fn an_unsupported_capability_or_format_is_no_failure() {
+    assert_eq!(run_small(&format!("needs loadSession\n{SMALL}")), Outcome::NotOffered("loadSession".into()));
+    let openai = format!("only openai_chat\n{SMALL}");
+    assert!(matches!(run_small(&openai), Outcome::NotMeant(_)));
+}
+
+#[test]
+fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
+    let wrong = SMALL
+        .replace("model?  user \"Rest.\"", "model?  user \"Work.\"")
+        .replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Bad.\"")
+        .replace("agent~  session/update $S1 available_commands /help\n", "");
+    let fixture = Fixture::parse(&wrong).expect("the fixture is well formed");
+    let rewritten = update_fixture(&fixture, &mini_setting());
+    let rewritten = rewritten.expect("the agent runs").expect("the fixture is meant for it").to_string();
+    let expected = SMALL.replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Good.\"");
+    assert_eq!(rewritten, expected);
+}

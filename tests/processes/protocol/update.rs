@@ -1,0 +1,270 @@
+//! Rewrites a fixture's `agent<`, `agent~` and `model?` lines with the agent's current behaviour.
+//!
+//! Review the diff before you keep it: it has what happened, not what is right.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use epitome::transcript::agent::{Detail, Expected, Verdict, update_of, words_of};
+use epitome::transcript::setup::Setup;
+use epitome::transcript::update::is_free;
+use epitome::transcript::{Fixture, Line, What};
+use epitome_acp_check::story::{
+    Failure, Halt, ModelSide, Next, Setting, Story, could_not, join_chunk, not_meant, split_chunk,
+};
+use serde_json::Value;
+
+use super::model_side::FixtureModel;
+
+/// Time without a message after which the agent is considered to wait for the editor. Only rewriting depends on it; a
+/// comparison knows what it waits for.
+const QUIET: Duration = Duration::from_millis(400);
+
+/// Runs a fixture and returns it rewritten; `None` if it isn't for this setting.
+pub fn update_fixture(
+    fixture: &Fixture,
+    setting: &Setting<'_, FixtureModel>,
+) -> Result<Option<Fixture>, Failure> {
+    if not_meant(fixture, setting).is_some() {
+        return Ok(None);
+    }
+    let mut story = Story::begin(fixture, setting).map_err(|error| could_not(&error))?;
+    match rewrite(fixture, &mut story) {
+        Ok(lines) => Ok(Some(Fixture { lines })),
+        Err(Halt::Failed(failure)) => Err(*failure),
+        Err(Halt::NotOffered(_)) => Ok(None),
+    }
+}
+
+/// A message, and the number of model calls before it.
+struct Received {
+    message: Value,
+    calls: usize,
+}
+
+fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec<Line>, Halt> {
+    let text = fixture.to_string();
+    let detail = Detail { ids: text.contains("$M") || text.contains("$C"), calls: false };
+    let mut out = Vec::new();
+    let mut segment: Vec<Line> = Vec::new();
+    for line in &fixture.lines {
+        match &line.what {
+            What::Editor(_, act) => {
+                settle(&mut segment, story, detail, &mut out);
+                story.send(line.number, act)?;
+                out.push(line.clone());
+            }
+            What::Setup(Setup::Restart) => {
+                settle(&mut segment, story, detail, &mut out);
+                story.end_of_input(line.number)?;
+                story.perform(line, &Setup::Restart)?;
+                out.push(line.clone());
+            }
+            What::Setup(setup @ (Setup::Kill | Setup::ThenFile { .. } | Setup::ThenNoFile { .. })) => {
+                settle(&mut segment, story, detail, &mut out);
+                // File contents are not rewritten; a difference shows in the next run.
+                let _ = story.perform(line, setup);
+                out.push(line.clone());
+            }
+            What::Setup(setup) => {
+                story.perform(line, setup)?;
+                segment.push(line.clone());
+            }
+            What::Says(_) => {
+                if let Some(model) = &story.model {
+                    model.reached(line.number);
+                }
+                segment.push(line.clone());
+            }
+            What::Blank | What::Comment | What::Agent(..) | What::AgentFree(..) | What::Sees(_) => {
+                segment.push(line.clone());
+            }
+        }
+    }
+    settle(&mut segment, story, detail, &mut out);
+    Ok(out)
+}
+
+/// Receives the agent's messages, then rewrites the lines of a segment.
+fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: Detail, out: &mut Vec<Line>) {
+    let mut received = receive_all(segment, story);
+    let mut trivia: Vec<Line> = Vec::new();
+    let lines = std::mem::take(segment);
+    let mut seen_of = None;
+    for (at, line) in lines.iter().enumerate() {
+        match &line.what {
+            What::Blank | What::Comment | What::Setup(_) => trivia.push(line.clone()),
+            What::Agent(_, expected) | What::AgentFree(_, expected) => {
+                let Some(mut found) = position(expected, &received, story) else { continue };
+                if matches!(line.what, What::Agent(..)) {
+                    // Earlier messages without a line go before this one; unordered ones keep their line.
+                    let mut before = 0;
+                    while before < found {
+                        if has_line(&lines[at + 1..], Free::Only, &received[before].message, story) {
+                            before += 1;
+                        } else {
+                            write_at(before, &mut received, story, detail, out);
+                            found -= 1;
+                        }
+                    }
+                }
+                out.append(&mut trivia);
+                take(expected, found, &mut received, story);
+                out.push(line.clone());
+            }
+            What::Sees(_) | What::Says(_) => {
+                let exchange = story.model.as_ref().and_then(|model| {
+                    model.exchanges.iter().position(|exchange| {
+                        exchange.sees.iter().any(|(number, _)| *number == line.number)
+                            || exchange.first_step == line.number
+                    })
+                });
+                if let Some(number) = exchange {
+                    // Messages before this call without an old line further down go here.
+                    while received.front().is_some_and(|received| {
+                        received.calls <= number
+                            && !has_line(&lines[at..], Free::OrNot, &received.message, story)
+                    }) {
+                        write_at(0, &mut received, story, detail, out);
+                    }
+                }
+                out.append(&mut trivia);
+                match (&line.what, exchange) {
+                    (What::Sees(_), Some(number)) => {
+                        if seen_of == Some(number) {
+                            continue;
+                        }
+                        seen_of = Some(number);
+                        write_news(number, &lines, story, out);
+                    }
+                    (_, _) => out.push(line.clone()),
+                }
+            }
+            What::Editor(..) => unreachable!("a segment ends before the editor's line"),
+        }
+    }
+    // Blank lines and comments at the end belong to what follows.
+    while !received.is_empty() {
+        write_at(0, &mut received, story, detail, out);
+    }
+    out.append(&mut trivia);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Free {
+    Only,
+    OrNot,
+}
+
+/// Whether one of the lines is about this message.
+fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
+    lines.iter().any(|line| match &line.what {
+        What::Agent(..) if free == Free::Only => false,
+        What::Agent(_, expected) | What::AgentFree(_, expected) => {
+            expected.compare(message, &mut story.book.clone()) != Verdict::Different
+        }
+        What::Blank | What::Comment | What::Setup(_) | What::Editor(..) | What::Sees(_) | What::Says(_) => {
+            false
+        }
+    })
+}
+
+/// The first message that an old line is about.
+fn position(
+    expected: &Expected,
+    received: &VecDeque<Received>,
+    story: &Story<'_, FixtureModel>,
+) -> Option<usize> {
+    received.iter().position(|received| {
+        let verdict = expected.compare(&received.message, &mut story.book.clone());
+        matches!(verdict, Verdict::Same | Verdict::Part(_))
+    })
+}
+
+/// Takes a message that a line of the fixture has; the rest of a text stays.
+fn take(
+    expected: &Expected,
+    at: usize,
+    received: &mut VecDeque<Received>,
+    story: &mut Story<'_, FixtureModel>,
+) {
+    let Some(mut taken) = received.remove(at) else { return };
+    if let Verdict::Part(length) = expected.compare(&taken.message, &mut story.book) {
+        let rest = split_chunk(&mut taken.message, length);
+        received.insert(at, Received { message: rest, calls: taken.calls });
+    }
+    story.book.agent_said(&taken.message);
+}
+
+/// Writes a message as a new line.
+fn write_at(
+    at: usize,
+    received: &mut VecDeque<Received>,
+    story: &mut Story<'_, FixtureModel>,
+    detail: Detail,
+    out: &mut Vec<Line>,
+) {
+    let Some(first) = received.remove(at) else { return };
+    let words = words_of(&first.message, &mut story.book, detail);
+    story.book.agent_said(&first.message);
+    let free = update_of(&first.message).is_some_and(is_free);
+    let Ok(expected) = Expected::read(&words) else { return };
+    let what = if free { What::AgentFree(words, expected) } else { What::Agent(words, expected) };
+    out.push(Line { number: 0, what, comment: None });
+}
+
+/// Writes what a call was sent; old lines that still match are kept.
+fn write_news(number: usize, lines: &[Line], story: &mut Story<'_, FixtureModel>, out: &mut Vec<Line>) {
+    let Some(model) = &mut story.model else { return };
+    let old = model.exchanges[number].sees.clone();
+    let old_lines = old.iter().filter_map(|(number, _)| lines.iter().find(|line| line.number == *number));
+    let old_lines: Vec<Line> = old_lines.cloned().collect();
+    let Some(news) = model.news(number, QUIET) else {
+        out.extend(old_lines);
+        return;
+    };
+    for (at, seen) in news.iter().enumerate() {
+        let same = old.get(at).is_some_and(|(_, old)| old.matches(seen, &mut story.book.names));
+        match old_lines.get(at).filter(|_| same) {
+            Some(line) => out.push(line.clone()),
+            None => {
+                let what = What::Sees(seen.with_names(&mut story.book.names));
+                out.push(Line { number: 0, what, comment: None });
+            }
+        }
+    }
+}
+
+/// Reads messages until the agent is quiet and has sent the answers of the segment.
+fn receive_all(segment: &[Line], story: &mut Story<'_, FixtureModel>) -> VecDeque<Received> {
+    let answers_expected = segment
+        .iter()
+        .filter(|line| {
+            matches!(
+                &line.what,
+                What::Agent(
+                    _,
+                    Expected::Result { .. } | Expected::Error { .. } | Expected::Permission { .. }
+                )
+            )
+        })
+        .count();
+    let limit = Instant::now() + story.setting.line_within;
+    let mut received: VecDeque<Received> = VecDeque::new();
+    loop {
+        let answers = received.iter().filter(|received| received.message.get("id").is_some()).count();
+        let now = Instant::now();
+        let deadline = if answers < answers_expected { limit } else { limit.min(now + QUIET) };
+        let message = match story.next(deadline) {
+            Next::Message(message) => message,
+            Next::NoMessage(_) => continue,
+            Next::Nothing | Next::End => return received,
+        };
+        story.book.learn(&message);
+        let calls = story.model.as_ref().map_or(0, |model| model.count());
+        let joined = received.back_mut().is_some_and(|last| join_chunk(&mut last.message, &message));
+        if !joined {
+            received.push_back(Received { message, calls });
+        }
+    }
+}

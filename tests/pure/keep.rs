@@ -1,0 +1,217 @@
+//! How much a compaction keeps of a conversation, measured like KeepBench measures real sessions; here on a
+//! small session of the project itself. The numbers below were reached once: a change that keeps less has to
+//! be examined.
+
+#[path = "../../benches/keep/bench/mod.rs"]
+mod bench;
+
+use std::path::Path;
+
+use bench::corpus::{Block, Corpus, Fact, Message, Session};
+use bench::generated::{conversation, request};
+use bench::measure::{Later, holds, planted, section_terms, share, truth, verbatim};
+use bench::ways::{Ours, append, cut, masked_tail, ruler, tail};
+use bench::{baseline, corpus};
+use epitome::compaction::Keep;
+use epitome::thread::{Change, Entry, Thread};
+use regex::Regex;
+
+/// The number of facts in benches/keep/own/gold-facts.json, and how many of them have to be kept.
+const FACTS: usize = 26;
+const KEPT: usize = 26;
+const KEPT_IN_HALF: usize = 26;
+
+fn own() -> Corpus {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/keep/own");
+    Corpus::read(&folder).expect("the session of our own")
+}
+
+fn missing(text: &str, facts: &[Fact]) -> Vec<String> {
+    facts.iter().filter(|fact| !holds(text, fact)).map(|fact| fact.what.clone()).collect()
+}
+
+#[test]
+fn our_own_session_keeps_its_facts_at_full_and_half_size() {
+    let corpus = own();
+    let (session, facts) = (&corpus.sessions[0], &corpus.facts["tidelog"]);
+    assert_eq!(facts.len(), FACTS);
+    assert_eq!(missing(&session.before(), facts), Vec::<String>::new(), "the session itself has them all");
+
+    let message = Ours::default().message(session).expect("it can be compacted");
+    let lost = missing(&message, facts);
+    assert!(FACTS - lost.len() >= KEPT, "lost: {lost:#?}\n\n{message}");
+
+    let size = message.chars().count();
+    let half = Ours::default().half_message(session, size).expect("it can be compacted");
+    assert!(half.chars().count() <= size / 2);
+    let lost = missing(&half, facts);
+    assert!(FACTS - lost.len() >= KEPT_IN_HALF, "lost: {lost:#?}\n\n{half}");
+    let simple = missing(&baseline::compact(&session.messages, half.chars().count()), facts);
+    assert!(
+        lost.len() <= simple.len(),
+        "the baseline keeps more: it loses {simple:?}, ours {lost:?}\n{half}"
+    );
+}
+
+#[test]
+fn what_the_message_calls_failed_or_open_is_true() {
+    let session = &own().sessions[0];
+    let message = Ours::default().message(session).expect("it can be compacted");
+    let found = truth(&message, session, &session.thread());
+    assert_eq!(found.wrong, Vec::<String>::new());
+    // `make test`, `make types`, and three steps of the plan.
+    assert_eq!(found.right, 5, "{message}");
+
+    // A successful run is not a failed one, and a completed step is not open.
+    let ok = session.thread().entries().iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } if outcome.model_text().ends_with("OK") => Some(entry.seq),
+        _ => None,
+    });
+    let claims = format!(
+        "## Commands that failed when last run, newest first\n- `make test` (last {}): OK\n\
+         ## Plan\n- [pending] Read decimal commas",
+        ok.expect("tests that passed")
+    );
+    let found = truth(&claims, session, &session.thread());
+    assert_eq!((found.right, found.wrong.len()), (0, 2));
+}
+
+#[test]
+fn user_messages_survive_ten_consecutive_compactions() {
+    let session = Session::of("generated", conversation(60)).expect("it can be imported");
+    let entries = &session.entries;
+    let mut thread = Thread::replay(entries[..1].iter().cloned()).expect("it begins with its opening entry");
+    let is_request = |entry: &Entry| matches!(entry.change, Change::Said { .. });
+    let mut turns = 0;
+    for entry in &entries[1..] {
+        if is_request(entry) {
+            if turns > 0 && turns % 6 == 0 {
+                Ours { keep: Keep::Nothing, ..Ours::default() }
+                    .compact(&mut thread)
+                    .expect("it is long enough");
+            }
+            turns += 1;
+        }
+        let mut change = entry.change.clone();
+        if let Change::Said { message, .. } | Change::Replied { message, .. } = &mut change {
+            message.id = thread.next_message();
+        }
+        append(&mut thread, change);
+    }
+    Ours::default().compact(&mut thread).expect("it is long enough");
+    let view: Vec<String> = thread.view().pieces().iter().map(|(_, piece)| piece.text()).collect();
+    let requests: Vec<String> = (0..60).map(request).collect();
+    assert_eq!(verbatim(&view.join("\n"), &requests), requests.len());
+    assert!(ruler().view(thread.view()) * 3 < ruler().view(session.thread().view()));
+}
+
+#[test]
+fn a_fact_is_kept_if_its_patterns_match_near_each_other() {
+    let pattern = |pattern: &str| Regex::new(pattern).expect("a pattern");
+    let fact = Fact { what: "the port".to_owned(), patterns: vec![pattern("port"), pattern("8443")] };
+    let far = "é".repeat(750);
+    for (text, held) in [
+        ("the port is 8443", true),
+        ("8443 is the port", true),
+        ("the port is 9443", false),
+        (&format!("port {far} 8443"), false),
+        (&format!("port {} 8443", &far[..1_200]), true),
+        (&format!("port {far} 8443, the port"), true),
+    ] {
+        assert_eq!(holds(text, &fact), held, "{text}");
+    }
+}
+
+#[test]
+fn only_files_and_identifiers_known_before_count_as_used_later() {
+    let call = |path: &str, command: &str| {
+        let input = serde_json::json!({ "file_path": path, "command": command });
+        Message::Agent(vec![Block::Call { id: String::new(), name: "Edit".to_owned(), input }])
+    };
+    let said = "I read pool.rs, retry_count, maxRetries, ABC-12 and #17 at 1a2b3c4 in deadbee.";
+    let mut session = Session::of("s", vec![Message::User(said.to_owned())]).expect("it can be imported");
+    assert!(Later::of(&session).is_none(), "nothing came later");
+    let did = "retry_count maxRetries maxRetries newName newName retry_count 1a2b3c4 9f8e7d6";
+    session.later = vec![call("/w/pool.rs", did); 10];
+    session.later.push(call("/w/other.rs", "fooBarBaz"));
+    assert!(Later::of(&session).is_none(), "too few to say anything");
+    let more = "src/a.rs src/b.rs src/c.rs";
+    session = Session::of("s", vec![Message::User(format!("{said} {more}"))]).expect("it can be imported");
+    session.later =
+        ["pool", "a", "b", "c"].repeat(3).iter().map(|name| call(&format!("/w/{name}.rs"), did)).collect();
+    let later = Later::of(&session).expect("enough came later");
+    assert_eq!(later.files.into_iter().collect::<Vec<_>>(), ["a.rs", "b.rs", "c.rs", "pool.rs"]);
+    assert_eq!(later.identifiers.into_iter().collect::<Vec<_>>(), ["maxRetries", "retry_count"]);
+    assert_eq!(later.hashes.iter().collect::<Vec<_>>(), ["1a2b3c4"]);
+    assert_eq!(share("1a2b3c4", &later.hashes), Some(1.0));
+    assert_eq!(share("", &Default::default()), None);
+}
+
+#[test]
+fn summary_terms_are_those_of_its_sections_that_occur_in_the_conversation() {
+    let summary = "Summary:\n1. Primary Request:\n   Use `heron_gate`.\n7. Pending Tasks:\n   - fix `pool.rs` and `other`\n\
+                   8. Current Work:\n   nothing that is known\n9. Next Step:\n   HeronGate at 1a2b3c4";
+    let sections = section_terms(summary, "heron_gate pool.rs HeronGate 1a2b3c4");
+    let terms =
+        |name: &str| sections.get(name).map(|terms| terms.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(terms("request"), Some(vec!["heron_gate"]));
+    assert_eq!(terms("pending"), Some(vec!["pool.rs"]));
+    assert_eq!(terms("current work"), None);
+    assert_eq!(terms("next step"), Some(vec!["1a2b3c4", "HeronGate"]));
+}
+
+#[test]
+fn instructions_are_planted_in_the_middle_and_counted_verbatim() {
+    let instructions = ["no emojis".to_owned(), "port 8443\nnot 8080".to_owned()];
+    let messages = planted(&conversation(8), &instructions);
+    assert_eq!(messages.len(), conversation(8).len() + 4);
+    let all = corpus::words(&messages);
+    assert_eq!(verbatim(&all, &instructions), 2);
+    assert_eq!(verbatim("No emojis. port 8443 not 8080", &instructions), 1);
+}
+
+#[test]
+fn the_other_ways_keep_to_their_size() {
+    let messages = conversation(20);
+    for chars in [500, 2_000, 8_000] {
+        for text in
+            [tail(&messages, chars), masked_tail(&messages, chars), baseline::compact(&messages, chars)]
+        {
+            assert!(text.chars().count() <= chars, "{chars}: {text}");
+            assert!(text.chars().count() > chars / 3, "{chars}: {text}");
+        }
+    }
+    assert_eq!(cut("Ärger", 2), "Är");
+    let simple = baseline::compact(&own().sessions[0].messages, 6_000);
+    for part in [
+        "not before Friday",
+        "- [in_progress] Keep readings of -999",
+        "`make types`",
+        "tests/test_report.py",
+        "ba7bc19",
+    ] {
+        assert!(simple.contains(part), "{part}: {simple}");
+    }
+}
+
+/// A corpus can be damaged, and a session of it unreadable: that is reported, and the others are measured.
+#[test]
+fn an_unreadable_session_of_a_corpus_is_reported_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = format!("{:#}", Corpus::read(folder.path()).err().expect("it is empty"));
+    assert!(error.contains("fetch-corpus.py"), "{error}");
+    let sessions = folder.path().join("sessions");
+    std::fs::create_dir(&sessions).expect("the folder is ours");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/keep/own/sessions/tidelog.jsonl");
+    std::fs::copy(own, sessions.join("good.jsonl")).expect("the folder is ours");
+    std::fs::write(sessions.join("bad.jsonl"), "Dear diary").expect("the folder is ours");
+    std::fs::write(sessions.join("good.summary.someone.md"), "We fix it.").expect("the folder is ours");
+    let later = "{\"role\":\"user\",\"text\":\"go on\"}\n{\"role\":\"tool\",\"id\":\"x\",\"text\":\"no\",\"err\":true}\n";
+    std::fs::write(sessions.join("good.later.json"), later).expect("the folder is ours");
+    let corpus = Corpus::read(folder.path()).expect("one can be read");
+    assert_eq!((corpus.sessions.len(), corpus.faults.len()), (1, 1));
+    assert!(corpus.faults[0].contains("bad.jsonl"), "{:?}", corpus.faults);
+    let session = corpus.session("good").expect("it was read");
+    assert_eq!(session.summary.as_deref(), Some("We fix it."));
+    assert!(matches!(&session.later[1], Message::Result { failed: true, .. }));
+}

@@ -1,0 +1,403 @@
+//! Random attacks from inside of the sandbox, while the file tools work in the same directories: nothing outside of
+//! the workspace changes, no secret appears in an output, and the user's own Git runs nothing that was planted.
+//!
+//! An attack is this program again, started by the `bash` tool: it links, renames, exchanges, mounts, opens and
+//! changes what it can, by system calls, from a seed. `EPITOME_STEPS=1000000 cargo test --test services boundary_random` makes
+//! more of them; `EPITOME_SEED=17` begins with that seed instead of 0.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use epitome::thread::{Mode, OutcomeStatus};
+use epitome::tools::permission::{Verdict, decide};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::{Namespaces, Rules, support};
+use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
+use epitome_test_harness::own_process;
+use rustix::fs::{CWD, RenameFlags};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// System calls of attacks and calls of tools together, unless `EPITOME_STEPS` is set.
+const STEPS: u64 = 200_000;
+
+/// System calls of one attack.
+const STEPS_PER_ATTACK: u64 = 2_000;
+
+/// In the files that neither commands nor tools may read.
+const SECRET: &str = "SECRET-9c1f";
+
+/// In everything that an attack or a tool writes.
+const PLANTED: &str = "PLANTED-77";
+
+/// The tools that are called, in order of their names.
+const TOOLS: [&str; 6] = ["apply_patch", "file_edit", "file_read", "file_write", "glob_tool", "grep_tool"];
+
+/// How many calls of each tool completed.
+static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
+
+/// The seed of an attack, for the process that makes it.
+const ATTACK: &str = "EPITOME_TEST_ATTACK";
+
+/// Paths that attacks and tools use, from the workspace.
+const PATHS: [&str; 33] = [
+    "a",
+    "b",
+    "d",
+    "d/e",
+    "d/e/f",
+    "d/x",
+    "e/x",
+    "link",
+    "link/x",
+    "link/.config/gh/hosts.yml",
+    "d/hosts.yml",
+    ".git",
+    ".git/config",
+    ".git/hooks",
+    ".git/hooks/pre-commit",
+    ".git/commondir",
+    ".git/index",
+    ".git/x/config",
+    ".git/worktrees/t/commondir",
+    ".git/modules/m/config",
+    "lib",
+    "lib/.git",
+    "lib/.git/config",
+    "lib/.git/hooks/pre-commit",
+    ".envrc",
+    ".vscode",
+    ".vscode/tasks.json",
+    "../w",
+    ".",
+    "..",
+    "../.bashrc",
+    "../.ssh/id",
+    "../other/file",
+];
+
+/// A home with secrets, and in it a workspace with repositories.
+struct World {
+    root: PathBuf,
+    workspace: Arc<Workspace>,
+    _directory: TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        for path in [
+            "home/.ssh/id",
+            "home/.config/gh/hosts.yml",
+            "home/.bashrc",
+            "home/other/file",
+            "home/other/e/f",
+            "home/e/x",
+            "home/x",
+            "beside/file",
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
+            let is_secret = path.ends_with("id") || path.ends_with("hosts.yml");
+            fs::write(path, if is_secret { SECRET } else { "anybody may read this\n" }).expect("written");
+        }
+        for path in ["home/w/d/e", "home/w/lib", "home/w/.vscode", "tmp"] {
+            fs::create_dir_all(root.join(path)).expect("made");
+        }
+        for path in ["a", "d/e/f", ".envrc", ".vscode/tasks.json"] {
+            fs::write(root.join("home/w").join(path), "plain\n").expect("written");
+        }
+        let environment = vec![
+            ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+            ("HOME".into(), root.join("home").into_os_string()),
+            ("TMPDIR".into(), root.join("tmp").into_os_string()),
+        ];
+        let world = World {
+            workspace: Arc::new(Workspace::new(root.join("home/w"), Vec::new(), Arc::new(environment))),
+            root,
+            _directory: directory,
+        };
+        world.git(&["init", "-q", "-b", "main", "."]);
+        world.git(&["init", "-q", "-b", "main", "lib"]);
+        for at in [".", "lib"] {
+            let me = ["-c", "user.name=a", "-c", "user.email=a@b"];
+            world.git(&[&["-C", at][..], &me, &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
+        }
+        world
+    }
+
+    /// Git, as the user runs it. It may fail: attacks delete what it needs.
+    fn git(&self, arguments: &[&str]) {
+        let mut git = Command::new("git");
+        git.args(arguments).current_dir(&self.workspace.cwd).env("HOME", self.root.join("home"));
+        git.env("GIT_CONFIG_NOSYSTEM", "1").output().ok();
+    }
+
+    fn context(&self) -> ToolContext {
+        let rules = Rules { enabled: true, ..Rules::default() };
+        ToolContext {
+            mode: Mode::AcceptEdits,
+            sandbox: Arc::new(rules),
+            ..ToolContext::bare(self.workspace.clone())
+        }
+    }
+
+    /// Everything outside of the workspace and the temporary directory: type, mode, owner, change and content.
+    fn outside(&self) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![self.root.clone()];
+        while let Some(path) = pending.pop() {
+            let metadata = path.symlink_metadata().expect("it is there");
+            let content = if metadata.is_file() { fs::read(&path).expect("read") } else { Vec::new() };
+            if path == self.workspace.cwd || path == self.root.join("tmp") {
+                continue;
+            }
+            if metadata.is_dir() {
+                pending.extend(fs::read_dir(&path).expect("read").map(|entry| entry.expect("read").path()));
+            }
+            found.insert(path, (metadata.mode(), metadata.uid(), metadata.mtime_nsec(), content));
+        }
+        found
+    }
+}
+
+#[test]
+fn nothing_outside_of_the_workspace_changes_or_appears() {
+    let needed = support().landlock > 0 && support().namespaces != Namespaces::None;
+    if !needed || std::env::var_os(ATTACK).is_some() {
+        eprintln!("skipped: this system lacks what the sandbox needs ({})", support().words());
+        return;
+    }
+    let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
+    let (steps, first) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
+    let mut seed = first;
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::none())));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut world = World::new();
+    while done.load(Ordering::Relaxed) < steps {
+        let before = world.outside();
+        let printed = runtime.block_on(attack(&world, &tools, seed, &done));
+        let context = format!("seed {seed} (EPITOME_SEED={seed} EPITOME_STEPS=1)");
+        assert!(!printed.contains(SECRET), "{context}: a secret was read: {printed}");
+        for git in
+            [&["status"][..], &["-C", "lib", "status"], &["commit", "-q", "--allow-empty", "-m", "next"]]
+        {
+            world.git(git);
+        }
+        let after = world.outside();
+        for (path, was) in &before {
+            assert_eq!(after.get(path), Some(was), "{context}: {} changed", path.display());
+        }
+        assert_eq!(after.len(), before.len(), "{context}: something is new: {:?}", after.keys());
+        // A workspace that an attack has emptied is of little use to the next one.
+        if seed % 8 == 7 {
+            world = World::new();
+        }
+        seed += 1;
+    }
+    let completed = COMPLETED.lock().expect("no panic under it").clone();
+    eprintln!(
+        "{} steps in {seed} attacks; calls that completed: {completed:?}",
+        done.load(Ordering::Relaxed)
+    );
+    // Of fewer steps, some tools may have had none that can succeed.
+    if steps >= STEPS {
+        assert_eq!(completed.keys().copied().collect::<Vec<_>>(), TOOLS, "a tool is never really called");
+    }
+}
+
+/// Runs an attack and, at the same time, the file tools as far as they are not asked about. Returns all outputs.
+async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<AtomicU64>) -> String {
+    let arguments = own_process::arguments(concat!(module_path!(), "::the_attack")).join(" ");
+    let line = format!("{ATTACK}={seed} '{}' {arguments}", own_process::program().display());
+    let input = json!({"description": "a test", "command": line, "changes_git": false});
+    let running = tools.get("bash").expect("a built-in tool").run(input, world.context());
+    let ended = Arc::new(AtomicBool::new(false));
+    let worker = |number: u64| {
+        let (tools, context, ended, done) = (tools.clone(), world.context(), ended.clone(), done.clone());
+        tokio::spawn(async move {
+            // The same in each attack of a kind would find the same.
+            let mut random = fastrand::Rng::with_seed(seed.rotate_left(32) ^ number);
+            let mut printed = String::new();
+            while !ended.load(Ordering::Relaxed) {
+                let (name, input) = random_call(&mut random);
+                printed += &call(&tools, name, input, &context).await.unwrap_or_default();
+                done.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+            printed
+        })
+    };
+    let workers = [1, 2, 3].map(worker);
+    let result = running.await;
+    ended.store(true, Ordering::Relaxed);
+    done.fetch_add(STEPS_PER_ATTACK, Ordering::Relaxed);
+    let own = shown(&result);
+    assert!(own.contains("attacked"), "seed {seed}: the attack did not run: {own}");
+    let mut printed = own;
+    for worker in workers {
+        printed += &worker.await.expect("no panic");
+    }
+    printed
+}
+
+fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
+    let exchanged =
+        ["d/x", "d/file", "d/e/f", "d/e/x", "link/x", "link/id", "d/id", "d/hosts.yml", "d/new", "link/new"];
+    let path = match random.bool() {
+        true => random.choice(exchanged).expect("there are some"),
+        false => random.choice(PATHS).expect("there are some"),
+    };
+    match random.u8(..6) {
+        0 => ("file_write", json!({"file_path": path, "text": PLANTED})),
+        1 => ("file_edit", json!({"file_path": path, "old_text": PLANTED, "new_text": "plain"})),
+        2 => ("grep_tool", json!({"pattern": "SECRET|hosts", "path": path})),
+        3 => ("glob_tool", json!({"pattern": "**/*", "path": path})),
+        4 => {
+            let patch = format!("*** Begin Patch\n*** Add File: {path}.new\n+{PLANTED}\n*** End Patch");
+            ("apply_patch", json!({"input": patch}))
+        }
+        _ => ("file_read", json!({"file_path": path})),
+    }
+}
+
+/// Runs a call if it needs no question, as a session does: judged first, then run.
+async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolContext) -> Option<String> {
+    let tool = tools.get(name).expect("a built-in tool");
+    let access = tool.access(&input, &context.workspace).ok()?;
+    match decide(&access, context.mode, &[], &context.workspace) {
+        Verdict::Allow { .. } => {
+            let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
+            let result = tool.run(input, context).await;
+            if result.status == OutcomeStatus::Completed {
+                *COMPLETED.lock().expect("no panic under it").entry(name).or_default() += 1;
+            }
+            Some(shown(&result))
+        }
+        Verdict::Ask { .. } | Verdict::Deny { .. } => None,
+    }
+}
+
+fn shown(result: &ToolResult) -> String {
+    format!("{:?}", result.content)
+}
+
+/// The attack, if this process was started as one.
+#[test]
+fn the_attack() {
+    let Some(seed) = std::env::var(ATTACK).ok().and_then(|seed| seed.parse().ok()) else { return };
+    let status = fs::read_to_string("/proc/self/status").expect("there is a /proc");
+    assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"), "only in a sandbox");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let home = PathBuf::from(std::env::var_os("HOME").expect("it is set"));
+    let outside = [
+        home.clone(),
+        home.join(".ssh"),
+        home.join(".config/gh"),
+        home.join("other"),
+        home.join(".bashrc"),
+        home.join("../beside"),
+        Path::new("/proc/self/root").join(home.strip_prefix("/").expect("it is absolute")),
+        Path::new("/proc/1/root").join(home.strip_prefix("/").expect("it is absolute")),
+        PathBuf::from("/proc/self/fd/3"),
+    ];
+    if seed % 3 == 0 {
+        exchange(&mut random, &outside);
+    } else {
+        (0..STEPS_PER_ATTACK).for_each(|_| step(&mut random, &outside));
+    }
+    println!("attacked");
+}
+
+/// Exchanges a directory, over and over, for a link that leads out: code that judges a path and opens it later opens
+/// something else. It stops now and then, so that both are met.
+fn exchange(random: &mut fastrand::Rng, outside: &[PathBuf]) {
+    for directory in ["d", "link", "d/e"] {
+        drop(fs::remove_file(directory));
+        drop(fs::create_dir_all(directory));
+    }
+    drop(symlink(random.choice(outside).expect("there are some"), "out"));
+    let directory = random.choice(["d", "link", "d/e"]).expect("there are some");
+    for _ in 0..5 * STEPS_PER_ATTACK {
+        let _ = rustix::fs::renameat_with(CWD, directory, CWD, "out", RenameFlags::EXCHANGE);
+        for turn in 0..random.u32(..1_000) {
+            std::hint::black_box(turn);
+        }
+    }
+}
+
+/// One random step. Whether it works doesn't matter.
+fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
+    let any = |random: &mut fastrand::Rng| -> PathBuf {
+        match random.u8(..4) {
+            0 => random
+                .choice(outside)
+                .expect("there are some")
+                .join(random.choice(["", "x", "file", "e/f", "id"]).unwrap()),
+            _ => PathBuf::from(random.choice(PATHS).expect("there are some")),
+        }
+    };
+    let (one, two) = (any(random), any(random));
+    match random.u8(..22) {
+        0 => drop(fs::create_dir_all(&one)),
+        1 => drop(fs::remove_file(&one)),
+        2 => drop(fs::remove_dir(&one)),
+        3 | 4 => drop(fs::rename(&one, &two)),
+        5 | 6 => {
+            let _ = rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE);
+        }
+        7 | 8 => drop(symlink(random.choice(outside).expect("there are some"), &one)),
+        9 => drop(symlink(&two, &one)),
+        10 => drop(fs::hard_link(&one, &two)),
+        11 => drop(fs::write(&one, PLANTED)),
+        12 => {
+            let evil = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"touch ~/planted; false\"\n";
+            drop(fs::write(&one, if random.bool() { evil } else { "gitdir: ../d\n" }));
+        }
+        13 => {
+            let hook = fs::write(&one, "#!/bin/sh\ntouch ~/planted\n");
+            drop(hook.and_then(|()| fs::set_permissions(&one, fs::Permissions::from_mode(0o755))));
+        }
+        14 => drop(fs::set_permissions(&one, fs::Permissions::from_mode(random.u32(..0o10000) | 0o700))),
+        15 => {
+            let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
+            drop(fs::File::open(&one).and_then(|file| file.set_times(times)));
+        }
+        16 => {
+            if let Ok(text) = fs::read_to_string(&one) {
+                println!("{}", text.lines().next().unwrap_or_default());
+            }
+        }
+        17 => mount(&one, &two, random),
+        18 => {
+            // SAFETY: system calls with integers.
+            unsafe { libc::unshare(*random.choice(&[libc::CLONE_NEWUSER, libc::CLONE_NEWNS]).expect("two")) };
+        }
+        19 => drop(fs::copy(&one, &two)),
+        20 => drop(fs::OpenOptions::new().append(true).open(&one).map(|file| file.set_len(3))),
+        _ => drop(std::os::unix::fs::chown(&one, Some(random.u32(..3)), None)),
+    }
+}
+
+fn mount(one: &Path, two: &Path, random: &mut fastrand::Rng) {
+    let text = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+    let (one, two) = (text(one), text(two));
+    // SAFETY: the kernel reads strings that outlive the calls, or nothing at null.
+    unsafe {
+        let null = std::ptr::null();
+        match random.u8(..4) {
+            0 => libc::mount(one.as_ptr(), two.as_ptr(), null, libc::MS_BIND, null.cast()),
+            1 => libc::mount(null, two.as_ptr(), null, libc::MS_REMOUNT | libc::MS_BIND, null.cast()),
+            2 => libc::umount2(one.as_ptr(), libc::MNT_DETACH),
+            _ => libc::chroot(one.as_ptr()),
+        };
+    }
+}

@@ -1,0 +1,268 @@
+//! The meaning of the hooks' exit codes and outputs.
+
+use std::time::Duration;
+
+use epitome::hooks::claude::output::normalise;
+use epitome::hooks::claude::payload::event_name;
+use epitome::hooks::moment::{CompactTrigger, Moment};
+use epitome::hooks::output::{Exit, HookOutput, PermissionDecision, Utterance};
+use epitome::thread::Role;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::moments::*;
+
+fn heard(moment: &Moment, exit: Exit, stdout: &str, stderr: &str) -> Option<HookOutput> {
+    let registered = event_name(moment).expect("a moment that Claude Code has");
+    normalise(registered, moment, exit, stdout.as_bytes(), stderr)
+}
+
+fn well(moment: &Moment, stdout: &str) -> HookOutput {
+    heard(moment, Exit::Code(0), stdout, "").expect("exit 0 is a result")
+}
+
+fn nothing() -> HookOutput {
+    HookOutput::default()
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    let Value::Object(map) = value else { panic!("not an object: {value}") };
+    map
+}
+
+fn on_with(text: &str) -> Vec<Utterance> {
+    vec![Utterance { role: Role::User, text: text.to_owned() }]
+}
+
+fn deny(reason: &str) -> HookOutput {
+    HookOutput {
+        decision: Some(PermissionDecision::Deny),
+        decision_reason: Some(reason.to_owned()),
+        ..nothing()
+    }
+}
+
+fn context(text: &str) -> HookOutput {
+    HookOutput { context: vec![text.to_owned()], ..nothing() }
+}
+
+fn bash() -> Moment {
+    before("bash", json!({"command": "rm -rf build", "timeout": 5}))
+}
+
+fn bash_done() -> Moment {
+    after("bash", json!({"command": "make"}), result("ok", None))
+}
+
+#[test]
+fn exit_2_blocks_blockable_events_with_stderr_as_the_reason() {
+    let table = [
+        (bash(), deny("not here")),
+        (prompt("hello"), HookOutput { block: Some(Some("not here".to_owned())), ..nothing() }),
+        (
+            pre_compact(CompactTrigger::Auto, None),
+            HookOutput { block: Some(Some("not here".to_owned())), ..nothing() },
+        ),
+        (stop(0), HookOutput { follow_ups: on_with("not here"), ..nothing() }),
+        (in_subagent(stop(0), "review"), HookOutput { follow_ups: on_with("not here"), ..nothing() }),
+        (bash_done(), context("not here")),
+        (after("bash", json!({}), failure("exit 1")), context("not here")),
+        (start("startup"), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
+        (end("closed"), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
+        (post_compact(CompactTrigger::Auto), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
+    ];
+    for (moment, expected) in table {
+        // Whatever is on stdout, even an object that allows the call.
+        for stdout in ["", "some words", r#"{"decision": "approve"}"#] {
+            assert_eq!(heard(&moment, Exit::Code(2), stdout, "not here\n"), Some(expected.clone()));
+        }
+    }
+}
+
+#[test]
+fn other_exit_statuses_are_failures_whatever_was_printed() {
+    for exit in [Exit::Code(1), Exit::Code(127), Exit::Signal(9), Exit::TimedOut(Duration::from_secs(60))] {
+        assert_eq!(heard(&bash(), exit, r#"{"decision": "block"}"#, "why"), None);
+    }
+}
+
+#[test]
+fn plain_text_is_context_for_events_that_accept_it() {
+    let text = "The branch is main.\n";
+    for moment in [prompt("hello"), start("startup")] {
+        assert_eq!(well(&moment, text), context("The branch is main."));
+    }
+    for moment in [bash(), bash_done(), stop(0), end("closed"), post_compact(CompactTrigger::Auto)] {
+        assert_eq!(well(&moment, text), nothing());
+    }
+}
+
+#[test]
+fn plain_text_before_a_compaction_extends_its_instructions() {
+    let instructions =
+        |before| well(&pre_compact(CompactTrigger::Manual, before), "Keep ids.").custom_instructions;
+    assert_eq!(instructions(None).as_deref(), Some("Keep ids."));
+    assert_eq!(instructions(Some("Be brief.")).as_deref(), Some("Be brief.\n\nKeep ids."));
+}
+
+#[test]
+fn decisions_about_a_tool_call() {
+    let special = |fields: Value| {
+        let mut special = json!({"hookEventName": "PreToolUse"});
+        special.as_object_mut().expect("an object").extend(map(fields));
+        json!({"hookSpecificOutput": special})
+    };
+    let decided = |decision, reason: Option<&str>| HookOutput {
+        decision: Some(decision),
+        decision_reason: reason.map(str::to_owned),
+        ..nothing()
+    };
+    let table = [
+        (
+            special(json!({"permissionDecision": "deny", "permissionDecisionReason": "Not in CI"})),
+            deny("Not in CI"),
+        ),
+        (special(json!({"permissionDecision": "allow"})), decided(PermissionDecision::Allow, None)),
+        (
+            special(json!({"permissionDecision": "ask", "permissionDecisionReason": "Sure?"})),
+            decided(PermissionDecision::Ask, Some("Sure?")),
+        ),
+        // The older spelling.
+        (json!({"decision": "block", "reason": "No"}), deny("No")),
+        (json!({"decision": "approve", "reason": "Fine"}), decided(PermissionDecision::Allow, Some("Fine"))),
+        (
+            special(
+                json!({"permissionDecision": "allow", "updatedInput": {"command": "rm -ri build", "timeout": 9000}}),
+            ),
+            HookOutput {
+                input: Some(map(json!({"command": "rm -ri build", "timeout": 9}))),
+                ..decided(PermissionDecision::Allow, None)
+            },
+        ),
+        // The unchanged input.
+        (special(json!({"updatedInput": {"command": "rm -rf build", "timeout": 5000}})), nothing()),
+        (special(json!({"additionalContext": "It is slow."})), context("It is slow.")),
+        (json!({"continue": true, "suppressOutput": true}), nothing()),
+    ];
+    for (printed, expected) in table {
+        assert_eq!(well(&bash(), &printed.to_string()), expected, "{printed}");
+    }
+}
+
+#[test]
+fn outputs_for_other_events() {
+    let table = [
+        (bash_done(), json!({"decision": "block", "reason": "Lint failed"}), context("Lint failed")),
+        (
+            bash_done(),
+            json!({"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "3 warnings"}}),
+            context("3 warnings"),
+        ),
+        (
+            bash_done(),
+            json!({"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": {"stdout": "short", "stderr": ""}}}),
+            HookOutput { output_text: Some("short".to_owned()), ..nothing() },
+        ),
+        (
+            bash_done(),
+            json!({"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedMCPToolOutput": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}}),
+            HookOutput { output_text: Some("a\nb".to_owned()), ..nothing() },
+        ),
+        (
+            prompt("x"),
+            json!({"decision": "block", "reason": "A key is in it"}),
+            HookOutput { block: Some(Some("A key is in it".to_owned())), ..nothing() },
+        ),
+        (
+            prompt("x"),
+            json!({"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": "It is Monday."}}),
+            context("It is Monday."),
+        ),
+        (
+            start("startup"),
+            json!({"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "Read NOTES."}}),
+            context("Read NOTES."),
+        ),
+        (
+            stop(0),
+            json!({"decision": "block", "reason": "Run the tests"}),
+            HookOutput { follow_ups: on_with("Run the tests"), ..nothing() },
+        ),
+        (
+            stop(0),
+            json!({"hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "One is left."}}),
+            HookOutput { follow_ups: on_with("One is left."), ..nothing() },
+        ),
+        (
+            pre_compact(CompactTrigger::Auto, None),
+            json!({"decision": "block", "reason": "Not yet"}),
+            HookOutput { block: Some(Some("Not yet".to_owned())), ..nothing() },
+        ),
+        (
+            bash_done(),
+            json!({"systemMessage": "Formatted 2 files"}),
+            HookOutput { notice: Some("Formatted 2 files".to_owned()), ..nothing() },
+        ),
+    ];
+    for (moment, printed, expected) in table {
+        assert_eq!(well(&moment, &printed.to_string()), expected, "{printed}");
+    }
+}
+
+#[test]
+fn continue_false_ends_the_turn_and_overrides_follow_ups() {
+    let printed = r#"{"continue": false, "stopReason": "Budget", "decision": "block", "reason": "More"}"#;
+    for moment in [bash_done(), prompt("x"), stop(0)] {
+        let output = well(&moment, printed);
+        assert_eq!(output.halt.as_deref(), Some("Budget"));
+        assert_eq!(output.follow_ups, []);
+    }
+}
+
+#[test]
+fn an_invalid_field_causes_a_warning_and_the_others_apply() {
+    let table = [
+        (bash(), json!({"decision": 1, "systemMessage": "m"}), "`decision` must be text"),
+        (bash(), json!({"decision": "maybe", "systemMessage": "m"}), "\"maybe\""),
+        (
+            bash(),
+            json!({"hookSpecificOutput": {"permissionDecision": "defer"}, "systemMessage": "m"}),
+            "`defer`",
+        ),
+        (
+            bash(),
+            json!({"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "deny"}, "systemMessage": "m"}),
+            "`PostToolUse`",
+        ),
+        (
+            pre_compact(CompactTrigger::Auto, None),
+            json!({"hookSpecificOutput": {"additionalContext": "c"}, "systemMessage": "m"}),
+            "`additionalContext`",
+        ),
+        (bash(), json!({"async": true, "systemMessage": "m"}), "`async`"),
+    ];
+    for (moment, printed, warning) in table {
+        let output = well(&moment, &printed.to_string());
+        assert_eq!(output.notice.as_deref(), Some("m"));
+        assert!(output.warnings.len() == 1 && output.warnings[0].contains(warning), "{:?}", output.warnings);
+        assert_eq!(HookOutput { warnings: Vec::new(), notice: None, ..output }, nothing());
+    }
+}
+
+#[test]
+fn malformed_json_is_text_with_a_warning() {
+    let output = well(&prompt("x"), "{not json");
+    assert_eq!(output.context, ["{not json"]);
+    assert_eq!(output.warnings.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn any_output_is_accepted(stdout in any::<Vec<u8>>(), stderr in any::<String>(), code in 0..4) {
+        for moment in [bash(), bash_done(), prompt("x"), stop(1), start("load"), end("closed")] {
+            let registered = event_name(&moment).expect("a moment that Claude Code has");
+            let read = normalise(registered, &moment, Exit::Code(code), &stdout, &stderr);
+            prop_assert_eq!(read.is_some(), code == 0 || code == 2);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Tests of what sessions are built from, each without a session: hooks, providers, the store, tools, the sandbox.
+
+mod boundary_random;
+mod checkpoints;
+mod commands;
+mod hooks_claude;
+mod hooks_find;
+mod hooks_run;
+mod import;
+mod providers;
+mod providers_network;
+mod sandbox;
+mod session_library;
+mod store;
+mod tools;

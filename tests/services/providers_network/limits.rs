@@ -1,0 +1,95 @@
+//! Servers that stop responding.
+
+use std::time::Duration;
+
+use epitome::provider::ErrorClass;
+use epitome::provider::http::{Http, Limits};
+use tokio::io::AsyncWriteExt;
+
+use super::calls::{call, encoded, endpoint};
+use super::servers::{EVENTS, listen, read_request};
+
+/// Long enough for anything that this machine does.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn limited(first_byte: Duration, silence: Duration) -> Http {
+    Http::new().with_limits(Limits { connect: LONG, first_byte, silence })
+}
+
+/// Reads one request, sends this beginning of a response, and keeps the connection open.
+async fn says(beginning: String) -> (String, tokio::task::JoinHandle<()>) {
+    let (listener, address) = listen().await;
+    let serving = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("the client comes");
+        read_request(&mut socket).await.expect("it asks");
+        socket.write_all(beginning.as_bytes()).await.expect("the client reads");
+        // Until the client disconnects.
+        assert_eq!(read_request(&mut socket).await, None);
+    });
+    (format!("http://{address}/v1"), serving)
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_times_out() {
+    let (url, serving) = says(String::new()).await;
+    let error = call(&limited(SHORT, LONG), &endpoint(&url, &[])).await.expect_err("nothing came");
+    assert_eq!(error.class, ErrorClass::Retry { after: None });
+    assert!(
+        error.message.contains("did not begin to answer within 50 ms, the limit for its first byte"),
+        "{error}"
+    );
+    serving.await.expect("the connection is closed");
+}
+
+#[tokio::test]
+async fn a_server_that_stalls_times_out_and_its_text_is_kept() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let first = EVENTS.split_once("\n\n").expect("it has events").0;
+    for (beginning, class, said) in [
+        (format!("{head}: ping\n\n"), ErrorClass::Retry { after: None }, 0),
+        (format!("{head}{first}\n\n"), ErrorClass::Broken, 1),
+    ] {
+        let (url, serving) = says(beginning).await;
+        let endpoint = endpoint(&url, &[]);
+        let starting = limited(LONG, SHORT).start(&endpoint, &encoded(&["{}"])).expect("it can be sent");
+        let mut stream = starting.await.expect("it is answered");
+        for _ in 0..said {
+            assert!(stream.next().await.is_ok_and(|events| events.is_some()));
+        }
+        let error = stream.next().await.expect_err("nothing more came");
+        assert_eq!(error.class, class);
+        assert!(error.message.contains("nothing more came for 50 ms, the limit on its silence"), "{error}");
+        drop(stream);
+        serving.await.expect("the connection is closed");
+    }
+}
+
+#[tokio::test]
+async fn repeated_polling_does_not_extend_the_silence_limit() {
+    // A session polls the stream again after every command that it receives meanwhile.
+    let (url, _serving) = says("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_owned()).await;
+    let endpoint = endpoint(&url, &[]);
+    let starting = limited(LONG, SHORT).start(&endpoint, &encoded(&["{}"])).expect("it can be sent");
+    let mut stream = starting.await.expect("it is answered");
+    let error = loop {
+        // Far below the limit each time.
+        if let Ok(Err(error)) = tokio::time::timeout(Duration::from_millis(1), stream.next()).await {
+            break error;
+        }
+    };
+    assert!(error.message.contains("the limit on its silence"), "{error}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_never_answers_hits_the_connect_timeout() {
+    let (listener, address) = listen().await;
+    let limits = Limits { connect: SHORT, first_byte: LONG, silence: LONG };
+    let env = [("HTTPS_PROXY", format!("http://{address}"))];
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let far = endpoint("https://models.test/v1", &env);
+    let error = call(&Http::new().with_limits(limits), &far).await.expect_err("there is no tunnel");
+    assert!(error.message.contains("no connection within 50 ms, the limit for one"), "{error}");
+    assert!(error.hint.is_some_and(|hint| hint.contains("HTTPS_PROXY")));
+    drop(listener);
+}

@@ -1,0 +1,772 @@
+//! The restrictions of the sandbox: each row is something that a command tries. On a kernel without the
+//! needed features, a test says so and passes.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::{Namespaces, Rules, support};
+use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
+use epitome_test_harness::own_process;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A home with secrets, a workspace with a repository, files next to them, and a temporary directory.
+struct Place {
+    root: PathBuf,
+    workspace: Workspace,
+    tools: Toolbox,
+    rules: Rules,
+    _directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        for (path, text) in [
+            ("home/.ssh/id_ed25519", "the-private-key\n"),
+            ("home/.aws/credentials", "the-aws-key\n"),
+            ("home/.netrc", "the-password\n"),
+            ("home/.bashrc", "# mine\n"),
+            ("home/.cache/pip/x", ""),
+            ("home/.cargo/registry/x", ""),
+            ("home/notes.txt", "a note\n"),
+            ("home/.epitome/config.toml", "the-header\n"),
+            ("home/.epitome/data/log", "the-log\n"),
+            ("home/w/.git/HEAD", "ref: refs/heads/main\n"),
+            ("home/w/.git/config", "[core]\n"),
+            ("home/w/.git/hooks/pre-commit.sample", "#!/bin/sh\n"),
+            ("home/w/.git/objects/x", ""),
+            ("home/w/.git/modules/lib/HEAD", "ref: refs/heads/main\n"),
+            ("home/w/.git/modules/lib/config", "[core]\n"),
+            ("home/w/.git/worktrees/t/commondir", "../..\n"),
+            ("home/w/.epitome/hooks/a", "#!/bin/sh\n"),
+            ("home/w/.envrc", "# mine\n"),
+            ("home/w/src/main.rs", "fn main() {}\n"),
+            ("beside/file", "beside\n"),
+            ("tmp/x", ""),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let home = root.join("home");
+        let environment = vec![
+            ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+            ("HOME".into(), home.clone().into_os_string()),
+            ("TMPDIR".into(), root.join("tmp").into_os_string()),
+        ];
+        Place {
+            workspace: Workspace::new(home.join("w"), Vec::new(), Arc::new(environment)),
+            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            rules: Rules {
+                enabled: true,
+                hide: vec![home.join(".epitome/data"), home.join(".epitome/config.toml")],
+                ..Rules::default()
+            },
+            root,
+            _directory: directory,
+        }
+    }
+
+    fn work_in(&mut self, cwd: PathBuf) {
+        self.workspace = Workspace::new(cwd, Vec::new(), self.workspace.environment.clone());
+    }
+
+    async fn call(&self, mode: Mode, input: Value) -> ToolResult {
+        let context = ToolContext {
+            mode,
+            sandbox: Arc::new(self.rules.clone()),
+            ..ToolContext::bare(Arc::new(self.workspace.clone()))
+        };
+        let run = self.tools.get("bash").expect("a built-in tool").run(input, context);
+        tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")
+    }
+
+    async fn bash(&self, line: &str) -> ToolResult {
+        self.call(Mode::Ask, json!({"description": "a test", "command": line})).await
+    }
+
+    /// A command that the user let change the repository.
+    async fn bash_on_git(&self, line: &str) -> ToolResult {
+        let input = json!({"description": "a test", "command": line, "changes_git": true});
+        self.call(Mode::Ask, input).await
+    }
+}
+
+fn text(result: &ToolResult) -> &str {
+    match &result.content[0] {
+        OutcomeContent::Text { text } => text,
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => panic!("no text: {result:?}"),
+    }
+}
+
+/// Whether the system has the features that a test needs; prints a message if not.
+fn has(what: &str, there: bool) -> bool {
+    if !there {
+        eprintln!("skipped: this system has no {what} ({})", support().words());
+    }
+    there
+}
+
+fn has_landlock() -> bool {
+    has("landlock", support().landlock > 0)
+}
+
+fn has_namespaces() -> bool {
+    has("namespaces", support().namespaces != Namespaces::None)
+}
+
+fn has_program(name: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|directory| directory.join(name).is_file());
+    has(name, found)
+}
+
+/// Runs each line as a command that may change the repository, and asserts whether it succeeds.
+async fn hold_on_git(place: &Place, rows: &[(&str, bool)]) {
+    for (line, works) in rows {
+        let result = place.bash_on_git(line).await;
+        assert_eq!(result.status == OutcomeStatus::Completed, *works, "{line}: {}", text(&result));
+    }
+}
+
+/// Runs each line and asserts whether it succeeds.
+async fn hold(place: &Place, rows: &[(&str, bool)]) {
+    for (line, works) in rows {
+        let result = place.bash(line).await;
+        assert_eq!(result.status == OutcomeStatus::Completed, *works, "{line}: {}", text(&result));
+    }
+}
+
+/// A fork bomb was only stopped by the system's limit on processes. This one tries to exceed the sandbox's
+/// limit, with few enough processes to be harmless without one.
+#[tokio::test]
+async fn the_number_of_processes_of_a_command_is_limited() {
+    if !has("user namespace of an ordinary user", support().namespaces.count_processes())
+        || !has_program("python3")
+    {
+        return;
+    }
+    let mut place = Place::new();
+    place.rules.processes = Some(64);
+    let forks = "import os
+n = 0
+while n < 150:
+  try: pid = os.fork()
+  except OSError: break
+  if pid == 0:                  os.read(os.pipe()[0], 1)
+  n += 1
+print(n)";
+    let forked = place.bash(&format!("python3 -c '{forks}'")).await;
+    let count: u32 = text(&forked).lines().next().and_then(|line| line.parse().ok()).expect("a number");
+    assert!((40..64).contains(&count), "{forked:?}");
+    let raised = place.bash("ulimit -u 100000 && echo raised").await;
+    assert!(!text(&raised).contains("raised"), "{raised:?}");
+    place.rules.processes = None;
+    let unbounded = place.bash("ulimit -Hu").await;
+    assert_ne!(text(&unbounded).lines().next(), Some("64"), "{unbounded:?}");
+}
+
+#[tokio::test]
+async fn commands_read_everything_but_secrets() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("cat src/main.rs ../notes.txt ../../beside/file /etc/passwd > /dev/null", true),
+            ("ls ~ / /usr/bin > /dev/null", true),
+            ("cat ~/.ssh/id_ed25519", false),
+            ("cat ~/.aws/credentials", false),
+            ("cat ~/.netrc", false),
+            ("cat ~/.epitome/config.toml", false),
+            ("cat ~/.epitome/data/log", false),
+            ("cd ~/.ssh && cat id_ed25519", false),
+            ("cat ../.ssh/../.ssh/id_ed25519", false),
+            ("ln -s ~/.ssh/id_ed25519 link && cat link", false),
+            ("ln -s ~/.ssh d && cat d/id_ed25519", false),
+            ("ln ~/.ssh/id_ed25519 hard && cat hard", false),
+            ("mv ~/.ssh moved && cat moved/id_ed25519", false),
+            ("cp -r ~/.ssh copied && cat copied/id_ed25519", false),
+            ("cat /proc/self/root$HOME/.ssh/id_ed25519", false),
+            ("bash -c 'bash -c \"cat ~/.ssh/id_ed25519\"'", false),
+            ("tar cf - -C ~ .ssh | grep -q the-private-key", false),
+            ("test -e /dev/sda && head -c1 /dev/sda", false),
+            ("test -e /dev/vda && head -c1 /dev/vda", false),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn commands_change_only_the_workspace_temporary_files_and_caches() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("echo x > new && mkdir -p a/b && mv new a/b/ && echo y >> src/main.rs && rm -r a", true),
+            ("f=$(mktemp) && echo x > $f && rm $f", true),
+            ("echo x > ~/.cache/pip/y && echo x > ~/.cargo/registry/y", true),
+            ("echo x > /dev/null && echo x > /dev/shm/$$ && rm /dev/shm/$$", true),
+            ("echo x > /dev/stdout", true),
+            ("test ! -e /usr/bin/script || script -qc true /dev/null", true),
+            ("echo x > ~/new", false),
+            ("echo x >> ~/.bashrc", false),
+            ("echo x > ~/.ssh/authorized_keys", false),
+            ("echo x > ../../beside/new", false),
+            ("rm ../../beside/file", false),
+            ("mv ../../beside/file .", false),
+            ("truncate -s0 ../../beside/file", false),
+            ("ln -s ../../../beside/file out && echo x > out", false),
+            ("ln -s ../../../beside dir && echo x > dir/new", false),
+            ("mkdir ~/.config", false),
+            ("echo x > /etc/epitome-was-here", false),
+            ("mknod node b 8 0", false),
+        ],
+    )
+    .await;
+    assert_eq!(fs::read_to_string(place.root.join("beside/file")).expect("it is there"), "beside\n");
+    assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
+}
+
+#[tokio::test]
+async fn files_that_run_later_are_protected_in_the_workspace() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let evil = "printf '#!/bin/sh\\n' > .git/hooks/pre-commit";
+    hold_on_git(
+        &place,
+        &[
+            ("echo x > .git/index && echo x > .git/objects/y && rm .git/index", true),
+            ("cat .git/config .git/hooks/pre-commit.sample .envrc > /dev/null", true),
+            (evil, false),
+            ("echo '[core]' > .git/config", false),
+            ("echo x > .git/c && mv .git/c .git/config", false),
+            ("rm -rf .git/hooks && test ! -e .git/hooks", false),
+            ("mv .git/hooks .git/old", false),
+            ("mv .git old", false),
+            ("echo evil > .git/commondir", false),
+            ("echo evil > c && mv c .git/commondir", false),
+            ("rm .git/commondir", false),
+            ("echo evil > .git/modules/lib/commondir", false),
+            ("mv .git/modules m && mkdir -p .git/modules/lib && echo x > .git/modules/lib/config", false),
+            ("echo evil > .git/worktrees/t/commondir", false),
+            (
+                "mv .git/worktrees w && mkdir -p .git/worktrees/t && echo x > .git/worktrees/t/commondir",
+                false,
+            ),
+            ("rm -rf .git 2> /dev/null; test -e .git/hooks/pre-commit.sample", true),
+            ("echo x > .envrc", false),
+            ("rm .envrc", false),
+            ("mv .envrc .e", false),
+            ("ln -sf /tmp/x .envrc", false),
+            ("echo x > .epitome/hooks/b", false),
+            ("mv .epitome e", false),
+            ("umount .git/hooks", false),
+            ("mount -o remount,rw,bind .git/hooks", false),
+            ("unshare -Urm sh -c 'mount -o remount,rw,bind .git/hooks && echo x > .git/hooks/y'", false),
+        ],
+    )
+    .await;
+    let hooks: Vec<_> = fs::read_dir(place.root.join("home/w/.git/hooks"))
+        .expect("it is there")
+        .map(|entry| entry.expect("readable").file_name())
+        .collect();
+    assert_eq!(hooks, ["pre-commit.sample"]);
+    assert_eq!(fs::read_to_string(place.root.join("home/w/.envrc")).expect("it is there"), "# mine\n");
+}
+
+#[tokio::test]
+async fn a_worktree_commits_into_its_repository_but_not_into_its_hooks() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    let outside = place.root.join("beside");
+    let made = "git init -q main && cd main && git config user.name a && git config user.email a@b && \
+                git commit -q --allow-empty -m one && git worktree add -q ../tree";
+    let status = std::process::Command::new("sh").args(["-c", made]).current_dir(&outside).status();
+    assert!(status.expect("git runs").success());
+    place.work_in(outside.join("tree"));
+    hold_on_git(
+        &place,
+        &[
+            ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
+            ("echo x > ../main/.git/hooks/pre-commit", false),
+            ("git config core.hooksPath /tmp", false),
+            ("echo 'gitdir: /tmp' > .git", false),
+            ("echo x > ../main/x", false),
+        ],
+    )
+    .await;
+}
+
+/// A command that wrote `.git/commondir` gave the repository different settings, and with them a program that
+/// the user's next `git status` ran, outside of every sandbox.
+#[tokio::test]
+async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    let cwd = &place.workspace.cwd;
+    let sh = |line: &str| {
+        let git = std::process::Command::new("sh").args(["-ec", line]).current_dir(cwd).output();
+        let output = git.expect("sh runs");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{line}: {told}{}", String::from_utf8_lossy(&output.stderr));
+        told
+    };
+    sh("rm -rf .git .epitome .envrc src && git init -q -b main && git config user.name a && git config user.email a@b
+        git commit -q --allow-empty -m one && git init -q -b main ../lib
+        git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+        git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two
+        git worktree add -q ../tree");
+    let evil = "mkdir -p $DIR/x && cp -r .git/objects .git/refs $DIR/x/ && printf '[core]\\n fsmonitor=\"touch \
+                ran; false\"\\n' > $DIR/x/config && echo x > $DIR/commondir";
+    for directory in [".git", ".git/modules/lib", ".git/worktrees/tree"] {
+        hold_on_git(&place, &[(&evil.replace("$DIR", directory), false)]).await;
+    }
+    hold(
+        &place,
+        &[
+            ("echo a > a && git add a && git commit -q -m three && git gc -q && git stash list", true),
+            ("git branch b && git checkout -q b && git checkout -q main && git branch -d b", true),
+            ("cd lib && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two", true),
+            ("git worktree add -q inner && git -C inner status && git submodule status", true),
+        ],
+    )
+    .await;
+    assert_eq!(sh("git status --porcelain && git -C ../tree status --porcelain"), " M lib\n?? inner/\n");
+    assert_eq!(sh("git -C lib status --porcelain && git log --format=%s"), "three\ntwo\none\n");
+    sh("git fsck && git worktree list && git submodule update && test ! -e ran && test ! -e ../tree/ran");
+}
+
+/// With a `commondir` Git ignores `core.bare`: the directory above would have shown all files as deleted.
+#[tokio::test]
+async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    let outside = place.root.join("beside");
+    let sh = |line: &str| {
+        let status = std::process::Command::new("sh").args(["-ec", line]).current_dir(&outside).status();
+        assert!(status.expect("sh runs").success(), "{line}");
+    };
+    sh("git init -q -b main from && git -C from -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+        git clone -q --bare from .bare && echo 'gitdir: ./.bare' > .git && git worktree add -q tree
+        git config user.name a && git config user.email a@b");
+    place.work_in(outside.join("tree"));
+    hold(
+        &place,
+        &[
+            ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
+            ("git branch b && git stash list && git worktree list", true),
+            ("echo x > ../.bare/commondir", false),
+            ("echo x > ../.bare/hooks/pre-commit", false),
+            ("git config core.hooksPath /tmp", false),
+            ("echo x > ../.bare/worktrees/tree/commondir", false),
+        ],
+    )
+    .await;
+    sh("test $(git rev-parse --is-bare-repository) = true && git -C tree log --oneline | grep -q two");
+}
+
+#[tokio::test]
+async fn a_home_as_workspace_still_hides_its_secrets() {
+    if !has_landlock() {
+        return;
+    }
+    let mut place = Place::new();
+    place.work_in(place.root.join("home"));
+    let rows = [
+        ("cat notes.txt", true),
+        ("grep -q the-private-key .ssh/id_ed25519", false),
+        ("grep -q the-password .netrc", false),
+        ("grep -q the-log .epitome/data/log", false),
+        ("mv .ssh other && grep -q the-private-key other/id_ed25519", false),
+        ("echo x > .ssh/authorized_keys", false),
+    ];
+    hold(&place, &rows).await;
+    assert!(place.root.join("home/.ssh/id_ed25519").exists());
+}
+
+#[tokio::test]
+async fn there_is_no_network_except_loopback() {
+    if !has("filter or namespaces", support().filter || support().namespaces != Namespaces::None)
+        || !has_program("python3")
+    {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("it listens").port();
+    let path = std::env::temp_dir().join(format!("sandbox-{}.sock", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let _unix = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let python = |code: String| format!("python3 -c 'import socket as s\n{code}'");
+    let connect = python(format!("s.create_connection((\"127.0.0.1\", {port}), 3)"));
+    let unix = python(format!("s.socket(s.AF_UNIX).connect(\"{}\")", path.display()));
+    let far = python("s.create_connection((\"192.0.2.1\", 80), 3)".to_owned());
+    let udp = python("s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b\"x\", (\"192.0.2.1\", 53))".to_owned());
+    let netlink = python("s.socket(s.AF_NETLINK, s.SOCK_RAW)".to_owned());
+    let packet = python("s.socket(s.AF_PACKET, s.SOCK_RAW)".to_owned());
+    let abstract_one = python("s.socket(s.AF_UNIX).bind(\"\\0x\")".to_owned());
+    let pair = python("a, b = s.socketpair()\na.send(b\"x\")".to_owned());
+    let own =
+        python("l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned());
+    let mut place = Place::new();
+    let held = [
+        (connect.as_str(), false),
+        (&far, false),
+        (&udp, false),
+        (&netlink, false),
+        (&packet, false),
+        (&unix, false),
+        (&abstract_one, false),
+        (&pair, true),
+        (&own, support().namespaces != Namespaces::None),
+    ];
+    hold(&place, &held).await;
+    place.rules.network = true;
+    hold(&place, &[(&connect, true), (&unix, false), (&packet, false)]).await;
+    place.rules.unix_sockets = true;
+    hold(&place, &[(&connect, true), (&unix, true)]).await;
+    let _ = fs::remove_file(&path);
+}
+
+#[tokio::test]
+async fn other_processes_are_out_of_reach() {
+    if !has_landlock() {
+        return;
+    }
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .env("A_KEY", "the-key-of-another")
+        .spawn()
+        .expect("sleep runs");
+    let number = other.id();
+    let place = Place::new();
+    let environment = format!("tr '\\0' '\\n' < /proc/{number}/environ | grep -q the-key-of-another");
+    let root = format!("cat /proc/{number}/root/etc/passwd");
+    hold(&place, &[(&environment, false), (&root, false), ("sleep 9 & kill $!", true)]).await;
+    if has("signals in landlock", support().landlock >= 6) {
+        hold(&place, &[(&format!("kill {number}"), false), ("kill -9 $PPID; test -e /proc/$PPID", true)])
+            .await;
+        assert!(matches!(other.try_wait(), Ok(None)), "it still runs");
+    }
+    other.kill().expect("it is ours");
+    other.wait().expect("it was killed");
+}
+
+#[tokio::test]
+async fn commands_cannot_gain_privileges() {
+    let place = Place::new();
+    if !has("sandbox", support().landlock > 0 || support().filter) {
+        return;
+    }
+    let result = place.bash("grep -E 'NoNewPrivs|CapBnd' /proc/self/status").await;
+    assert!(text(&result).contains("NoNewPrivs:\t1"), "{}", text(&result));
+    let bounding = text(&result).lines().find_map(|line| line.strip_prefix("CapBnd:\t")).expect("it is told");
+    let bounding = u64::from_str_radix(bounding.trim(), 16).expect("a number");
+    let is_administrator = rustix::process::geteuid().is_root();
+    if is_administrator || support().namespaces == Namespaces::OfUser {
+        assert_eq!(bounding & (1 << 21), 0, "the right to mount is given up");
+    }
+}
+
+#[tokio::test]
+async fn a_denied_command_explains_the_sandbox_and_how_to_leave_it() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    let result = place.bash("touch ~/new").await;
+    assert!(text(&result).contains("outside_sandbox: true"), "{}", text(&result));
+    assert_eq!(result.raw.as_ref().map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
+    let outside = json!({
+        "description": "a test", "command": "touch ~/new", "outside_sandbox": true, "reason": "it is a test"
+    });
+    let result = place.call(Mode::Ask, outside).await;
+    assert_eq!(result.status, OutcomeStatus::Completed, "{}", text(&result));
+    let without = json!({"description": "a test", "command": "ls", "outside_sandbox": true, "reason": " "});
+    let result = place.call(Mode::Ask, without).await;
+    assert!(text(&result).contains("say why"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn full_mode_is_sandboxed_only_if_configured() {
+    if !has_landlock() {
+        return;
+    }
+    let mut place = Place::new();
+    let touch = json!({"description": "a test", "command": "echo x > ~/new"});
+    assert_eq!(place.call(Mode::Full, touch.clone()).await.status, OutcomeStatus::Completed);
+    place.rules.in_full_mode = true;
+    assert_eq!(place.call(Mode::Full, touch).await.status, OutcomeStatus::Failed);
+}
+
+/// Runs a script as the user does, outside of every sandbox, in the workspace.
+fn as_user(place: &Place, script: &str) -> String {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-ec", script]).current_dir(&place.workspace.cwd).env("HOME", place.root.join("home"));
+    let output = command.output().expect("sh runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{script}: {printed}{}", String::from_utf8_lossy(&output.stderr));
+    printed
+}
+
+/// What a command planted and the user's next `git status` or `git commit` ran, with all of their rights. A list of
+/// files that a command may not change knew three doors; Git had these.
+#[tokio::test]
+async fn git_runs_nothing_that_a_command_planted() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let new = "rm -rf .git .epitome .envrc src && git init -q -b main . && git config user.name a && git config \
+               user.email a@b && echo a > a && git add a && git commit -q -m one";
+    let evil = "printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = \"touch ~/ran; false\"\\n'";
+    let lib = "git init -q ../lib && git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && \
+               git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two";
+    let hook = "printf '#!/bin/sh\\ntouch ~/ran\\n'";
+    let rows = [
+        (
+            "another common directory",
+            String::new(),
+            format!(
+                "mkdir .git/x; cp -r .git/objects .git/refs .git/x/; {evil} > .git/x/config; echo x > .git/commondir"
+            ),
+        ),
+        (
+            "a nested repository in the index",
+            String::new(),
+            format!(
+                "mkdir -p v/lib && cd v/lib && git init -q . && git -c user.name=a -c user.email=a@b commit -q \
+                 --allow-empty -m x; {evil} > .git/config; cd ../..; git update-index --add --cacheinfo \
+                 160000,$(git -C v/lib rev-parse HEAD),v/lib"
+            ),
+        ),
+        (
+            "the file that names a submodule's repository",
+            lib.to_owned(),
+            format!("cp -r .git/modules/lib e; {evil} > e/config; echo \"gitdir: $PWD/e\" > lib/.git"),
+        ),
+        (
+            "the settings of a submodule",
+            lib.to_owned(),
+            format!("{evil} > .git/modules/lib/config; mv .git/modules m && cp -r m .git/modules"),
+        ),
+        (
+            "the settings of a repository below",
+            "git init -q b/c/d".to_owned(),
+            format!(
+                "{evil} > b/c/d/.git/config; {hook} > b/c/d/.git/hooks/pre-commit; chmod +x b/c/d/.git/hooks/*"
+            ),
+        ),
+        (
+            "hooks behind a link",
+            "rm -rf .git/hooks && mkdir h && ln -s ../h .git/hooks".to_owned(),
+            format!(
+                "{hook} > h/pre-commit; chmod +x h/pre-commit; rm .git/hooks; mkdir .git/hooks; cp h/* .git/hooks/"
+            ),
+        ),
+        (
+            "a directory of hooks that the settings name",
+            "mkdir .githooks && git config core.hooksPath .githooks".to_owned(),
+            format!(
+                "{hook} > .githooks/pre-commit; chmod +x .githooks/pre-commit; mv .githooks g; cp -r g .githooks"
+            ),
+        ),
+        (
+            "the repository, moved away",
+            String::new(),
+            format!("mv .git g; cp -r g .git; {evil} > .git/config"),
+        ),
+    ];
+    for (name, before, attempt) in rows {
+        let place = Place::new();
+        as_user(&place, &format!("{new}; {before}"));
+        // From a script, as a build would: the line itself calls no git.
+        fs::write(place.workspace.cwd.join("build.sh"), attempt).expect("written");
+        place.bash("sh build.sh").await;
+        as_user(
+            &place,
+            "git status > /dev/null; for d in b/c/d lib; do test -d $d && git -C $d status > /dev/null; done
+             git -c core.editor=true commit -q --allow-empty -m next; test ! -d b/c/d || git -C b/c/d -c user.name=a \
+             -c user.email=a@b commit -q --allow-empty -m next",
+        );
+        assert!(!place.root.join("home/ran").exists(), "{name}");
+    }
+}
+
+/// What people do with Git all day works for commands that they let change the repository.
+#[tokio::test]
+async fn git_works_in_all_its_forms_with_the_users_consent() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    as_user(
+        &place,
+        "rm -rf .git .epitome .envrc src && git init -q -b main . && git config user.name a && git config user.email a@b
+         git commit -q --allow-empty -m one && git init -q -b main ../lib
+         git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+         git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two",
+    );
+    let lines = [
+        "echo a > a && git add a && git commit -qm three && git commit -q --amend -m four",
+        "git status && git diff && git log --oneline && git show HEAD && git blame a",
+        "echo b > a && git stash -q && git stash pop -q && git checkout -q -- a && git restore a",
+        "git checkout -q -b topic && echo t > t && git add t && git commit -qm t && git checkout -q main",
+        "echo m > m && git add m && git commit -qm m && git checkout -q topic && git rebase -q main",
+        "git checkout -q main && git merge -q --no-ff topic -m merged && git tag v1 && git branch -d topic",
+        "git revert --no-edit HEAD~1 -m 1 || git revert --abort; git reset -q --hard v1",
+        "git checkout -q -b pick HEAD~1 && git cherry-pick v1^2 > /dev/null; git cherry-pick --abort; git checkout -q main",
+        "git rebase -q --exec true HEAD~1 && git bisect start > /dev/null && git bisect reset > /dev/null",
+        "git worktree add -q wt && git -C wt commit -q --allow-empty -m in-tree && git worktree remove --force wt",
+        "git submodule status && git submodule foreach --quiet git status && git add lib && git diff --submodule",
+        "cd lib && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m inner",
+        "git gc -q && git repack -qad && git fsck && git reflog > /dev/null && git notes add -m note",
+        "git clone -q . copy && git -C copy log --oneline && rm -rf copy",
+        "git init -q fresh && cd fresh && echo x > x && git add x && git -c user.name=a -c user.email=a@b commit -qm x",
+        "git archive HEAD | tar t && git format-patch -q -1 -o patches && git bundle create -q all.bundle main",
+        "git apply --check patches/*.patch 2> /dev/null; git clean -qn && git mv a moved && git rm -q --cached moved",
+    ];
+    hold(&place, &lines.map(|line| (line, true))).await;
+    // Git writes the submodule's settings at each update, and settings may name programs: only outside of the sandbox.
+    let update = "git -c protocol.file.allow=always submodule update --init --quiet";
+    let refused = place.bash(update).await;
+    assert!(text(&refused).contains("outside_sandbox"), "{}", text(&refused));
+    let outside =
+        json!({"description": "a test", "command": update, "outside_sandbox": true, "reason": "settings"});
+    assert_eq!(place.call(Mode::Ask, outside).await.status, OutcomeStatus::Completed);
+    // Without it they are read.
+    fs::write(place.workspace.cwd.join("s.sh"), "git status -s && git diff && git log -1 && git stash list")
+        .expect("written");
+    hold(&place, &[("sh s.sh", true)]).await;
+    fs::write(place.workspace.cwd.join("s.sh"), "git commit -q --allow-empty -m x").expect("written");
+    let refused = place.bash("sh s.sh").await;
+    assert!(text(&refused).contains("Set it if the command is meant to change"), "{}", text(&refused));
+    assert_eq!(place.bash_on_git("sh s.sh").await.status, OutcomeStatus::Completed);
+}
+
+/// A session below /tmp: a command moved its directory away and put a link to the home there, and the next command
+/// could change the home.
+#[tokio::test]
+async fn a_workspace_exchanged_for_a_link_is_not_used() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let project = place.root.join("tmp/project");
+    fs::create_dir(&project).expect("made");
+    place.work_in(project.clone());
+    hold(
+        &place,
+        &[
+            ("mv ../project ../old", false),
+            ("mv $PWD /tmp/$$", false),
+            ("rm -rf ../project", false),
+            ("echo x > file", true),
+        ],
+    )
+    .await;
+    // Somebody else can.
+    fs::rename(&project, place.root.join("tmp/old")).expect("renamed");
+    std::os::unix::fs::symlink(place.root.join("home"), &project).expect("linked");
+    let refused = place.bash("echo evil >> .bashrc").await;
+    assert!(text(&refused).contains("was moved away or replaced"), "{}", text(&refused));
+    assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
+}
+
+/// Modes, owners and times of files are no reading and no writing for Landlock: `chmod 777 ~/.ssh` worked.
+#[tokio::test]
+async fn modes_owners_and_times_change_only_in_the_workspace() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("chmod 777 ~", false),
+            ("chmod 777 ~/.ssh", false),
+            ("chmod 644 ~/.ssh/id_ed25519", false),
+            ("chmod 777 ~/.epitome/data", false),
+            ("touch -d 2001-01-01 ~/notes.txt", false),
+            ("chown $(id -u) ~/notes.txt", false),
+            ("chmod 666 /etc/shadow", false),
+            ("cp /bin/true t && chmod 4755 t", false),
+            ("cp /bin/true t2 && chmod 755 t2 && ./t2 && touch -d 2001-01-01 t2", true),
+        ],
+    )
+    .await;
+}
+
+/// `deny Read(private/**)` bound the file tools, and `grep -r` in a command read the files all the same.
+#[tokio::test]
+async fn what_deny_rules_name_is_not_read_by_commands() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let cwd = place.workspace.cwd.clone();
+    for path in ["private/a", "sub/deep/er/.env", "open/b"] {
+        let path = cwd.join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, "the-denied-text\n").expect("written");
+    }
+    place.rules.deny_read = vec!["private/**".into(), ".env".into(), "//etc/passwd".into()];
+    let read = place.bash("cat private/a sub/deep/er/.env /etc/passwd; grep -rl the-denied-text .").await;
+    let lines: Vec<&str> = text(&read).lines().filter(|line| line.starts_with("./")).collect();
+    assert_eq!(lines, ["./open/b"], "{}", text(&read));
+    assert!(!text(&read).contains("root:"), "{}", text(&read));
+}
+
+/// As root the kernel is asked for other namespaces than as an ordinary user, so that each is half of the truth.
+#[test]
+fn the_same_holds_for_an_ordinary_user() {
+    const NOBODY: u32 = 65_534;
+    if !has("root, who can become somebody else", rustix::process::geteuid().is_root()) {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let open = std::os::unix::fs::PermissionsExt::from_mode;
+    let (program, home) = (scratch.path().join("tests"), scratch.path().join("home"));
+    // By another process: a program that is open for writing in a child of this one can't be run.
+    let copied =
+        std::process::Command::new("cp").arg(own_process::program()).arg(&program).status().expect("cp runs");
+    assert!(copied.success());
+    fs::create_dir(&home).expect("made");
+    fs::set_permissions(&program, open(0o755)).expect("set");
+    fs::set_permissions(scratch.path(), open(0o755)).expect("set");
+    std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).expect("given away");
+    let mut tests = std::process::Command::new(&program);
+    tests
+        .arg(module_path!().split_once("::").expect("below the crate").1)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir(&home)
+        .env("HOME", &home)
+        .env("TMPDIR", &home);
+    let output = tests.output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let has_passed = output.status.success() && !printed.contains("running 0 tests");
+    assert!(has_passed, "{printed}{}", String::from_utf8_lossy(&output.stderr));
+}

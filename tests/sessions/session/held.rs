@@ -1,0 +1,247 @@
+//! Sandbox and background commands in a session: information for the user, and lifetime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::hooks::functions::Functions;
+use epitome::session::registry::Sessions;
+use epitome::session::{Decision, Out, PermissionAsk, SessionCommand};
+use epitome::thread::{Change, Mode, OutcomeStatus, ToolOutcome};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::{Rules, TEMPORARY, support};
+use epitome::tools::{ToolContext, Toolbox, Workspace};
+use epitome_scripted_model::{ModelStep, RecordedRequest};
+use epitome_test_harness::own_process;
+use serde_json::{Value, json};
+
+use super::desk::{Desk, text};
+use super::resting::rests;
+use super::stage::notices;
+
+/// Set for a test that is started within the sandbox.
+const WITHIN: &str = "EPITOME_TEST_WITHIN";
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Idle time after which these sessions are suspended.
+const REST_AFTER: Duration = Duration::from_millis(30);
+
+/// A desk whose sessions have the real tools, and ask for permissions.
+fn desk(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
+    let files = [("home/config.toml".to_owned(), config.to_owned())];
+    with_real_tools(Desk::set(&files, Functions::default(), script))
+}
+
+fn with_real_tools(mut desk: Desk) -> Desk {
+    desk.services.toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+    let services = desk.services.clone();
+    desk.sessions = desk.on_runtime(|| Sessions::new(services, tokio::runtime::Handle::current()));
+    let ticket = desk.ticket();
+    desk.session = desk.sessions.create(ticket, desk.opening(&desk.client, environment(&desk)));
+    desk.client.answer(ticket).expect("a session");
+    desk
+}
+
+fn environment(desk: &Desk) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    let mut environment = desk.environment();
+    environment.push(("PATH".into(), std::env::var_os("PATH").unwrap_or_default()));
+    environment
+}
+
+fn bash(input: Value) -> Vec<ModelStep> {
+    vec![ModelStep::Call { name: "bash".into(), input }]
+}
+
+/// The replies in order, then "ok".
+fn in_turn(replies: Vec<Vec<ModelStep>>) -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
+    let mut replies = replies.into_iter();
+    move |_| replies.next().unwrap_or_else(|| vec![text("ok")])
+}
+
+/// Has the model make its next call; returns the permission request, if there is one, which is answered with
+/// `decision`, and the outcome.
+fn try_it(desk: &mut Desk, decision: Decision) -> (Option<Arc<PermissionAsk>>, ToolOutcome) {
+    let ticket = desk.prompt("Go on");
+    let mut card = None;
+    let outcome = loop {
+        enum News {
+            Asked(epitome::session::AskId, Arc<PermissionAsk>),
+            Came(Box<ToolOutcome>),
+        }
+        let news = desk.client.until(|out| match out {
+            Out::Ask { ask, permission } => Some(News::Asked(*ask, permission.clone())),
+            Out::Entry { entry, .. } => match &entry.change {
+                Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
+                _ => None,
+            },
+            _ => None,
+        });
+        match news {
+            News::Asked(ask, permission) => {
+                card = Some(permission);
+                desk.send(SessionCommand::Decide { ask, decision: decision.clone() });
+            }
+            News::Came(outcome) => break *outcome,
+        }
+    };
+    desk.reason(ticket);
+    (card, outcome)
+}
+
+#[test]
+fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
+    let line = "echo there";
+    let outside =
+        || bash(json!({"command": line, "outside_sandbox": true, "reason": "It needs the network"}));
+    let replies =
+        vec![outside(), vec![text("ok")], outside(), vec![text("ok")], bash(json!({ "command": line }))];
+    let mut desk = desk("", in_turn(replies));
+    let (card, outcome) = try_it(&mut desk, Decision::AllowAlways);
+    let card = card.expect("it is asked");
+    let shown = format!("{:?}", card.preview);
+    assert!(
+        shown.contains("**Outside of the sandbox**") && shown.contains("It needs the network"),
+        "{shown}"
+    );
+    assert_eq!(card.always.as_deref(), Some("exactly this command outside the sandbox for this session"));
+    assert_eq!(outcome.status, OutcomeStatus::Completed);
+    assert_ne!(outcome.raw.map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
+    let (card, _) = try_it(&mut desk, Decision::Reject);
+    assert!(card.is_none(), "it was remembered");
+    let (card, outcome) = try_it(&mut desk, Decision::Reject);
+    assert!(card.is_some(), "the same line within is another wish");
+    assert_eq!(outcome.status, OutcomeStatus::Denied);
+}
+
+#[test]
+fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
+    let mut desk = desk("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
+    let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+    let shown = format!("{:?}", card.expect("it is asked").preview);
+    assert!(shown.contains("The sandbox is switched off in the settings."), "{shown}");
+}
+
+#[test]
+fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
+    let script = || {
+        let command = || bash(json!({"command": "true"}));
+        in_turn(vec![command(), vec![text("ok")], command()])
+    };
+    if support().gap().is_none() {
+        let mut complete = desk("mode = \"auto\"\n", script());
+        let (card, outcome) = try_it(&mut complete, Decision::Reject);
+        assert!(card.is_none(), "it is sandboxed");
+        assert_eq!(outcome.status, OutcomeStatus::Completed);
+    }
+    let mut desk = desk("mode = \"auto\"\n[sandbox]\nenabled = false\n", script());
+    for _ in 0..2 {
+        let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+        assert!(card.is_some(), "it is not sandboxed");
+    }
+    let told = notices(&mut desk).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
+    assert_eq!(told.count(), 1);
+}
+
+/// If no restriction is missing, the test runs again within the sandbox: Landlock forbids mounts, so a nested
+/// sandbox has no namespaces.
+#[test]
+fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
+    if let Some(gap) = support().gap() {
+        says(&gap);
+        return;
+    }
+    assert!(std::env::var_os(WITHIN).is_none(), "within a sandbox something is missing");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let environment = vec![
+        ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+        ("HOME".into(), scratch.path().as_os_str().to_owned()),
+        (WITHIN.into(), "1".into()),
+    ];
+    let workspace = Workspace::new(scratch.path().to_path_buf(), Vec::new(), Arc::new(environment));
+    let rules = Rules { enabled: true, temporary: TEMPORARY.map(Into::into).into(), ..Rules::default() };
+    let context =
+        ToolContext { mode: Mode::Ask, sandbox: Arc::new(rules), ..ToolContext::bare(Arc::new(workspace)) };
+    let test =
+        concat!(module_path!(), "::a_missing_restriction_is_reported_once_and_in_each_permission_request");
+    let line = format!("'{}' {}", own_process::program().display(), own_process::arguments(test).join(" "));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+    let run = toolbox.get("bash").expect("a built-in tool").run(json!({ "command": line }), context);
+    let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await }).expect("in time");
+    let told = format!("{:?}", result.content);
+    assert!(told.contains("1 passed"), "{told}");
+}
+
+fn says(gap: &str) {
+    let command = || bash(json!({"command": "true"}));
+    let mut desk = desk("", in_turn(vec![command(), vec![text("ok")], command()]));
+    for _ in 0..2 {
+        let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+        let shown = format!("{:?}", card.expect("it is asked").preview);
+        assert!(shown.contains(gap), "{shown}");
+    }
+    let told = notices(&mut desk).into_iter().filter(|notice| notice.contains(gap));
+    assert_eq!(told.count(), 1);
+}
+
+/// A compaction removes the command from the model's view, and a suspended session has no tasks; neither
+/// affects the command.
+#[test]
+fn a_background_command_survives_a_compaction_and_a_suspension() {
+    let mut done = std::collections::HashSet::new();
+    let script = move |request: &RecordedRequest| {
+        // A prompt is acted on once; after its call it is still the last user message.
+        let said = request.last_user_text();
+        if !done.insert(said.clone()) {
+            return vec![text("ok")];
+        }
+        let id = || {
+            let body = request.body.to_string();
+            let behind = body.rsplit("Background command ").next().unwrap_or_default();
+            behind.chars().take_while(char::is_ascii_alphanumeric).collect::<String>()
+        };
+        let on_it = |name: &str| vec![ModelStep::Call { name: name.into(), input: json!({ "id": id() }) }];
+        match said.trim() {
+            "Start it" => {
+                bash(json!({"command": "echo $$ > number; echo words; exec sleep 600", "background": true}))
+            }
+            "Tell me a story" => vec![text(&"A story of many words that somebody tells. ".repeat(2_000))],
+            "End it" => on_it("bash_kill"),
+            "What did it say?" => on_it("bash_output"),
+            _ => vec![text("ok")],
+        }
+    };
+    let files = [("home/config.toml".to_owned(), "mode = \"full\"\n".to_owned())];
+    let mut desk = with_real_tools(Desk::that_rests(REST_AFTER, &files, script));
+    desk.ask("Start it");
+    let number = std::fs::read_to_string(desk.cwd().join("number")).expect("it has begun");
+    desk.ask("Tell me a story");
+    desk.ask("Thanks");
+    desk.ask("/compact");
+    desk.ask("And now?");
+    let sent = desk.last_request().body.to_string();
+    assert!(
+        sent.contains("Background command ")
+            && !sent.contains(&"A story of many words that somebody tells. ".repeat(1_900)),
+        "{sent}"
+    );
+    // A suspended session releases its resources; this session has enough time for that.
+    let until = std::time::Instant::now() + REST_AFTER * 5;
+    while std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
+    let line = std::fs::read_to_string(format!("/proc/{}/cmdline", number.trim())).unwrap_or_default();
+    assert!(line.starts_with("sleep"), "it runs: {line:?}");
+    assert!(desk.sessions.live_sessions().iter().all(|live| !live.resting));
+    desk.ask("End it");
+    rests(&desk);
+    desk.ask("What did it say?");
+    let outcome = desk.log().iter().rev().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    let outcome = outcome.expect("the last call's");
+    assert!(outcome.model_text().contains("Background command "), "{}", outcome.model_text());
+    assert_eq!(outcome.status, OutcomeStatus::Completed, "{}", outcome.model_text());
+}
