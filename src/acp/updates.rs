@@ -199,7 +199,7 @@ pub(super) fn cut_line(cut: &ReplyCut) -> Option<String> {
         ReplyCut::Cancelled => None,
         ReplyCut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
         ReplyCut::Filtered { reason } => {
-            Some(format!("Cut short: a filter of the provider held the reply back: {reason}"))
+            Some(format!("Cut short: a filter of the provider withheld the reply: {reason}"))
         }
         ReplyCut::Other { reason } => Some(format!("The model stopped: {reason}")),
     }

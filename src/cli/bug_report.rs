@@ -51,11 +51,11 @@ pub struct BugReportArgs {
 }
 
 const PREAMBLE: &str = "\
-This is a bug report of Epitome. It has: the version, the system, how the daemon stands, settings, hooks, what
-doctor finds, the last lines of the log, and, if one was named, how a session is built.
+This is a bug report of Epitome. It contains the version, the system, the state of the daemon, settings, hooks, what
+doctor finds, the last lines of the log, and, if you named one, the structure of a session.
 
-Keys and what identifies you were taken out by a program, which knows many shapes of keys and not all. The log
-may quote what a provider answered. Read it before you send it, and take out what you don't want to be known.
+Keys and what identifies you were removed by a program, which knows many shapes of keys, but not all. The log may
+quote what a provider answered. Read it before you send it, and remove what you don't want to share.
 ";
 
 pub fn main(args: BugReportArgs) -> Result<i32, CliError> {

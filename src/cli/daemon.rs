@@ -28,7 +28,7 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 /// How often to check whether it has exited.
 const END_LOOK: Duration = Duration::from_millis(20);
 
-/// Show, stop or read the log of the process behind all editor windows
+/// Show or stop the background process of all editor windows, or read its log
 ///
 /// The first editor window starts the daemon. It exits ten minutes after the last window was closed.
 #[derive(Debug, clap::Args)]

@@ -68,7 +68,7 @@ const STEPS: [(&str, DemoStep); 6] = [
     ("3. And uncompacted: nothing was lost", Demo::undo),
     ("4. The daemon is killed in the middle of an answer", Demo::kill),
     ("5. A new daemon loads the same session", Demo::load),
-    ("6. And goes on", Demo::go_on),
+    ("6. And continues", Demo::go_on),
 ];
 
 /// The error of a step that runs out of order.
@@ -119,8 +119,8 @@ impl Demo {
             "",
             "  real      the daemon (a process of its own), the Agent Client Protocol over its pipes,",
             "            the tools, the files, the permission, the journal on disk, the kill",
-            "  scripted  what the model says: a rehearsal partner answers over HTTP on loopback",
-            "            No model is asked, and nothing leaves this machine.",
+            "  scripted  the model's replies: a mock server answers over HTTP on loopback",
+            "            No model is called, and nothing leaves this machine.",
         ] {
             self.screen.line(line);
         }
@@ -301,9 +301,9 @@ fn compacted(answer: &Value) -> Result<(u64, u64), String> {
 
 fn next_steps(screen: &mut Screen, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
-    screen.heading(&format!("All went as it should, in {seconds:.1} s. The scratch directory is removed."));
+    screen.heading(&format!("Everything worked, in {seconds:.1} s. The scratch directory is removed."));
     for line in [
-        "The model was scripted; all else was what you get. For a real one, one of:",
+        "The model was scripted; everything else is real. To use a real model, do one of these:",
         "",
         "  export ANTHROPIC_API_KEY=...      or      export OPENAI_API_KEY=...",
         "  ollama serve                      or      export EPITOME_LOCAL_URL=http://127.0.0.1:8080/v1",

@@ -45,7 +45,7 @@ enum HooksCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Trust hooks of this repository in their present version
+    /// Trust hooks of this repository in their current version
     Trust {
         /// Hooks to trust [default: all that are not trusted yet]
         #[arg(value_name = "NAME|PATH")]
@@ -70,7 +70,7 @@ enum HooksCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show what hooks did and requested in a session, and the outcome
+    /// Show what hooks did and requested in a session, and the result
     Log {
         /// ID of a session, or a unique prefix
         #[arg(value_name = "SESSION", conflicts_with = "newest")]

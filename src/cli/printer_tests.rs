@@ -214,7 +214,7 @@ fn a_compaction_is_one_line() {
         account: Default::default(),
     };
     let (out, _) = printed(Style::Plain, &[entry(change)]);
-    assert_eq!(out, "Compacted: context 42.0k → 1.5k of 200k. /undo takes it back.\n");
+    assert_eq!(out, "Compacted: context 42.0k → 1.5k of 200k. /undo undoes it.\n");
 }
 
 #[test]

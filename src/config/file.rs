@@ -225,7 +225,7 @@ impl ConfigReader<'_> {
                 (wire, None) if BUILT_IN.contains(&&*name_text) => {
                     if name_text == "local" && key_variable.is_some() {
                         let message = "a local server that wants a key needs wire and base_url".to_owned();
-                        let hint = "the ones that are found by themselves are asked without a key";
+                        let hint = "those that are detected automatically need no key";
                         self.problem(name.span(), message, Some(hint.to_owned()));
                         continue;
                     }

@@ -30,7 +30,7 @@ impl ConfigReader<'_> {
                 continue;
             };
             if list.len() > RULES_MAX {
-                let message = format!("there are {} rules, and only the first {RULES_MAX} hold", list.len());
+                let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
                 self.problem(value.span(), message, Some("use patterns with *".to_owned()));
             }
             for item in list.iter().take(RULES_MAX) {

@@ -121,7 +121,7 @@ fn described(
     let existing: Vec<&PathBuf> =
         record.files.iter().filter(|(_, sum)| !digest::is_missing(sum)).map(|(path, _)| path).collect();
     if !existing.is_empty() {
-        what.push_str(&format!("; holds for these versions of {}", listed(existing)));
+        what.push_str(&format!("; applies to these versions of {}", listed(existing)));
     }
     let Some(before) = before else { return what };
     let all = record.files.keys().chain(before.files.keys().filter(|path| !record.files.contains_key(*path)));

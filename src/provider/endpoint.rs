@@ -174,7 +174,7 @@ impl fmt::Display for Secret {
 pub(crate) fn test_endpoint(name: &str) -> Endpoint {
     let keys = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
     let env = keys.map(|name| (name.into(), "sk-test-key".into()));
-    resolve(&ModelName(name.into()), &Default::default(), &env).expect("all keys are there")
+    resolve(&ModelName(name.into()), &Default::default(), &env).expect("all keys are set")
 }
 
 /// A test endpoint that uses Chat Completions at OpenAI's own service.
@@ -184,7 +184,7 @@ pub(crate) fn test_chat_endpoint(name: &str) -> Endpoint {
     let chat = epitome_config::BuiltInSettings { wire: Some(WireFormat::OpenAiChat), ..Default::default() };
     settings.built_in.insert("openai".into(), chat);
     let env = [("OPENAI_API_KEY".into(), "sk-test-key".into())];
-    resolve(&ModelName(name.into()), &settings, &env).expect("the key is there")
+    resolve(&ModelName(name.into()), &settings, &env).expect("the key is set")
 }
 
 #[cfg(test)]

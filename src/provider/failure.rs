@@ -312,7 +312,7 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
     let mut hint = match &endpoint.key_variable {
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(
-            "No key was sent to the service{place}. Name the variable that holds one: key_variable in \
+            "No key was sent to the service{place}. Name the variable with the key: key_variable in \
              [providers.{}] of config.toml, with wire and base_url.",
             endpoint.provider()
         ),

@@ -209,7 +209,7 @@ impl Http {
         limits: CallTimeouts,
     ) -> Result<Sending, ProviderError> {
         if !is_http(&endpoint.base_url) {
-            let why = "its base URL is none that begins with http:// or https:// and names a host";
+            let why = "its base URL must begin with http:// or https:// and name a host";
             return Err(unusable(endpoint, why));
         }
         let key = ClientKey {

@@ -107,7 +107,7 @@ impl<'a> Record<'a> {
                     OutcomeStatus::Denied => ", denied",
                     OutcomeStatus::Interrupted => ", interrupted",
                 };
-                format!("outcome of {}{how}", call.map_or_else(|| "a call".to_owned(), called))
+                format!("result of {}{how}", call.map_or_else(|| "a call".to_owned(), called))
             }
         }
     }
@@ -180,7 +180,7 @@ fn kind_of(role: Role) -> RecordKind {
 
 fn speaker(origin: &Origin) -> &'static str {
     match origin {
-        Origin::Person | Origin::Queue { .. } => "by the person",
+        Origin::Person | Origin::Queue { .. } => "by the user",
         Origin::Recipe { .. } => "by a recipe",
         Origin::Hook { .. } => "by a hook",
         Origin::Context { .. } => "as context",

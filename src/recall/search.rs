@@ -64,7 +64,7 @@ pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<
         }
     }
     if page.is_empty() {
-        return Err(format!("There are {total} bytes; offset {} is behind their end.", ask.offset));
+        return Err(format!("There are {total} bytes; offset {} is past the end.", ask.offset));
     }
     if next < total {
         page.push_str(&format!("\n\n[{} more bytes: recall the same with offset {next}]", total - next));
@@ -304,8 +304,8 @@ fn nothing_at(log: &RecallLog, entry: Option<Seq>) -> String {
             format!("{seq} was kept out of the conversation.")
         }
         Some(_) if log.hidden.has_entry(seq) => {
-            format!("{seq} can't be read: it was taken out by a hook, or taken back.")
+            format!("{seq} can't be read: a hook removed it, or it was undone.")
         }
-        Some(_) => format!("{seq} holds nothing of this that can be read."),
+        Some(_) => format!("{seq} has nothing of this kind to read."),
     }
 }

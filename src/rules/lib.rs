@@ -116,7 +116,7 @@ pub struct RuleError {
 pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     let wrong = |message: String, hint: &str| Err(RuleError { message, hint: Some(hint.to_owned()) });
     let text = text.trim();
-    let form = "a rule is a tool's name, or a name and what of it is meant: \"bash(cargo test *)\"";
+    let form = "a rule is a tool's name, optionally with a pattern: \"bash(cargo test *)\"";
     if text.is_empty() {
         return wrong("this rule is empty".to_owned(), form);
     }
@@ -214,7 +214,7 @@ fn path(about: &str) -> Result<String, RuleError> {
     }
     if about.starts_with('~') && !about.starts_with("~/") {
         return wrong(
-            format!("{about:?} names another person's home"),
+            format!("{about:?} names another user's home"),
             "~/ is yours; others begin with //".to_owned(),
         );
     }

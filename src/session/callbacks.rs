@@ -111,7 +111,7 @@ impl Session {
         }
         let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
             format!(
-                "there is no recipe or function called {:?}; epitome recipes list shows what there is",
+                "there is no recipe or function called {:?}; epitome recipes list shows all",
                 callback.name
             )
         })?;

@@ -70,12 +70,12 @@ const fn built_in(
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
 const BUILT_IN: &[BuiltInCommand] = &[
     built_in("help", "List the commands, and where recipes come from", None, help),
-    built_in("context", "Show how full the context window is, and with what", None, show_context),
+    built_in("context", "Show how full the context window is, and what fills it", None, show_context),
     built_in("usage", "Show usage: tokens and cost by model, agents, tool calls and time", None, show_usage),
     built_in(
         "goal",
         "Show, set or clear the goal of the work; it survives every compaction",
-        Some("[the goal | clear]"),
+        Some("[goal | clear]"),
         goal,
     ),
     built_in("hooks", "Show the hooks of this session, in the order in which they run", None, show_hooks),
@@ -86,18 +86,18 @@ const BUILT_IN: &[BuiltInCommand] = &[
         Some("[forget N | forget all | keep N]"),
         permissions::permissions,
     ),
-    built_in("rename", "Give this session another title", Some("the title"), rename),
+    built_in("rename", "Change the title of this session", Some("the title"), rename),
     built_in(
         "undo",
-        "Undo the last compaction or a hook's change of the history, or an older one",
-        Some("[an entry, as e12]"),
+        "Undo the last compaction, pin or hook edit, or an older one",
+        Some("[entry, e.g. e12]"),
         layers::undo,
     ),
-    built_in("redo", "Redo what was undone last, or another one", Some("[an entry, as e12]"), layers::redo),
+    built_in("redo", "Redo what was undone last, or another entry", Some("[entry, e.g. e12]"), layers::redo),
     built_in(
         "rewind",
         "Undo a turn: the files that it changed, the conversation, or both",
-        Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
+        Some("[entry, e.g. e12] [files | conversation] [dry] [force] | undo"),
         rewind::rewind,
     ),
     built_in(
@@ -108,21 +108,21 @@ const BUILT_IN: &[BuiltInCommand] = &[
     ),
     built_in(
         "history",
-        "List what changed the history, who asked for it, and what can be undone now",
+        "List the changes of the history, who asked for them, and what can be undone",
         None,
         layers::show_history,
     ),
     built_in(
         "pin",
-        "Pin an entry or some words, so that every compaction keeps them unchanged; or list the pins",
-        Some("[an entry, as e12 | some words]"),
+        "Pin an entry or a text, so that every compaction keeps it unchanged; or list the pins",
+        Some("[entry, e.g. e12 | text]"),
         pins::pin,
     ),
-    built_in("unpin", "Unpin an entry, or all", Some("an entry, as e12 | all"), pins::unpin),
+    built_in("unpin", "Unpin an entry, or all", Some("entry, e.g. e12 | all"), pins::unpin),
     built_in(
         "why",
         "Explain what compactions and hooks did here, who asked for it, and why",
-        Some("[an entry, as e12 | a hook]"),
+        Some("[entry, e.g. e12 | hook]"),
         why,
     ),
 ];
@@ -280,7 +280,7 @@ impl Session {
 /// For commands that send the model nothing of what came beside them.
 pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     if prompt.content.len() > 1 {
-        let text = "Only the command was run; what came beside it was left out.".to_owned();
+        let text = "Only the command was run; the rest of the prompt was left out.".to_owned();
         core.notify(NoticeSeverity::Info, text);
     }
 }

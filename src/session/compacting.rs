@@ -335,7 +335,7 @@ impl Session {
         self.compactor.show_last_pieces(&self.core);
         let summary = self.core.take_attempt(attempt);
         if let Err(error) = &summary {
-            tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables stand for it");
+            tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables replace it");
         }
         let written = match summary {
             Ok(summary) => summary.written(),

@@ -221,8 +221,8 @@ impl McpHost {
         // Nobody waits where the prompt was cancelled meanwhile.
         if !connecting.is_empty() && is_awaited {
             let text = format!(
-                "Not connected yet, so going on without: MCP server {}. The model is told of its tools once they are \
-                 there.",
+                "Not connected yet, continuing without: MCP server {}. The model gets its tools once they \
+                 are available.",
                 connecting.join(", ")
             );
             core.notify(NoticeSeverity::Warning, text);
@@ -242,8 +242,8 @@ impl McpHost {
             McpEvent::Gone { server, why } => {
                 self.refresh_tools(core);
                 let text = format!(
-                    "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
-                     shows how the servers stand."
+                    "The MCP server {server} is not connected: {why}. The session continues without its \
+                     tools; /mcp shows the state of the servers."
                 );
                 self.remark(core, NoticeSeverity::Warning, text);
             }

@@ -293,7 +293,7 @@ impl Permissions {
         let mut rule = None;
         let (permit, by) = match decision {
             UserDecision::AllowOnce | UserDecision::AllowAlways if !is_same => {
-                let why = "What this call would touch changed while the person was asked.".to_owned();
+                let why = "What this call would touch changed while the user was asked.".to_owned();
                 (Permit::Denied(why), person(PermissionChoice::TooLate))
             }
             UserDecision::AllowOnce => (Permit::Allowed, person(PermissionChoice::Once)),
@@ -303,8 +303,8 @@ impl Permissions {
                 (Permit::Allowed, person(answer))
             }
             UserDecision::Reject | UserDecision::RejectAlways => {
-                let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
-                           want.";
+                let why = "The user refused this call. Don't try the same again; find another way or ask \
+                           what they want.";
                 (Permit::Denied(why.to_owned()), person(PermissionChoice::No))
             }
             UserDecision::Dismissed => (

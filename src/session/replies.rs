@@ -312,7 +312,7 @@ impl Session {
             } else {
                 "The model sent an empty reply.".to_owned()
             };
-            let text = format!("{text} Say \"go on\", or try another model.");
+            let text = format!("{text} Type \"go on\", or try another model.");
             let replied = Box::new(Change::Noted { message, text });
             self.answer_turn(EffectResult::Model(ModelResult::Reply { replied, stop }));
             return;
@@ -413,7 +413,7 @@ fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
         (Some(_), _) => sentence(error),
         (None, _) if seen => format!("{told} Send the prompt again; what was said so far is kept."),
         (None, ErrorClass::Retry { .. }) => format!(
-            "{told} It was tried {attempts} times. Say it again in some minutes, or choose another model."
+            "{told} It was tried {attempts} times. Send it again in some minutes, or choose another model."
         ),
         (
             None,

@@ -111,7 +111,7 @@ impl Session {
             if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
-            let text = "The agent was stopped with the turn; what it did until then stands.";
+            let text = "The agent was stopped with the turn; what it did until then remains.";
             let outcome = ToolOutcome {
                 whole: Some(report::transcript(&order, &child_log.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)

@@ -152,7 +152,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
             }
             if !is_free || !is_new {
                 return Err(LibraryError::refused(
-                    format!("session {session} of {} is there already", file.display()),
+                    format!("session {session} of {} exists already", file.display()),
                     "without --keep-id it gets an id of its own",
                 ));
             }

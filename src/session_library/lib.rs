@@ -59,10 +59,10 @@ pub const IN_USE_HINT: &str = "close it in the editor or the other terminal firs
 /// Hint for a store error.
 pub fn hint_of(error: &StoreError) -> Option<&'static str> {
     match error {
-        StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
+        StoreError::NotFound(_) => Some("`epitome sessions list` shows all"),
         StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
-        StoreError::Damaged { .. } => Some("`epitome doctor` says what else is wrong"),
+        StoreError::Damaged { .. } => Some("`epitome doctor` shows what else is wrong"),
         StoreError::Exists(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
@@ -139,7 +139,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
                 "" => "no session is named: its id is empty".to_owned(),
                 typed => format!("there is no session {typed}"),
             },
-            "`epitome sessions list` shows what there is",
+            "`epitome sessions list` shows all",
         )),
         several => {
             let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();

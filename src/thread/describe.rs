@@ -82,7 +82,7 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
             (None, line, masks.iter().map(EntryPart::Mask).collect())
         }
         Change::Mutated { messages, by, .. } => {
-            let line = |sizes| format!("History replaced by {by}: {sizes}; /undo takes it back.");
+            let line = |sizes| format!("History replaced by {by}: {sizes}; /undo undoes it.");
             let spoken = messages.iter().map(|spoken| EntryPart::Spoken(spoken.role, &spoken.message));
             (None, sizes(change).map(line), spoken.collect())
         }
@@ -91,7 +91,7 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
         }
         Change::CallChanged { input, card, by, .. } => {
             let title = card.title.lines().next().map_or(".".to_owned(), |title| format!(": {title}"));
-            let line = format!("{by} changed what this call is run with{title}");
+            let line = format!("{by} changed the input of this call{title}");
             (None, Some(line), vec![EntryPart::Input(input)])
         }
         Change::Noted { text, .. } => (None, Some(text.clone()), vec![EntryPart::Notice(text)]),
@@ -104,29 +104,29 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
 fn line_of(change: &Change) -> Option<String> {
     match change {
         Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),
-        Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
+        Change::GoalSet { goal: None } => Some("The goal was cleared.".to_owned()),
         Change::ThinkingDropped { .. } => Some(
-            "The provider would not take the model's earlier thinking back; the conversation goes on without it."
+            "The provider rejected the model's earlier thinking; the conversation continues without it."
                 .to_owned(),
         ),
         Change::Undone { entry } => {
-            Some(format!("Undone: {entry} is taken back; the conversation is as it would be without it."))
+            Some(format!("Undone: {entry}. The conversation is as it would be without it."))
         }
-        Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
+        Change::Redone { entry } => Some(format!("Redone: {entry} is in effect again.")),
         Change::Rewound { to } => Some(format!(
-            "Taken back: the conversation is as it was before {to}; /rewind undo brings the rest again."
+            "Rewound: the conversation is as it was before {to}; /rewind undo restores the rest."
         )),
         Change::FilesRewound { turn, undo, files, more, left, .. } => {
             let count = files.len() + *more as usize;
             let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
             let left = if *left == 0 { String::new() } else { format!("; {left} left as they are") };
             Some(match undo {
-                false => format!("Put back: {files} as before {turn}{left}. /rewind undo takes that back."),
-                true => format!("Brought again: {files} as before the rewind{left}."),
+                false => format!("Restored: {files} as before {turn}{left}. /rewind undo undoes that."),
+                true => format!("Restored: {files} as before the rewind{left}."),
             })
         }
         Change::Forked { from, through } => {
-            Some(format!("Forked: what stands above is that of {from} up to {through}."))
+            Some(format!("Forked: everything above is from {from}, up to {through}."))
         }
         Change::Planned { steps } => {
             let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();

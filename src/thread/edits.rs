@@ -216,7 +216,7 @@ impl Trial<'_> {
     fn pin(&mut self, at: PartId) -> Result<(), String> {
         let shown = self.shown(at).ok_or_else(|| self.not_shown(at))?;
         if at.entry < self.layer.seq && self.thread.text_of(at).as_ref() != Some(&shown) {
-            return Err("a hook changed it, and a pin would bring back what it was".to_owned());
+            return Err("a hook changed it, and a pin would restore the old text".to_owned());
         }
         if shown.trim().is_empty() {
             return Err("it has no text that could be kept".to_owned());

@@ -187,7 +187,7 @@ fn errors_name_the_faulty_edit() {
         (vec![pin("e2.1"), drop("e3")], "edit 2 of 2, drop e3: e2.1 goes with it, and that is pinned"),
         (
             vec![mask("e1", ""), pin("e1")],
-            "edit 2 of 2, pin e1: a hook changed it, and a pin would bring back what it was",
+            "edit 2 of 2, pin e1: a hook changed it, and a pin would restore the old text",
         ),
     ];
     let thread = thread();

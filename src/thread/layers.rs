@@ -60,7 +60,7 @@ impl Thread {
     pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
         self.known_layer(layer)?;
         if self.is_undone(layer) {
-            return Err(format!("{layer} is taken back already; /redo {layer} brings it again"));
+            return Err(format!("{layer} is undone already; /redo {layer} redoes it"));
         }
         self.is_outermost(layer)?;
         self.stays_sendable(layer)?;
@@ -71,12 +71,12 @@ impl Thread {
     pub fn can_redo(&self, layer: Seq) -> Result<(), String> {
         let Layer { holds, .. } = self.known_layer(layer)?;
         if holds {
-            return Err(format!("{layer} holds; only what was taken back can be brought again"));
+            return Err(format!("{layer} is in effect; only what was undone can be redone"));
         }
         self.is_outermost(layer)?;
         if let Some(edit) = self.edit_that_it_would_hide(layer) {
             return Err(format!(
-                "{layer} was made from what {} has changed since, and would bring that back",
+                "{layer} was made from what {} has changed since, and would restore that",
                 self.named(edit)
             ));
         }
@@ -132,7 +132,7 @@ impl Thread {
     fn known_layer(&self, layer: Seq) -> Result<Layer, String> {
         self.layer(layer).ok_or_else(|| match self.entry(layer) {
             Some(_) => format!("{layer} did nothing to the history; /history lists what did"),
-            None => format!("there is no entry {layer}; /history lists what can be taken back"),
+            None => format!("there is no entry {layer}; /history lists what can be undone"),
         })
     }
 
@@ -209,7 +209,7 @@ impl Thread {
             next = self.layer(seq).and_then(|layer| layer.inside);
         }
         match outer {
-            Some(outer) => Err(format!("{layer} lies below {}: undo that first", self.named(outer))),
+            Some(outer) => Err(format!("{layer} is covered by {}: undo that first", self.named(outer))),
             None => Ok(()),
         }
     }

@@ -165,16 +165,12 @@ fn undo_is_refused_with_a_reason() {
     let edit_below = || after(vec![edited(vec![masked(3)]), compacted(4, &[]), compacted(7, &[])]);
     for (thread, layer, wanted) in [
         (two(), 8, Ok(())),
-        (two(), 6, Err("e6 lies below the compaction e8: undo that first")),
+        (two(), 6, Err("e6 is covered by the compaction e8: undo that first")),
         // The outermost layer is named, not the nearest.
-        (edit_below(), 6, Err("e6 lies below the compaction e8: undo that first")),
+        (edit_below(), 6, Err("e6 is covered by the compaction e8: undo that first")),
         (two(), 5, Err("e5 did nothing to the history; /history lists what did")),
-        (two(), 99, Err("there is no entry e99; /history lists what can be taken back")),
-        (
-            after(vec![compacted(4, &[]), undone(6)]),
-            6,
-            Err("e6 is taken back already; /redo e6 brings it again"),
-        ),
+        (two(), 99, Err("there is no entry e99; /history lists what can be undone")),
+        (after(vec![compacted(4, &[]), undone(6)]), 6, Err("e6 is undone already; /redo e6 redoes it")),
         (
             after(vec![mutated(4), mutated(5)]),
             6,
@@ -203,17 +199,12 @@ fn undo_is_refused_with_a_reason() {
 fn redo_never_restores_masked_text() {
     for (story, later, layer, wanted) in [
         ("right after the undo", vec![compacted(4, &[]), undone(6)], 6, Ok(())),
-        (
-            "it holds",
-            vec![compacted(4, &[])],
-            6,
-            Err("e6 holds; only what was taken back can be brought again"),
-        ),
+        ("it holds", vec![compacted(4, &[])], 6, Err("e6 is in effect; only what was undone can be redone")),
         (
             "masked since",
             vec![compacted(4, &[]), undone(6), edited(vec![masked(3)])],
             6,
-            Err("e6 was made from what the edit e8 by tidy has changed since, and would bring that back"),
+            Err("e6 was made from what the edit e8 by tidy has changed since, and would restore that"),
         ),
         (
             "the mask is taken back",
@@ -226,20 +217,20 @@ fn redo_never_restores_masked_text() {
             "an older mask that did not hold then",
             vec![edited(vec![masked(3)]), undone(6), compacted(4, &[]), undone(8), redone(6)],
             8,
-            Err("e8 was made from what the edit e6 by tidy has changed since, and would bring that back"),
+            Err("e8 was made from what the edit e6 by tidy has changed since, and would restore that"),
         ),
         (
             "a shortening that shows the beginning of what is masked again",
             vec![edited(vec![masked(3)]), undone(6), pruned(&[3]), undone(8), redone(6)],
             8,
-            Err("e8 was made from what the edit e6 by tidy has changed since, and would bring that back"),
+            Err("e8 was made from what the edit e6 by tidy has changed since, and would restore that"),
         ),
         ("the mask held then, too", vec![edited(vec![masked(3)]), compacted(4, &[]), undone(7)], 7, Ok(())),
         (
             "a later one covers it",
             vec![compacted(4, &[]), undone(6), compacted(5, &[])],
             6,
-            Err("e6 lies below the compaction e8: undo that first"),
+            Err("e6 is covered by the compaction e8: undo that first"),
         ),
     ] {
         let thread = after(later);

@@ -13,8 +13,8 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
 /// A pruning with its numbers: usually old outcomes, but also a message larger than the window.
 pub(super) fn pruned(entries: usize, sizes: &str) -> String {
     match entries {
-        1 => format!("Shortened 1 entry: {sizes}. It is kept whole; /undo brings it back."),
-        many => format!("Shortened {many} entries: {sizes}. They are kept whole; /undo brings them back."),
+        1 => format!("Shortened 1 entry: {sizes}. The full text is kept; /undo restores it."),
+        many => format!("Shortened {many} entries: {sizes}. The full texts are kept; /undo restores them."),
     }
 }
 
@@ -39,14 +39,14 @@ pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &CompactionStat
     let fallback = match &account.fallback {
         Some(why) => {
             format!(
-                " No model could write a summary ({}); the tables computed from the log stand for it.",
+                " No model could write a summary ({}); the tables computed from the log replace it.",
                 bare(why)
             )
         }
         None => String::new(),
     };
     let called = compacted(trigger);
-    format!("{called}: {sizes}{told}.{fallback} /undo takes it back.")
+    format!("{called}: {sizes}{told}.{fallback} /undo undoes it.")
 }
 
 /// A sentence without its full stop, for use within another one.
@@ -107,8 +107,8 @@ fn pinned_by_person(edits: &[ViewEdit]) -> String {
         return format!("No longer pinned: {unpinned}.");
     }
     let pinned = names(|edit| matches!(edit, ViewEdit::Pin { .. }));
-    let told = if edits.iter().all(ViewEdit::only_pins) { "" } else { ", and told to the model" };
-    format!("Pinned{told}: {pinned}. It survives every compaction as it is; /unpin {pinned} lets go of it.")
+    let told = if edits.iter().all(ViewEdit::only_pins) { "" } else { ", and shown to the model" };
+    format!("Pinned{told}: {pinned}. Every compaction keeps it unchanged; /unpin {pinned} unpins it.")
 }
 
 /// The number of edits of each kind.
@@ -129,7 +129,7 @@ pub(super) fn edited(by: &str, edits: &[ViewEdit]) -> String {
         count(|edit| matches!(edit, ViewEdit::Append { .. }), "appended"),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let undo = if edits.iter().all(ViewEdit::only_pins) { "" } else { "; /undo takes it back" };
+    let undo = if edits.iter().all(ViewEdit::only_pins) { "" } else { "; /undo undoes it" };
     format!("History edited by {by}: {}{undo}.", counts.join(", "))
 }
 
@@ -137,8 +137,8 @@ pub(super) fn edited(by: &str, edits: &[ViewEdit]) -> String {
 pub fn ending(reason: StopReason) -> Option<&'static str> {
     match reason {
         StopReason::EndTurn => None,
-        StopReason::MaxTokens => Some("The model came to its output limit."),
-        StopReason::MaxRounds => Some("The turn came to its limit of model calls."),
+        StopReason::MaxTokens => Some("The model reached its output limit."),
+        StopReason::MaxRounds => Some("The turn reached its limit of model calls."),
         StopReason::Refusal => Some("The model declined."),
         StopReason::Cancelled => Some("Cancelled."),
         StopReason::Failed => Some("The turn failed."),
@@ -154,7 +154,7 @@ pub fn cut_words(cut: &ReplyCut) -> String {
         ReplyCut::Refused { reason } => format!("[the model declined: {reason}]"),
         ReplyCut::Cancelled => "[cancelled here]".to_owned(),
         ReplyCut::WindowFull => "[cut here: the model's window was full]".to_owned(),
-        ReplyCut::Filtered { reason } => format!("[held back by the provider's filter: {reason}]"),
+        ReplyCut::Filtered { reason } => format!("[withheld by the provider's filter: {reason}]"),
         ReplyCut::Other { reason } => format!("[the model stopped: {reason}]"),
         ReplyCut::Broken { reason } => format!("[broken off: {reason}]"),
     }

@@ -195,7 +195,7 @@ fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq,
         let words = if thread.is_rewritten(shown.seq) {
             "  [changed in the view by a hook]"
         } else if masked.contains(&shown.seq) {
-            "  [shown shorter in the view]"
+            "  [shortened in the view]"
         } else if matches!(shown.change, Change::Replied { .. }) {
             "  [without its thinking in the view]"
         } else {

@@ -160,7 +160,7 @@ fn hook_runs_are_shown_where_they_happened() {
     ]);
     let text = readable(&thread(changes.clone()), DetailLevel::Short);
     let expected = "
-e6  History edited by tidy: 1 masked, 1 appended; /undo takes it back.
+e6  History edited by tidy: 1 masked, 1 appended; /undo undoes it.
     mask e5: long
     append: user: Go on.
 
@@ -177,7 +177,7 @@ e9  hooks, agent_stop
 
 e10  Goal: all green
 
-e11  History replaced by swap: 12.4k → 900 tokens; /undo takes it back.
+e11  History replaced by swap: 12.4k → 900 tokens; /undo undoes it.
     user: so far
 
 The model sees e7, e11. Left the view: e2 to e6.
@@ -275,7 +275,7 @@ fn shortened_outcomes_are_marked_and_full_detail_shows_all_of_them() {
         window: None,
     });
     let told = readable(&thread(changes), DetailLevel::Full);
-    assert!(told.contains("→ completed  [shown shorter in the view]\n"), "{told}");
+    assert!(told.contains("→ completed  [shortened in the view]\n"), "{told}");
     assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");
     assert!(!readable(&before, DetailLevel::Short).contains("all of the output"));
 }

@@ -54,7 +54,7 @@ impl Thread {
     /// returns the reason.
     pub fn can_rewind(&self, to: Seq) -> Result<(), String> {
         if let Some(rewind) = self.rewound_by(to) {
-            return Err(format!("{to} is taken back already, by {}", self.named(rewind)));
+            return Err(format!("{to} is rewound already, by {}", self.named(rewind)));
         }
         let begins_turn = to < self.next_seq() && to > Seq(0) && self.turn_start(to) == to;
         if !begins_turn {

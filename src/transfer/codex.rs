@@ -61,7 +61,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         context_tokens: 0,
         said: Vec::new(),
     };
-    reader.log.left_out_times(rolled_back, "turns that were taken back");
+    reader.log.left_out_times(rolled_back, "turns that were undone");
     for line in &lines {
         if let Some(at) = time(line) {
             reader.log.at(at);

@@ -73,7 +73,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     reader.flush();
     let mut log = reader.log;
     log.settle();
-    log.left_out_times(rewound, "events that were taken back");
+    log.left_out_times(rewound, "events that were undone");
     let title = workspace.name.filter(|_| workspace.user_named).or(workspace.summary);
     log.title(title.as_deref().unwrap_or_default());
     log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());

@@ -87,7 +87,7 @@ fn powers(thread: &Thread) -> Vec<String> {
     match thread.mode() {
         Mode::Ask | Mode::ReadOnly => {}
         mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => notes.push(format!(
-            "it is in the mode {:?} ({}); choose another before you go on with what somebody else wrote",
+            "it is in the mode {:?} ({}); choose another before you continue what somebody else wrote",
             mode.name(),
             mode.description()
         )),
@@ -95,7 +95,8 @@ fn powers(thread: &Thread) -> Vec<String> {
     match thread.rules().len() {
         0 => {}
         rules => notes.push(format!(
-            "{rules} things were allowed in it for good, and still are; `epitome sessions show ID --json` has them"
+            "{rules} permissions were granted in it for good, and still apply; `epitome sessions show ID \
+             --json` has them"
         )),
     }
     notes

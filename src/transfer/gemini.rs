@@ -58,10 +58,10 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
         reader.item(&item);
     }
     let mut log = reader.log;
-    log.left_out_times(session.rewound, "messages that were taken back");
+    log.left_out_times(session.rewound, "messages that were undone");
     log.left_out_times(session.unknown, "records of an unknown form");
     if !is_certain {
-        log.remark(format!("it does not tell its folder; {} was taken", cwd.display()));
+        log.remark(format!("it does not name its folder; {} was used", cwd.display()));
     }
     log.title(session.title.as_deref().unwrap_or_default());
     log.foreign_id(session.id.as_deref().unwrap_or_default());

@@ -53,7 +53,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
             if let Some(part) = revert["partID"].as_str() {
                 reader.message(message, Some(part));
             }
-            reader.log.left_out_times(messages.len() - at, "messages that were taken back");
+            reader.log.left_out_times(messages.len() - at, "messages that were undone");
             break;
         }
         reader.message(message, None);

@@ -170,7 +170,7 @@ impl TranscriptReader<'_> {
             }
             ExpectedUpdate::Json(value) => self.json(session, value)?,
             ExpectedUpdate::Compaction { status, .. } if status == "completed" => {
-                self.talk(session).log.left_out("compactions (what they replaced is told in full)");
+                self.talk(session).log.left_out("compactions (what they replaced is included in full)");
             }
             ExpectedUpdate::Compaction { .. }
             | ExpectedUpdate::Commands { .. }

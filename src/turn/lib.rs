@@ -699,7 +699,7 @@ fn never_entered(said: &Change) -> Option<Change> {
 
 /// The outcome of a call that was interrupted by a cancel or a crash.
 pub fn interrupted(call: CallId) -> Change {
-    let text = "Interrupted before it finished; what it did until then stands.";
+    let text = "Interrupted before it finished; what it did until then remains.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 

@@ -258,11 +258,11 @@ fn history_undo_redo_and_pins_work_from_the_command_line() {
     let entry = listed["history"]["layers"][0]["entry"].as_str().expect("a layer").to_owned();
     assert!(user.run(&["undo", &entry]).ok().starts_with("Undone: "));
     let twice = user.run(&["undo", &entry]);
-    assert!(twice.code == Some(1) && twice.out.contains("is taken back already"), "{twice:?}");
+    assert!(twice.code == Some(1) && twice.out.contains("is undone already"), "{twice:?}");
     let (code, redone) = object(&["redo", "--json"]);
     assert_eq!((code, &redone["redo"]["status"]), (Some(0), &json!("redone")));
 
-    assert!(user.run(&["pin", "never", "force push"]).ok().starts_with("Pinned, and told to the model: "));
+    assert!(user.run(&["pin", "never", "force push"]).ok().starts_with("Pinned, and shown to the model: "));
     assert!(user.run(&["pin"]).ok().contains("never force push"));
     assert_eq!(object(&["unpin", "all", "--json"]).1["unpin"]["pinned"], json!([]));
 

@@ -365,7 +365,7 @@ fn rollbacks_and_compactions_of_codex_are_imported() {
         seen(&thread),
         "user: What Codex kept of the conversation so far:\n\nThe user said:\nLook again.\nuser: And now?\n"
     );
-    assert_eq!(notes, ["left out: turns that were taken back (1)"]);
+    assert_eq!(notes, ["left out: turns that were undone (1)"]);
     let log = format!("{:?}", thread.entries());
     assert!(log.contains("It is as it was."), "{log}");
     assert!(!log.contains("Gone.") && !log.contains("The build was looked at."), "{log}");

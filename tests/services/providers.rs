@@ -157,8 +157,7 @@ fn endpoint_at(provider: &str, wire: WireFormat, base_url: &str) -> Endpoint {
     let settings =
         Settings { providers: BTreeMap::from([(provider.to_owned(), configured)]), ..Settings::default() };
     let env: [(OsString, OsString); 1] = [("KEY".into(), "sk-very-secret".into())];
-    endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env)
-        .expect("the key is there")
+    endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env).expect("the key is set")
 }
 
 /// A server that answers one request with these pieces, waiting for a permit before each but the first.

@@ -187,7 +187,7 @@ fn an_export_is_imported_as_the_same_conversation() {
             store.raw(&session).expect("a journal")
         );
 
-        let again = import(&other.store(), &file, true).expect_err("it is there already");
+        let again = import(&other.store(), &file, true).expect_err("it exists already");
         assert!(again.contains("is there already"), "{again}");
         let fresh = import(&other.store(), &file, false).expect("an import");
         let (before, after) = (thread(&store, &session), thread(&other.store(), &fresh[0].session));

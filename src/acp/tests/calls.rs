@@ -12,7 +12,7 @@ fn a_call_changed_by_a_hook_shows_its_new_input() {
     };
     let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "ls -a",
         "rawInput": { "command": "ls -a" } });
-    let line = chunk("agent_message_chunk", "e2", "guard changed what this call is run with: ls -a");
+    let line = chunk("agent_message_chunk", "e2", "guard changed the input of this call: ls -a");
     let mut client = WireClient::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
     assert_eq!(client.told[1..], [update, line]);

@@ -68,8 +68,8 @@ fn a_compaction_starts_streams_and_completes() {
             text("We wrote a parser."),
             text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
             text(
-                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, \
-                 34 lines from the log; 3 entries shortened). /undo takes it back."
+                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, 34 \
+                 lines from the log; 3 entries shortened). /undo undoes it."
             ),
         ])
     );
@@ -100,8 +100,9 @@ fn without_a_model_summary_the_tables_are_shown() {
         blocks(&entry(9, &["An introduction.", "<ledger>\na.rs\n</ledger>"], account)),
         [
             "```text\n<ledger>\na.rs\n</ledger>\n```",
-            "Compacted, because the window filled up: 88.0k → 6.2k tokens (1 line from the log). No model could write a \
-             summary (the model did not answer); the tables computed from the log stand for it. /undo takes it back.",
+            "Compacted, because the window filled up: 88.0k → 6.2k tokens (1 line from the log). No model \
+             could write a summary (the model did not answer); the tables computed from the log replace it. \
+             /undo undoes it.",
         ]
     );
 }

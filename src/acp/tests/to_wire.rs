@@ -362,7 +362,7 @@ fn entries_map_to_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "Undone: e12 is taken back; the conversation is as it would be without it.",
+                "Undone: e12. The conversation is as it would be without it.",
             )],
         ),
         (
@@ -370,7 +370,7 @@ fn entries_map_to_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "m9",
-                "Compacted: context 88.0k → 6.2k of 200k. /undo takes it back.",
+                "Compacted: context 88.0k → 6.2k of 200k. /undo undoes it.",
             )],
         ),
         (
@@ -378,7 +378,7 @@ fn entries_map_to_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "m9",
-                "Compacted, because the window filled up: context 88.0k → 6.2k of 200k. /undo takes it back.",
+                "Compacted, because the window filled up: context 88.0k → 6.2k of 200k. /undo undoes it.",
             )],
         ),
         (
@@ -386,7 +386,7 @@ fn entries_map_to_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "History replaced by swap: 88.0k → 6.2k tokens; /undo takes it back.",
+                "History replaced by swap: 88.0k → 6.2k tokens; /undo undoes it.",
             )],
         ),
         (
@@ -401,7 +401,7 @@ fn entries_map_to_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "History edited by tidy: 1 pinned, 2 dropped; /undo takes it back.",
+                "History edited by tidy: 1 pinned, 2 dropped; /undo undoes it.",
             )],
         ),
         (
@@ -412,7 +412,7 @@ fn entries_map_to_one_update_or_none() {
             Change::GoalSet { goal: Some("green".into()) },
             vec![chunk("agent_message_chunk", "e1", "Goal: green")],
         ),
-        (Change::GoalSet { goal: None }, vec![chunk("agent_message_chunk", "e1", "The goal is ended.")]),
+        (Change::GoalSet { goal: None }, vec![chunk("agent_message_chunk", "e1", "The goal was cleared.")]),
         (Change::Hooked { event: "turn_end".into(), runs: vec![HookRun::default()] }, vec![]),
         (said(vec![text("British spelling.")], Origin::Context { by: "style".into() }), vec![]),
         (ended(StopReason::EndTurn), vec![]),

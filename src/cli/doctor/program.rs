@@ -40,9 +40,7 @@ pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
 fn sandbox() -> DoctorLine {
     let support = sandbox::support();
     match support.gap() {
-        None => {
-            DoctorLine::ok("sandbox", format!("commands are held to their workspace ({})", support.words()))
-        }
+        None => DoctorLine::ok("sandbox", format!("commands are sandboxed ({})", support.words())),
         Some(gap) => DoctorLine::warning("sandbox", gap, "docs/sandbox.md explains them"),
     }
 }

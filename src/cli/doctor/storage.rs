@@ -10,7 +10,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
     let mut lines = vec![DoctorLine::ok(
         AREA,
         format!(
-            "{} sessions with {} entries take {}: journals {}, bodies {}, index {}, kept aside {}",
+            "{} sessions with {} entries take {}: journals {}, bodies {}, index {}, set aside {}",
             health.sessions,
             health.entries,
             size(sizes.total()),
@@ -28,7 +28,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
         IndexState::Agrees { sessions, behind } => DoctorLine::ok(
             AREA,
             format!(
-                "the index agrees with the journals of {sessions} sessions, {behind} are yet to be taken in"
+                "the index agrees with the journals of {sessions} sessions, {behind} are not indexed yet"
             ),
         ),
         IndexState::Elsewhere { holder } => DoctorLine::ok(

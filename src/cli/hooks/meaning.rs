@@ -34,12 +34,12 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     let mut lines = Vec::new();
     let mut say = |line: String| lines.push(line);
     if let Some(reason) = block {
-        say(with("it is stopped", reason.as_deref()));
+        say(with("it is blocked", reason.as_deref()));
     }
     if let Some(decision) = decision {
         let decided = match decision {
             PermissionDecision::Allow => "it runs without a question",
-            PermissionDecision::Ask => "the person is asked",
+            PermissionDecision::Ask => "the user is asked",
             PermissionDecision::Deny => "it is denied",
         };
         say(with(decided, decision_reason.as_deref()));
@@ -50,7 +50,7 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(message) = message {
         say(format!("the prompt becomes: {message}"));
     }
-    context.iter().for_each(|text| say(format!("the model is told: {text}")));
+    context.iter().for_each(|text| say(format!("added for the model: {text}")));
     if let Some(ResultChange { success, error, metadata_type, metadata }) = result {
         if let Some(success) = success {
             say(format!("the tool's result counts as {}", if *success { "a success" } else { "a failure" }));
@@ -78,12 +78,12 @@ pub fn meaning(output: &HookOutput) -> Vec<String> {
     if let Some(text) = summary {
         say(format!("the summary is, without a model: {text}"));
     }
-    follow_ups.iter().for_each(|said| say(format!("the agent goes on with: {}", describe_message(said))));
+    follow_ups.iter().for_each(|said| say(format!("the agent continues with: {}", describe_message(said))));
     if *go_on {
-        say("the agent goes on".to_owned());
+        say("the agent continues".to_owned());
     }
     if let Some(text) = notice {
-        say(format!("the person is told: {text}"));
+        say(format!("notice for the user: {text}"));
     }
     if let Some(reason) = halt {
         say(with("the turn ends", Some(reason)));
@@ -105,7 +105,7 @@ fn describe_action(action: &HistoryAction) -> Vec<String> {
         HistoryAction::Mutate { messages, preserve_recent, target } => {
             let to = target.as_ref().map(|target| format!(" of {target}")).unwrap_or_default();
             let head = format!(
-                "the history{to} becomes these {} messages, with the newest {preserve_recent} behind them:",
+                "the history{to} becomes these {} messages, followed by the newest {preserve_recent}:",
                 messages.len()
             );
             [head]
@@ -134,7 +134,7 @@ fn describe_callback(callback: &CallbackRequest) -> String {
         if args.is_empty() { String::new() } else { format!(" with{}", named(args)) },
         target.as_ref().map(|target| format!(" for {target}")).unwrap_or_default(),
         if *asynchronous { ", in the background" } else { "" },
-        if *text_only { ", and its text is put behind the history" } else { "" },
+        if *text_only { ", and its text is added to the end of the history" } else { "" },
     )
 }
 
@@ -151,11 +151,9 @@ fn describe_edit(edit: &RequestedEdit) -> String {
 
 fn describe_tail(keep: HistoryTail) -> String {
     match keep {
-        HistoryTail::Nothing => "with nothing behind it".to_owned(),
-        HistoryTail::Messages(count) => format!("with the newest {count} messages behind it"),
-        HistoryTail::Ratio(ratio) => {
-            format!("with the newest {:.0} % of the window behind it", ratio * 100.0)
-        }
+        HistoryTail::Nothing => "followed by nothing".to_owned(),
+        HistoryTail::Messages(count) => format!("followed by the newest {count} messages"),
+        HistoryTail::Ratio(ratio) => format!("followed by the newest {:.0} % of the window", ratio * 100.0),
     }
 }
 
@@ -191,11 +189,12 @@ mod tests {
         assert_eq!(
             meaning(&output),
             [
-                "it is stopped: not today",
-                "the person is asked",
+                "it is blocked: not today",
+                "the user is asked",
                 r#"the tool runs with {"command":"ls"}"#,
-                "the model is told: It rains.",
-                "the history is compacted, where the threshold is reached, with the newest 25 % of the window behind it",
+                "added for the model: It rains.",
+                "the history is compacted, where the threshold is reached, followed by the newest 25 % of \
+                 the window",
                 "e4 is left out",
             ]
         );

@@ -18,8 +18,8 @@ const STDIN_SILENCE: Duration = Duration::from_secs(2);
 /// Run one prompt without an editor
 ///
 /// Text on stdin is appended to the prompt. Permission questions are asked on the terminal; without a terminal,
-/// whatever would have to be asked is denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
-/// If a daemon runs, the session may be open elsewhere too; the turns of other clients go on.
+/// calls that need permission are denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
+/// If a daemon runs, the session may be open elsewhere too; the turns of other clients continue.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = RUN_DETAILS)]
 pub struct RunArgs {

@@ -154,7 +154,7 @@ impl From<SessionError> for Fault {
 }
 
 /// Hint for a session that does not exist.
-const LIST_HINT: &str = "`epitome sessions list` and sessions.list show what there is";
+const LIST_HINT: &str = "`epitome sessions list` and sessions.list show all";
 
 /// Hint for a session whose log is locked by another process.
 const IN_USE_HINT: &str =

@@ -70,7 +70,7 @@ fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
         let fault = Fault::new(FaultKind::NotFound, format!("there is no recipe {name:?}"));
         match problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str())) {
             Some(near) => fault.hint(format!("did you mean {near:?}?")),
-            None => fault.hint("recipes.list shows what there is"),
+            None => fault.hint("recipes.list shows all"),
         }
     })?;
     let text = match &recipe.source {

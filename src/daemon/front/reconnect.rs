@@ -336,7 +336,7 @@ impl ReconnectState {
             let is_due = due(owed);
             if is_due {
                 let details =
-                    "Epitome's daemon ended. Please send it again; what was done of it is in the session.";
+                    "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
                 lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
             }
             !is_due

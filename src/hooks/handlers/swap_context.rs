@@ -44,7 +44,7 @@ fn answer(params: &super::HandlerParams, hook_context: &HookContext) -> Result<H
     let summary = params.strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
     let summary = summary.trim();
     if summary.is_empty() {
-        return Err("the reply has no text to go on with; the history stays as it is".to_owned());
+        return Err("the reply has no text to continue with; the history stays as it is".to_owned());
     }
     let keep = match params.preserve_recent {
         0 => HistoryTail::Nothing,

@@ -109,7 +109,7 @@ async fn swap_context_strips_tags_from_the_reply() {
         (
             "<analysis>all</analysis>",
             json!({}),
-            Err("the reply has no text to go on with; the history stays as it is"),
+            Err("the reply has no text to continue with; the history stays as it is"),
         ),
         (
             "S",

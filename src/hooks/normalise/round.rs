@@ -169,7 +169,7 @@ fn mutation(fields: &mut ObjectFields<'_>, [first, second]: [&'static str; 2]) -
         }
     }
     if messages.is_empty() {
-        fields.warn("it gives no message to put in the history's place; the history stays".to_owned());
+        fields.warn("it has no message that could replace the history; the history stays".to_owned());
         return HistoryAction::None;
     }
     HistoryAction::Mutate { messages, preserve_recent, target }

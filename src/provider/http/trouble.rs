@@ -60,8 +60,7 @@ pub(super) fn unreachable_now(
         }
         None => (
             ErrorClass::Retry { after: None },
-            "Check the network; where it has a proxy, set HTTPS_PROXY in the editor's environment."
-                .to_owned(),
+            "Check the network; if it needs a proxy, set HTTPS_PROXY in the editor's environment.".to_owned(),
         ),
     };
     // If some hosts bypass the proxy, this may be one of them: only the client matches those.

@@ -38,7 +38,7 @@ pub(super) enum DecodeError {
 
 impl DecodeError {
     pub(super) fn unreadable(error: &serde_json::Error) -> DecodeError {
-        DecodeError::Unreadable(format!("an event is not what its format says ({error})"))
+        DecodeError::Unreadable(format!("an event does not match its format ({error})"))
     }
 }
 

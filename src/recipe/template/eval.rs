@@ -343,7 +343,8 @@ impl Evaluation<'_> {
             OperandBase::Group(pipe) => self.pipe(pipe, dot)?,
             OperandBase::Function(name) => {
                 let at = operand.at;
-                let error = TemplateError::new(at, format!("the function {name} stands where a value must"));
+                let message = format!("the function {name} is used where a value is needed");
+                let error = TemplateError::new(at, message);
                 return Err(error.with_hint(format!("put the call in parentheses: ({name} …)")).into());
             }
         };

@@ -134,7 +134,7 @@ impl<'a> Lexer<'a> {
                 return Ok(trims);
             }
         }
-        Err(TemplateError::new(self.at, "a comment must fill its action").with_hint("write `}}` behind `*/`"))
+        Err(TemplateError::new(self.at, "a comment must fill its action").with_hint("write `}}` after `*/`"))
     }
 
     fn token(&mut self, spaced: bool) -> Result<(), TemplateError> {
@@ -239,7 +239,7 @@ fn character(rest: &str, at: usize) -> Result<(TokenKind, usize), TemplateError>
     let mut characters = text.chars();
     match (characters.next(), characters.next()) {
         (Some(only), None) => Ok((TokenKind::Int(i64::from(u32::from(only))), length)),
-        _ => Err(TemplateError::new(at, "single quotes hold one character here")
+        _ => Err(TemplateError::new(at, "single quotes contain one character here")
             .with_hint("write strings with double quotes")),
     }
 }

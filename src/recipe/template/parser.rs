@@ -204,7 +204,7 @@ impl Parser {
                 _ => {
                     self.close(&word)?;
                     if self.loops == 0 {
-                        return Err(TemplateError::new(at, format!("{word:?} stands outside of a range")));
+                        return Err(TemplateError::new(at, format!("{word:?} is outside of a range")));
                     }
                     nodes.push(if word == "break" { TemplateNode::Break } else { TemplateNode::Continue });
                 }
@@ -321,7 +321,7 @@ impl Parser {
             self.next += 1;
             let command = self.command()?;
             if !matches!(command.head.base, OperandBase::Function(_)) {
-                return Err(TemplateError::new(command.at, "only a function can stand behind `|`"));
+                return Err(TemplateError::new(command.at, "only a function can follow `|`"));
             }
             commands.push(command);
         }

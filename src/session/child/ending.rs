@@ -116,7 +116,7 @@ impl PreparedChild {
                 StopReason::Cancelled if bound.is_some() => (StopReason::MaxRounds, usage, None),
                 StopReason::Refusal => (reason, usage, Some("its prompt was declined".to_owned())),
                 // Nobody else can: its parent's cancel ends the whole child.
-                StopReason::Cancelled => (reason, usage, Some("the person cancelled it".to_owned())),
+                StopReason::Cancelled => (reason, usage, Some("the user cancelled it".to_owned())),
                 StopReason::Interrupted | StopReason::Failed => {
                     (reason, usage, Some("it was cancelled".to_owned()))
                 }

@@ -24,12 +24,12 @@ impl CompactSubcommand {
         };
         let shown = thread.view().entries();
         if *entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= *entry) {
-            return Err(format!("nothing that the model sees stands at {entry} or behind it."));
+            return Err(format!("the model sees nothing at {entry} or after it."));
         }
         // What the newest layer has put in front is newer by its number, and goes in any case.
         match shown.iter().any(|shown| shown.seq < *entry) {
             true => Ok(self),
-            false => Err(format!("nothing that the model sees stands above {entry}.")),
+            false => Err(format!("the model sees nothing before {entry}.")),
         }
     }
 }
@@ -56,8 +56,8 @@ fn above(typed: &str) -> Result<(Option<Seq>, Option<String>), String> {
     match entry_named(named) {
         Some(entry) => Ok((Some(entry), focus(rest))),
         None => Err(format!(
-            "`above` needs the entry from which on all stays, as /compact above e40; {named:?} is none. `epitome \
-             sessions show` has their numbers. Where the word belongs to what must not be lost, begin with \
+            "`above` needs the first entry that stays, as in /compact above e40; {named:?} is none. `epitome \
+             sessions show` has the numbers. If \"above\" is the first word of your focus, begin with \
              another one."
         )),
     }

@@ -76,13 +76,13 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &ContextFigures) -> St
     let _ = writeln!(out, "- compactions: {}", compactions(thread));
     let _ = writeln!(out, "- pinned: {}", pinned(thread));
     let next = match facts.next {
-        NextCompaction::Never => "never by itself".to_owned(),
+        NextCompaction::Never => "never".to_owned(),
         NextCompaction::Paused => {
-            "paused, because the last ones gained nothing; /compact makes one".to_owned()
+            "paused, because the last ones gained nothing; /compact runs one".to_owned()
         }
         NextCompaction::At(tokens) => format!("at about {} tokens", short(tokens)),
         NextCompaction::Prepared(tokens) => {
-            format!("at about {} tokens, by a summary that is written already", short(tokens))
+            format!("at about {} tokens, with a summary that is already written", short(tokens))
         }
     };
     let _ = write!(out, "- next automatic compaction: {next}");
@@ -185,19 +185,19 @@ impl RequestParts {
             ("instructions".to_owned(), self.kinds.instructions),
             ("summaries".to_owned(), self.kinds.summaries),
             ("tables from the log".to_owned(), self.kinds.facts),
-            ("what you said".to_owned(), self.kinds.person),
+            ("your messages".to_owned(), self.kinds.person),
             ("replies".to_owned(), self.kinds.replies),
             ("thinking".to_owned(), self.kinds.thinking),
             ("tool calls".to_owned(), self.kinds.calls),
         ];
         for (name, tokens) in self.outcomes.iter().take(TOOLS_SHOWN_MAX) {
-            rows.push((format!("outcomes of {name}"), *tokens));
+            rows.push((format!("results of {name}"), *tokens));
         }
         if let Some(rest) = self.outcomes.get(TOOLS_SHOWN_MAX..).filter(|rest| !rest.is_empty()) {
             let tokens = rest.iter().map(|(_, tokens)| tokens).sum();
-            rows.push(("outcomes of other tools".to_owned(), tokens));
+            rows.push(("results of other tools".to_owned(), tokens));
         }
-        rows.push(("said by hooks".to_owned(), self.kinds.hooks));
+        rows.push(("added context".to_owned(), self.kinds.hooks));
         rows.push(("images and documents".to_owned(), self.kinds.attached));
         rows.retain(|(_, tokens)| *tokens > 0);
         rows
@@ -218,7 +218,7 @@ fn compactions(thread: &Thread) -> String {
     let (undone, held): (Vec<_>, Vec<_>) = all.partition(|entry| thread.is_undone(entry.seq));
     match undone.len() {
         0 => held.len().to_string(),
-        undone => format!("{}, and {undone} taken back", held.len()),
+        undone => format!("{}, and {undone} undone", held.len()),
     }
 }
 

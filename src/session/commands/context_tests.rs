@@ -123,16 +123,16 @@ fn the_largest_tools_have_a_row_each() {
             "system text",
             "1 tool",
             "instructions",
-            "what you said",
+            "your messages",
             "replies",
             "tool calls",
-            "outcomes of c",
-            "outcomes of b",
-            "outcomes of a",
-            "outcomes of file_read",
-            "outcomes of grep",
-            "outcomes of other tools",
-            "said by hooks",
+            "results of c",
+            "results of b",
+            "results of a",
+            "results of file_read",
+            "results of grep",
+            "results of other tools",
+            "added context",
             "images and documents",
         ]
     );
@@ -143,14 +143,15 @@ fn a_new_session_has_an_empty_window() {
     let facts = ContextFigures { used: 0, model: None, next: NextCompaction::Never, spent: Spent::default() };
     assert_eq!(
         text(&Ruler::for_model(None), &thread(Vec::new()), &facts),
-        "Context 0 tokens; no model is chosen, so its window is not known. By part, as an estimate:\n\n\
-             \n\
-             System text and tools come with the first reply.\n\
-             \n\
-             - entries in view: 0; in the log: 1\n\
-             - compactions: 0\n\
-             - pinned: nothing\n\
-             - next automatic compaction: never by itself"
+        "Context 0 tokens; no model is chosen, so its window is not known. By part, as an estimate:\n\
+         \n\
+         \n\
+         System text and tools come with the first reply.\n\
+         \n\
+         - entries in view: 0; in the log: 1\n\
+         - compactions: 0\n\
+         - pinned: nothing\n\
+         - next automatic compaction: never"
     );
 }
 
@@ -161,7 +162,7 @@ fn the_window_and_the_next_compaction_are_told() {
     let told = text(&Ruler::for_model(None), &long_story(), &facts(NextCompaction::At(160_000)));
     for part in [
         "Context 50.0k of 200k tokens of anthropic/claude (25 %)",
-        "compactions: 1, and 1 taken back",
+        "compactions: 1, and 1 undone",
         "pinned: e2",
         "at about 160.0k tokens",
     ] {

@@ -72,7 +72,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
         return format!("Nothing to compact: {why}.");
     }
     let mut out =
-        "A compaction now would do this. Nothing is done yet, and no model was asked.\n\n".to_owned();
+        "A compaction would do this now. Nothing was changed, and no model was called.\n\n".to_owned();
     for fate in FATES {
         let lines = lines_with(preview, fate);
         if !lines.is_empty() {
@@ -90,7 +90,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
     prices(facts, &mut out);
     let _ = write!(
         out,
-        "\n{} does exactly this, as long as nothing is said before it ({}).",
+        "\n{} does exactly this until something else is said ({}).",
         facts.command, preview.digest
     );
     out
@@ -98,8 +98,8 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
 
 fn words(fate: EntryTreatment) -> &'static str {
     match fate {
-        EntryTreatment::Kept => "kept as it is",
-        EntryTreatment::Masked => "shown shorter",
+        EntryTreatment::Kept => "kept unchanged",
+        EntryTreatment::Masked => "shortened",
         EntryTreatment::Quoted => "quoted word for word",
         EntryTreatment::Summarised => "covered by the summary",
     }
@@ -132,7 +132,7 @@ fn largest(facts: &DryRunFigures, fate: EntryTreatment, out: &mut String) {
         return;
     }
     lines.sort_by_key(|line| (std::cmp::Reverse(line.tokens), line.entry));
-    let _ = writeln!(out, "\nThe largest of what would be {}:\n", words(fate));
+    let _ = writeln!(out, "\nThe largest entries that would be {}:\n", words(fate));
     for line in lines.iter().take(LARGEST_SHOWN_MAX) {
         let what = described(facts.thread, line.entry);
         let _ = writeln!(out, "- {}: {what} ({})", line.entry, change((line.tokens, line.tokens_after)));
@@ -165,11 +165,11 @@ fn described(thread: &Thread, seq: Seq) -> String {
             }
         }
         Change::ToolFinished { outcome } => match thread.call(&outcome.call) {
-            Some(call) => format!("outcome of {}", call_title(call)),
-            None => "outcome of a call".to_owned(),
+            Some(call) => format!("result of {}", call_title(call)),
+            None => "result of a call".to_owned(),
         },
         Change::Compacted { .. } => "the summary so far".to_owned(),
-        Change::Mutated { by, .. } | Change::Edited { by, .. } => format!("put in by {by}"),
+        Change::Mutated { by, .. } | Change::Edited { by, .. } => format!("added by {by}"),
         other => other.kind().to_owned(),
     };
     why::line_of(&text, LINE_CHARS_MAX)

@@ -72,21 +72,21 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
     let (text, json) = told(summarise(), SummaryWriter::Same, &priced);
     assert_eq!(
         text,
-        "A compaction now would do this. Nothing is done yet, and no model was asked.\n\
+        "A compaction would do this now. Nothing was changed, and no model was called.\n\
          \n\
-         - kept as it is: 1 entry, 500 tokens\n\
+         - kept unchanged: 1 entry, 500 tokens\n\
          - quoted word for word: 1 entry, 300 tokens\n\
          - covered by the summary: 1 entry, 20.0k tokens\n\
          \n\
-         The largest of what would be kept as it is:\n\
+         The largest entries that would be kept unchanged:\n\
          \n\
          - e15: shrink: A hook's context (500 tokens)\n\
          \n\
-         The largest of what would be quoted word for word:\n\
+         The largest entries that would be quoted word for word:\n\
          \n\
          - e9: you: And the folders. (300 tokens)\n\
          \n\
-         The largest of what would be covered by the summary:\n\
+         The largest entries that would be covered by the summary:\n\
          \n\
          - e7: the summary so far (20.0k tokens)\n\
          \n\
@@ -96,7 +96,7 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
          - the next request as it is: $0.0230 with the cache, $0.2300 without\n\
          - the next request then: $0.0562 with the cache, $0.0670 without\n\
          \n\
-         /compact above e15 does exactly this, as long as nothing is said before it (0123456789ab)."
+         /compact above e15 does exactly this until something else is said (0123456789ab)."
     );
     assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
     assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(23_000), &json!(2_700)));

@@ -32,10 +32,10 @@ pub(super) fn text(built_in: &[CommandInfo], catalog: &RecipeCatalog, home: &Pat
     more(&mut out, recipes.len(), RECIPES_SHOWN_MAX);
     let _ = write!(
         out,
-        "\nRecipes are Markdown files: yours in {}, those of a repository in its .epitome/recipes, and those of \
-         other agents where these have them. `epitome recipes list` tells which file each is, and which one \
-         hides another. Hooks run programs at moments of a session: /hooks here, `epitome hooks` on the command \
-         line. `epitome help` tells of all else.",
+        "\nRecipes are Markdown files: yours in {}, those of a repository in its .epitome/recipes, and those \
+         of other agents in their usual places. `epitome recipes list` shows the file of each, and which one \
+         hides another. Hooks run programs at certain events of a session: see /hooks here, or `epitome \
+         hooks` on the command line. `epitome help` lists everything else.",
         home.join("recipes").display()
     );
     out
@@ -50,10 +50,10 @@ mod tests {
         let command = CommandInfo {
             name: "goal".to_owned(),
             description: "Show, set or clear the goal".to_owned(),
-            hint: Some("[the goal | clear]".to_owned()),
+            hint: Some("[goal | clear]".to_owned()),
         };
         let told = text(&[command], &RecipeCatalog::built_in(), Path::new("/home/ada/.epitome"));
-        assert!(told.starts_with("Commands:\n\n- /goal [the goal | clear]: Show, set or clear the goal\n"));
+        assert!(told.starts_with("Commands:\n\n- /goal [goal | clear]: Show, set or clear the goal\n"));
         for recipe in &RecipeCatalog::built_in().recipes {
             assert!(told.contains(&format!("\n- /{}: ", recipe.id)), "{}", recipe.id);
         }

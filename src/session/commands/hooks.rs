@@ -50,9 +50,9 @@ pub(super) fn text(found: &FoundHooks, enabled: bool, thread: &Thread) -> String
         format!("{name}: {}", counted(ran).unwrap_or_default())
     });
     if quiet > 0 {
-        let _ = writeln!(out, "\n{quiet} runs did and asked nothing.");
+        let _ = writeln!(out, "\n{quiet} runs did nothing and asked for nothing.");
     }
-    out.push_str("\n/why tells what hooks did; /why and a hook's name tells of its runs.");
+    out.push_str("\n/why shows what hooks did; /why with a hook's name shows its runs.");
     out
 }
 
@@ -70,7 +70,7 @@ fn described(hook: &Hook, ran: &HookRunCounts) -> String {
         Some(runs) => {
             let _ = write!(out, "; {runs}");
         }
-        None => out.push_str("; asked nothing so far"),
+        None => out.push_str("; asked for nothing so far"),
     }
     out
 }
@@ -196,8 +196,9 @@ mod tests {
             text(&found, true, &long_story()),
             "Hooks of this session, in the order in which they run:\n\
              \n\
-             1. guard: before_tool_call (as PreToolUse); of the repository, allowed, a script, priority 10; 1 done\n\
-             2. quiet: turn_end; yours, a script; asked nothing so far\n\
+             1. guard: before_tool_call (as PreToolUse); of the repository, allowed, a script, priority 10; \
+             1 done\n\
+             2. quiet: turn_end; yours, a script; asked for nothing so far\n\
              \n\
              Waiting for your consent; `epitome hooks trust` allows them:\n\
              \n\
@@ -211,9 +212,9 @@ mod tests {
              \n\
              - shrink: 1 done, 1 refused\n\
              \n\
-             3 runs did and asked nothing.\n\
+             3 runs did nothing and asked for nothing.\n\
              \n\
-             /why tells what hooks did; /why and a hook's name tells of its runs."
+             /why shows what hooks did; /why with a hook's name shows its runs."
         );
     }
 

@@ -93,7 +93,7 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
         (_, Some(entry)) => Some(entry),
         (other, None) => {
             let text = format!(
-                "Not {}: {:?} names no entry; say it as e12. /history lists what there is.",
+                "Not {}: {:?} is not an entry such as e12. /history lists the entries.",
                 way.done(),
                 why::line(other)
             );
@@ -105,7 +105,7 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
             LayerDirection::Undo => {
                 "Nothing to undo: neither a compaction nor a hook changed this conversation."
             }
-            LayerDirection::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
+            LayerDirection::Redo => "Nothing to redo: nothing is undone.",
         };
         return text_reply(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
     };
@@ -136,9 +136,10 @@ fn sizes(core: &Core, way: LayerDirection, layer: Seq) -> Result<(u64, u64), Str
     };
     core.sizes_with(way.change(layer)).map_err(|NoRoom { after, reserve, model, window }| {
         format!(
-            "{with} {} the conversation takes about {after} tokens, and {model} takes {window}, of which {reserve} \
-             are for its reply. Choose a model with a larger window and say /{} again, or ask the model to look \
-             up what you need with its tool recall, or compact less than all with /compact above and an entry",
+            "{with} {} the conversation takes about {after} tokens, and {model} takes {window}, of which \
+             {reserve} are for its reply. Choose a model with a larger window and type /{} again, or ask the \
+             model to look up what you need with its tool recall, or compact less than all with /compact \
+             above and an entry",
             core.thread.named(layer),
             way.name()
         )
@@ -159,7 +160,7 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
     if layers.len() > LAYERS_SHOWN_MAX {
         let _ = writeln!(out, "- older: {}", layers.len() - LAYERS_SHOWN_MAX);
     }
-    out.push_str("\n/why and an entry tells more of it. What was said later stays, whatever is taken back.");
+    out.push_str("\n/why with an entry explains it. What was said later stays, whatever you undo.");
     out
 }
 
@@ -167,21 +168,21 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
 fn state(thread: &Thread, layer: &Layer) -> String {
     let entry = layer.entry;
     match (layer.holds, layer.inside) {
-        (true, Some(outer)) => format!("It lies below {outer}"),
-        (false, Some(outer)) => format!("Taken back, and {outer} covers it now"),
+        (true, Some(outer)) => format!("Covered by {outer}"),
+        (false, Some(outer)) => format!("Undone, and {outer} covers it now"),
         (true, None) => match thread.can_undo(entry) {
             Ok(()) if LayerDirection::Undo.newest(thread) == Some(entry) => {
-                "It holds; /undo takes it back".to_owned()
+                "In effect; /undo undoes it".to_owned()
             }
-            Ok(()) => format!("It holds; /undo {entry} takes it back"),
-            Err(why) => format!("It holds: {why}"),
+            Ok(()) => format!("In effect; /undo {entry} undoes it"),
+            Err(why) => format!("In effect: {why}"),
         },
         (false, None) => match thread.can_redo(entry) {
             Ok(()) if LayerDirection::Redo.newest(thread) == Some(entry) => {
-                "Taken back; /redo brings it again".to_owned()
+                "Undone; /redo redoes it".to_owned()
             }
-            Ok(()) => format!("Taken back; /redo {entry} brings it again"),
-            Err(why) => format!("Taken back: {why}"),
+            Ok(()) => format!("Undone; /redo {entry} redoes it"),
+            Err(why) => format!("Undone: {why}"),
         },
     }
 }
@@ -252,14 +253,14 @@ mod tests {
             history(&thread, &thread.layers()),
             "What changed the history, newest first:\n\
              \n\
-             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude. \
-             Taken back; /redo brings it again\n\
-             - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by anthropic/claude. It \
-             holds; /undo takes it back\n\
-             - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. It lies below \
-             e7\n\
+             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by \
+             anthropic/claude. Undone; /redo redoes it\n\
+             - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by \
+             anthropic/claude. In effect; /undo undoes it\n\
+             - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. Covered \
+             by e7\n\
              \n\
-             /why and an entry tells more of it. What was said later stays, whatever is taken back."
+             /why with an entry explains it. What was said later stays, whatever you undo."
         );
         let told = history_json(&thread, &thread.layers());
         assert_eq!(
@@ -267,7 +268,7 @@ mod tests {
             json!({
                 "entry": "e5", "kind": "mutated", "by": "shrink", "holds": true, "inside": "e7", "can": null,
                 "pre_tokens": 12_000, "post_tokens": 4_000,
-                "reason": "e5 lies below the compaction e7: undo that first",
+                "reason": "e5 is covered by the compaction e7: undo that first",
             })
         );
         assert_eq!((&told[1]["can"], &told[1]["by"]), (&json!("undo"), &json!("manual")));

@@ -49,7 +49,7 @@ pub(super) fn permissions(core: &mut Core, _: &CommandContext<'_>, typed: &str) 
         },
         _ => refused_permissions(
             core,
-            "Say /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
+            "Use /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
         ),
     }
 }
@@ -64,8 +64,7 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> Co
     let rules = &core.settings.permissions;
     if rules.is_empty() {
         let file = core.services.paths.config_file();
-        let _ =
-            writeln!(out, "\nNo file has rules; [permissions] in {} is the place for them.", file.display());
+        let _ = writeln!(out, "\nNo file has rules; add them to [permissions] in {}.", file.display());
     } else {
         out.push_str("\nRules of files; deny beats ask, ask beats allow:\n\n");
         for rule in rules.iter().take(LISTED_MAX) {
@@ -74,14 +73,14 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, GrantDuration)]) -> Co
         why::more(&mut out, rules.len(), LISTED_MAX);
     }
     if remembered.is_empty() {
-        out.push_str("\nNothing is remembered of what you allowed.");
+        out.push_str("\nNo permissions are remembered.");
     } else {
-        out.push_str("\nRemembered of what you allowed:\n\n");
+        out.push_str("\nRemembered permissions:\n\n");
         for (number, (rule, term)) in (1..).zip(remembered).take(LISTED_MAX) {
             let _ = writeln!(out, "{number}. {}, {}", why::line(&rule.words()), term.words());
         }
         out.push_str(
-            "\n/permissions forget N or /permissions forget all takes it back; /permissions keep N lets it hold in \
+            "\n/permissions forget N or /permissions forget all revokes it; /permissions keep N keeps it for \
              later sessions of this workspace.",
         );
     }
@@ -104,7 +103,7 @@ fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome 
         let gone =
             |kept: &mut Vec<Rule>| kept.retain(|rule| !of(GrantDuration::Workspace).any(|gone| gone == rule));
         if let Err(why) = saved_permissions::change(&core.services.paths, core.thread.cwd(), gone) {
-            return refused_permissions(core, &format!("Nothing was taken back: {why}"));
+            return refused_permissions(core, &format!("Nothing was revoked: {why}"));
         }
     }
     let words: Vec<String> =
@@ -115,7 +114,7 @@ fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome 
     for rule in rules.iter().map(|(rule, _)| rule).filter(of_session) {
         changes.push(Change::Forgotten { rule: rule.clone() });
     }
-    changes.push(noted(core, format!("Taken back; it will be asked again:\n\n{}", words.join("\n"))));
+    changes.push(noted(core, format!("Revoked; you will be asked again:\n\n{}", words.join("\n"))));
     CommandOutcome::from_changes(changes)
         .with("permissions", json!({ "status": "done", "forgotten": words.len() }))
 }
@@ -163,7 +162,7 @@ fn named<'r>(
 ) -> Result<&'r (Rule, GrantDuration), String> {
     let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     at.and_then(|at| remembered.get(at)).ok_or_else(|| match remembered.len() {
-        0 => "Nothing is remembered of what you allowed.".to_owned(),
+        0 => "No permissions are remembered.".to_owned(),
         count => format!("{number:?} is not a number from 1 to {count}; /permissions lists them."),
     })
 }

@@ -63,7 +63,7 @@ pub(super) fn unpin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Com
         }
         (_, Err(())) => {
             let meta = pin_meta(core, "refused");
-            let text = "Say which: /unpin and an entry as e12, or /unpin all. /pin lists what is pinned.";
+            let text = "Name an entry, as in /unpin e12, or use /unpin all. /pin lists the pins.";
             return text_reply(core, text).with("unpin", meta);
         }
     };
@@ -118,7 +118,7 @@ fn pin_meta(core: &Core, status: &str) -> Value {
 /// How a part can be pinned, or why it can't.
 fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     let Some(text) = thread.text_of(part) else {
-        return Err(format!("there is no text of {part}; /why and an entry tells what it is"));
+        return Err(format!("{part} has no text; /why with an entry explains it"));
     };
     if text.trim().is_empty() {
         return Err(format!("{part} has no text that could be kept"));
@@ -127,7 +127,7 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
         return Ok(PinStatus::InView);
     }
     if thread.is_undone(part.entry) {
-        return Err(format!("{part} was taken back; /redo {} brings it again", part.entry));
+        return Err(format!("{part} was undone; /redo {} redoes it", part.entry));
     }
     let by = match thread.fate(part.entry) {
         EntryVisibility::Changed { by } | EntryVisibility::Left { by } => thread.entries().get(by.0 as usize),
@@ -135,7 +135,7 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     };
     let is_by_hook = by.is_some_and(|by| matches!(by.change, Change::Edited { .. } | Change::Mutated { .. }));
     if is_by_hook || thread.is_rewritten(part.entry) {
-        return Err(format!("a hook changed {part}, and a pin would bring back what it was"));
+        return Err(format!("a hook changed {part}, and a pin would restore the old text"));
     }
     Ok(PinStatus::Again(text))
 }
@@ -143,8 +143,8 @@ fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
 fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
     let pins = thread.pins();
     if pins.is_empty() {
-        return "Nothing is pinned. /pin and an entry (as e12) or some words keeps them word for word through every \
-                compaction."
+        return "Nothing is pinned. /pin with an entry (such as e12) or a text keeps it word for word through \
+                every compaction."
             .to_owned();
     }
     let tokens: u64 = pins.iter().map(|(_, text)| ruler.text(text)).sum();
@@ -200,7 +200,7 @@ mod tests {
                 "dropped by a hook",
                 vec![text_reply("one"), text_reply("two"), dropped],
                 at(1, None),
-                Err("a hook changed e1, and a pin would bring back what it was".to_owned()),
+                Err("a hook changed e1, and a pin would restore the old text".to_owned()),
             ),
             (
                 "blank",
@@ -212,13 +212,13 @@ mod tests {
                 "nothing that was said",
                 vec![text_reply("one")],
                 at(0, None),
-                Err("there is no text of e0; /why and an entry tells what it is".to_owned()),
+                Err("e0 has no text; /why with an entry explains it".to_owned()),
             ),
             (
                 "no such part",
                 vec![text_reply("one")],
                 at(1, Some(2)),
-                Err("there is no text of e1.2; /why and an entry tells what it is".to_owned()),
+                Err("e1.2 has no text; /why with an entry explains it".to_owned()),
             ),
         ] {
             assert_eq!(how(&thread(changes), part), wanted, "{story}");

@@ -22,9 +22,10 @@ const FILES_TOLD_MAX: usize = 50;
 /// Characters of a prompt that stand for its turn.
 const PROMPT_CHARS: usize = 60;
 
-const HOW: &str = "Say /rewind, and what you want of: an entry of the turn (e12; without one it is the last turn), files or \
-                   conversation (without: both), dry (to see what it would do), force (also what somebody else has \
-                   changed since), undo (to take the last rewind back). /checkpoints lists the turns.";
+const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (default: the last turn); \
+                   files or conversation (default: both); dry, to see what it would do; force, to revert \
+                   also what somebody else has changed since; undo, to undo the last rewind. /checkpoints \
+                   lists the turns.";
 
 /// What is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub(super) fn checkpoints(core: &mut Core, _: &CommandContext<'_>, typed: &str) 
 }
 
 pub(super) fn not_rewound(core: &mut Core, why: &str) -> CommandOutcome {
-    let text = format!("Not taken back: {}", sentence(why));
+    let text = format!("Not rewound: {}", sentence(why));
     let told = json!({ "status": "refused", "reason": why, "text": text });
     text_reply(core, text).with("rewind", told)
 }
@@ -138,11 +139,11 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
         }
         // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
         None if wish.scope == RewindParts::Files => {
-            turns.last().ok_or("there is no turn yet that could be taken back")?
+            turns.last().ok_or("there is no turn yet that could be rewound")?
         }
         None => {
             let standing = turns.iter().rev().find(|turn| !turn.is_taken_back);
-            standing.ok_or("there is no turn in the conversation that could be taken back")?
+            standing.ok_or("there is no turn in the conversation that could be rewound")?
         }
     };
     let conversation = match wish.scope.conversation() {
@@ -176,7 +177,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
             false => files = None,
         }
     }
-    let newest = files.max(conversation).ok_or("there is no rewind that could be taken back")?;
+    let newest = files.max(conversation).ok_or("there is no rewind that could be undone")?;
     let change = match conversation {
         Some(layer) => {
             core.thread.can_undo(layer)?;
@@ -199,8 +200,8 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
 fn fits_window(core: &Core, change: Change) -> Result<(), String> {
     core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
         format!(
-            "the conversation would take about {after} tokens, and {model} takes {window}, of which {reserve} are for \
-             its reply. Choose a model with a larger window, or say /rewind files"
+            "the conversation would take about {after} tokens, and {model} takes {window}, of which \
+             {reserve} are for its reply. Choose a model with a larger window, or type /rewind files"
         )
     })
 }
@@ -248,8 +249,8 @@ pub(super) fn rewound(
         changes.extend(conversation);
         changes.extend(core.files_rewound(&report, wish.undo));
         if left_as_they_are {
-            let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
-                        them above may be out of date.";
+            let line = "The conversation was rewound to here. Files were left as they are now: what was said \
+                        about them above may be out of date.";
             changes.push(core.note_for_model(line.to_owned()));
         }
     }
@@ -268,22 +269,22 @@ fn words_of(
 ) -> String {
     let mut out = match (wish.dry, wish.undo) {
         (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
-        (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
-        (false, false) => format!("Taken back to {what}:\n"),
-        (false, true) => format!("Taken back: {what}.\n"),
+        (true, true) => format!("Nothing was done. /rewind undo would undo {what}:\n"),
+        (false, false) => format!("Rewound to {what}:\n"),
+        (false, true) => format!("Undone: {what}.\n"),
     };
     let _ = match (conversation, wish.undo) {
         (true, false) => {
             writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
         }
-        (true, true) => writeln!(out, "\n- the conversation: what was said stands in it again"),
+        (true, true) => writeln!(out, "\n- the conversation: what was said is in it again"),
         (false, _) => writeln!(out, "\n- the conversation stays as it is"),
     };
     let changed = core.shown_paths(report);
     let shown = core.shown_path();
     match (files, changed.len()) {
         (false, _) => out.push_str("- files stay as they are\n"),
-        (true, 0) => out.push_str("- no file has to be put back\n"),
+        (true, 0) => out.push_str("- no file has to be restored\n"),
         (true, _) => {}
     }
     for (path, verb) in changed.iter().take(FILES_SHOWN_MAX) {
@@ -298,16 +299,19 @@ fn words_of(
     }
     more(&mut out, report.conflicts.len(), FILES_SHOWN_MAX);
     if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
-        out.push_str("\nThe word force takes back also what somebody else has changed; it can be undone.\n");
+        out.push_str(
+            "\nAdd the word force to revert also what somebody else has changed; that can be \
+                      undone.\n",
+        );
     }
     for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
-        let _ = writeln!(out, "- {} could not be put back: {}", shown(&failure.path), failure.why);
+        let _ = writeln!(out, "- {} could not be restored: {}", shown(&failure.path), failure.why);
     }
     for beyond in &report.beyond {
         let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
     }
     if !wish.dry && !wish.undo && (conversation || !changed.is_empty()) {
-        out.push_str("\n/rewind undo takes this back.");
+        out.push_str("\n/rewind undo undoes this.");
     }
     out.trim_end().to_owned()
 }
@@ -351,7 +355,7 @@ pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Comma
         let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
     }
     out.push_str(
-        "\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.",
+        "\n/rewind with an entry goes back to before its turn; /rewind dry shows what that would do.",
     );
     let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
     let told = json!({ "text": out, "turns": told });
@@ -367,7 +371,7 @@ fn summary(record: Option<&TurnRecord>) -> String {
     let lines = record.changed().filter_map(|touched| touched.lines);
     let (added, removed) =
         lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
-    let back = if record.taken_back.is_some() { ", taken back" } else { "" };
+    let back = if record.taken_back.is_some() { ", rewound" } else { "" };
     let files = counted(files, "file");
     format!("{files}, +{added} −{removed}{back}")
 }
@@ -434,10 +438,10 @@ pub(crate) fn model_line(changed: &[(String, &'static str)], undo: bool) -> Stri
         more => format!(" and {more} more"),
     };
     let did = match undo {
-        false => "The person took changes to files back",
-        true => "The person took back an earlier rewind of files",
+        false => "The user reverted changes to files",
+        true => "The user undid an earlier rewind of files",
     };
-    format!("{did} ({BY}): {}{more}. Read them again before you rely on what they hold.", named.join(", "))
+    format!("{did} ({BY}): {}{more}. Read them again before you rely on their contents.", named.join(", "))
 }
 
 fn quoted(text: &str) -> String {
@@ -479,8 +483,8 @@ mod tests {
         let line = model_line(&[("a.rs".to_owned(), "put back"), ("b".to_owned(), "deleted")], false);
         assert_eq!(
             line,
-            "The person took changes to files back (/rewind): a.rs (put back), b (deleted). Read them again before you \
-             rely on what they hold."
+            "The user reverted changes to files (/rewind): a.rs (put back), b (deleted). Read them again \
+             before you rely on their contents."
         );
         let many: Vec<(String, &str)> = (0..60).map(|nth| (nth.to_string(), "deleted")).collect();
         assert!(model_line(&many, true).contains("49 (deleted) and 10 more."));

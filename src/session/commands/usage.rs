@@ -57,7 +57,8 @@ pub(super) fn text(settings: &Settings, thread: &Thread) -> String {
     if all.all.calls == 0 {
         return "No model was called in this session yet.".to_owned();
     }
-    let mut out = "What this session took, by its log:\n\n\
+    let mut out = "Usage of this session, from its log:\n\
+                   \n\
                    | model | calls | tokens in | of them cached | out | of them thinking | cost |\n\
                    | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         .to_owned();
@@ -83,11 +84,11 @@ pub(super) fn text(settings: &Settings, thread: &Thread) -> String {
             let _ = write!(out, " ({} for summaries)", in_words(&all.summaries));
         }
         if all.prunings > 0 {
-            let _ = write!(out, ", old outcomes cut {}", counted(all.prunings, "time"));
+            let _ = write!(out, ", old results cut {}", counted(all.prunings, "time"));
         }
     }
     if !all.by_other.is_empty() {
-        out.push_str("\n- beside the conversation itself:");
+        out.push_str("\n- outside of the conversation itself:");
         for (by, took) in all.by_other.iter().take(OTHERS_MAX) {
             let _ = write!(out, "\n  - {by}: {}", in_words(took));
         }

@@ -77,7 +77,7 @@ fn newest(thread: &Thread) -> String {
         return "Nothing to explain: nothing was compacted, and no hook did or asked for anything."
             .to_owned();
     }
-    format!("Newest first:\n\n{out}\n/why and an entry or a hook's name tells more.")
+    format!("Newest first:\n\n{out}\n/why with an entry or a hook's name shows more.")
 }
 
 /// What a change that is no trail did; `None` for what needs no explanation.
@@ -86,7 +86,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
         Change::Compacted { through, trigger, focus, model, account, .. } => {
             let mut done = format!("compacted up to {through}, {}; {}", sizes(change)?, asked_by(*trigger));
             if let Some(focus) = focus {
-                let _ = write!(done, ", with a view to: {}", line(focus));
+                let _ = write!(done, ", with the focus: {}", line(focus));
             }
             match model {
                 Some(model) => {
@@ -96,7 +96,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
                     Some(why) => {
                         let _ = write!(done, "; no model's summary: {}", line(why).trim_end_matches('.'));
                     }
-                    None => done.push_str("; no model was asked for the summary"),
+                    None => done.push_str("; no model was called for the summary"),
                 },
             }
             Some(done)
@@ -119,22 +119,22 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
         }
         Change::CallChanged { call, by, .. } => {
             let name = thread.call(call).map_or("a tool", |call| call.name.as_str());
-            Some(format!("{by} changed what a call of {name} was run with"))
+            Some(format!("{by} changed the input of a call of {name}"))
         }
         Change::Withheld { message, why: Withheld::Blocked { hook, reason }, .. } => Some(format!(
             "{hook} stopped the prompt {:?}: {}",
             line(&message.text()),
             if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
         )),
-        Change::Rewound { to } => Some(format!("you took the conversation back to before {to} (/rewind)")),
+        Change::Rewound { to } => Some(format!("you rewound the conversation to before {to} (/rewind)")),
         Change::FilesRewound { turn, undo, files, more, left, .. } => {
             let count = counted(files.len() + *more as usize, "file");
             let named: Vec<String> =
                 files.iter().take(FILES_NAMED_MAX).map(|file| file.display().to_string()).collect();
             let rest = files.len() + *more as usize - named.len();
             let mut done = match undo {
-                false => format!("you put {count} back as they were before the turn at {turn} (/rewind): "),
-                true => format!("you took a rewind of files back (/rewind undo), {count}: "),
+                false => format!("you restored {count} as before the turn at {turn} (/rewind): "),
+                true => format!("you undid a rewind of files (/rewind undo), {count}: "),
             };
             done.push_str(&line(&named.join(", ")));
             if rest > 0 {
@@ -146,12 +146,12 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             Some(done)
         }
         Change::Forked { from, through } => {
-            Some(format!("what stands before comes from {from}, up to {through}"))
+            Some(format!("everything before is from {from}, up to {through}"))
         }
-        Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
-        Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
+        Change::Undone { entry } => Some(format!("you undid {entry} (/undo)")),
+        Change::Redone { entry } => Some(format!("you redid {entry} (/redo)")),
         Change::Pruned { masks, trigger, .. } => Some(format!(
-            "showed {} shorter, {}; {}",
+            "shortened {}, {}; {}",
             counted(masks.len(), "old entry"),
             sizes(change)?,
             // Some free room, and some cost less than they save.
@@ -185,13 +185,13 @@ fn pinning(edit: &ViewEdit) -> String {
     match edit {
         ViewEdit::Pin { at } => format!("pinned {at}"),
         ViewEdit::Unpin { at } => format!("unpinned {at}"),
-        ViewEdit::Append { message, .. } => format!("told the model: {}", line(&message.text())),
+        ViewEdit::Append { message, .. } => format!("added: {}", line(&message.text())),
         ViewEdit::Mask { .. } | ViewEdit::Drop { .. } | ViewEdit::Replace { .. } => edit.op().to_owned(),
     }
 }
 
 fn taken_back(thread: &Thread, seq: Seq) -> &'static str {
-    if thread.is_undone(seq) { " (taken back since)" } else { "" }
+    if thread.is_undone(seq) { " (undone since)" } else { "" }
 }
 
 fn hooked(entry: &Entry, event: &str, runs: &[HookRun], remarks_max: usize) -> String {
@@ -237,7 +237,8 @@ fn explain_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
             _ => format!("these did: {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
         };
         return format!(
-            "Here {} did and asked for nothing; {known}. An entry is named as e12; /hooks lists the hooks.",
+            "{} did nothing and asked for nothing here; {known}. Entries are named like e12; /hooks lists \
+             the hooks.",
             line(hook)
         );
     }
@@ -282,13 +283,13 @@ fn explain_entry(thread: &Thread, seq: Seq) -> String {
     }
     let after: Vec<String> = what_came_of_it(thread, entry);
     if !after.is_empty() {
-        let _ = write!(out, "\nWhat came of it since:\n\n{}\n", after.join("\n"));
+        let _ = write!(out, "\nWhat happened to it since:\n\n{}\n", after.join("\n"));
     }
     if let Change::Compacted { account, masks, .. } = &entry.change {
         out.push_str(&accounted(account, masks));
     }
     if let Change::Pruned { masks, .. } = &entry.change {
-        let _ = write!(out, "\nShown shorter: {}.\n", named(masks.iter().map(|mask| mask.entry)));
+        let _ = write!(out, "\nShortened: {}.\n", named(masks.iter().map(|mask| mask.entry)));
     }
     out.push_str(&now_in_view(thread, entry));
     out.trim_end().to_owned()
@@ -336,13 +337,13 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
     let facts = (account.facts > 0)
         .then(|| format!("- computed from the log: {}\n", counted(account.facts as usize, "line")));
     let parts = [
-        share("kept as it was", account.kept),
-        share("shown shorter", account.masked),
-        list("these are shown shorter", masks.iter().map(|mask| mask.entry).collect()),
+        share("kept unchanged", account.kept),
+        share("shortened", account.masked),
+        list("these are shortened", masks.iter().map(|mask| mask.entry).collect()),
         share("covered by the summary", account.summarised),
         list("quoted word for word", account.quoted.clone()),
         facts,
-        list("found no room", account.left_out.clone()),
+        list("left out for lack of room", account.left_out.clone()),
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
     ];
     let told: String = parts.into_iter().flatten().collect();
@@ -365,10 +366,10 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
     let change = |by: Seq| thread.entries().get(by.0 as usize).map(|by| &by.change);
     let seen = match thread.fate(seq) {
         EntryVisibility::NeverShown => return String::new(),
-        EntryVisibility::Whole => return "\nThe model sees it as it came into the log.".to_owned(),
+        EntryVisibility::Whole => return "\nThe model sees it unchanged.".to_owned(),
         EntryVisibility::Changed { by } => match change(by) {
             Some(Change::Pruned { .. } | Change::Compacted { .. }) => {
-                format!("The model sees it shorter, since {by}.")
+                format!("The model sees it shortened, since {by}.")
             }
             Some(Change::Edited { by: hook, .. }) => {
                 format!("The model sees it as {hook} changed it ({by}).")
@@ -399,10 +400,10 @@ fn what_it_is(change: &Change) -> String {
     match change {
         Change::Said { message, origin } => {
             let who = match origin {
-                Origin::Person | Origin::Queue { .. } => "what you said".to_owned(),
-                Origin::Recipe { typed, .. } => format!("what {} said for you", line(typed)),
-                Origin::Hook { hook } => format!("what {hook} said"),
-                Origin::Context { by } => format!("what {by} told the model"),
+                Origin::Person | Origin::Queue { .. } => "your message".to_owned(),
+                Origin::Recipe { typed, .. } => format!("the prompt of {}", line(typed)),
+                Origin::Hook { hook } => format!("a message of {hook}"),
+                Origin::Context { by } => format!("context from {by}"),
                 Origin::Instructions { path } => format!("the instructions in {}", path.display()),
             };
             format!("{who}: {}", line(&message.text()))
@@ -417,7 +418,7 @@ fn what_it_is(change: &Change) -> String {
         }
         Change::ToolFinished { outcome } => {
             format!(
-                "what a call came to ({}): {}",
+                "the result of a call ({}): {}",
                 words::status(outcome.status),
                 line(&outcome.model_text())
             )

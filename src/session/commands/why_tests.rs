@@ -101,14 +101,16 @@ fn the_newest_comes_first() {
          \x20 - two\n\
          \x20 - and 1 more remark\n\
          - e13: guard stopped the prompt \"Delete all.\": not today\n\
-         - e12: you took e10 back (/undo)\n\
-         - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude (taken back since)\n\
-         - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by anthropic/claude\n\
+         - e12: you undid e10 (/undo)\n\
+         - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by \
+         anthropic/claude (undone since)\n\
+         - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by \
+         anthropic/claude\n\
          - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
          - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
          - e3: shrink edited the history: pin e2\n\
          \n\
-         /why and an entry or a hook's name tells more."
+         /why with an entry or a hook's name shows more."
     );
 }
 
@@ -131,23 +133,24 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
             "e2",
             "e2 is a reply of anthropic/claude: Sorted.\n\
              \n\
-             What came of it since:\n\
+             What happened to it since:\n\
              \n\
              - e3: shrink edited the history: pin e2\n\
              - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
              \n\
-             The model no longer sees it: shrink put another history in its place (e5). The log keeps all of it: \
-             `epitome sessions show s_00000000000000000000 --full`.",
+             The model no longer sees it: shrink put another history in its place (e5). The log keeps all of \
+             it: `epitome sessions show s_00000000000000000000 --full`.",
         ),
         (
             "e9",
-            "e9 is what you said: And the folders.\n\
+            "e9 is your message: And the folders.\n\
              \n\
-             What came of it since:\n\
+             What happened to it since:\n\
              \n\
-             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude (taken back since)\n\
+             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by \
+             anthropic/claude (undone since)\n\
              \n\
-             The model sees it as it came into the log.",
+             The model sees it unchanged.",
         ),
         ("e6", "e6 is an entry of the kind turn_ended"),
         ("e99", "There is no entry e99; the newest is e16."),

@@ -173,7 +173,7 @@ impl Session {
             | HistoryAction::Callback(_)
             | HistoryAction::Swap { .. }
             | HistoryAction::Compact { .. } => {
-                let why = "in a callback run only a mutation that names its conversation is heard";
+                let why = "in a callback only a mutation that names its conversation has an effect";
                 refuse(&mut resolution, &by, why.to_owned());
                 None
             }

@@ -221,8 +221,9 @@ impl HookHost {
         }
         let ask = AskId::fresh();
         let mut text = format!(
-            "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
-             you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
+            "This repository brings {kind} that run programs on this machine, with your rights. Allow them \
+             only if you trust it. \"Always\" applies to exactly these versions; after a change you are \
+             asked again.\n"
         );
         for UntrustedItem { what, .. } in &items {
             text.push_str(&format!("\n- {what}"));

@@ -85,9 +85,9 @@ fn notice(left_out: &[(&InstructionFile, u64)], window: u64) -> String {
         format!("{} ({} bytes, about {tokens} tokens)", file.path.display(), file.text.len())
     });
     format!(
-        "Too long for a model that holds {window} tokens, so the agent is told only where they are and that it can read \
-         them: {}. Make them shorter, or choose a model with a larger window: the agent is told them as soon as they \
-         fit.",
+        "Too long for a context window of {window} tokens, so the agent only gets their paths and reads them \
+         if needed: {}. Make them shorter, or choose a model with a larger window: the agent gets them as \
+         soon as they fit.",
         files.collect::<Vec<_>>().join(", ")
     )
 }

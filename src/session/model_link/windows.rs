@@ -86,8 +86,8 @@ impl ModelLink {
         let is_guess = self.guesses_window() && listing::is_near(endpoint) && self.asked_loaded;
         (is_guess && self.learned.is_guess_unreported(endpoint)).then(|| {
             let text = format!(
-                "The server does not tell how many tokens {} can hold; {} are assumed. If that is wrong, set \
-                 context_window of [models.\"{}\"] in config.toml.",
+                "The server does not report the context window of {}; {} tokens are assumed. If that is \
+                 wrong, set context_window of [models.\"{}\"] in config.toml.",
                 endpoint.name, endpoint.window, endpoint.name
             );
             ModelEffect::Notice(NoticeSeverity::Info, text)
@@ -116,8 +116,8 @@ impl ModelLink {
                 }
                 let Some(narrowed) = self.narrow(model, sent) else { return Vec::new() };
                 let text = format!(
-                    "The provider of {model} refused {sent} tokens as too many and did not say how many it \
-                     takes. It is taken to hold no more than these from now on; set context_window of \
+                    "The provider of {model} refused {sent} tokens as too many and did not name its limit. \
+                     From now on its window is assumed to be no larger; set context_window of \
                      [models.\"{model}\"] in config.toml if that is wrong."
                 );
                 vec![narrowed, ModelEffect::Notice(NoticeSeverity::Info, text)]

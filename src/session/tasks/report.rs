@@ -47,7 +47,7 @@ impl AgentReport<'_> {
             notes.push("Its last message was cut at its model's limit of output.".to_owned());
         }
         if let Some(why) = &failure {
-            notes.push(format!("The agent {} came to no end: {}.", self.agent, why.trim_end_matches('.')));
+            notes.push(format!("The agent {} did not finish: {}.", self.agent, why.trim_end_matches('.')));
         }
         notes.extend(self.remark);
         let said = match said.trim() {

@@ -331,7 +331,7 @@ fn endpoints() -> Vec<Endpoint> {
     let env = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"].map(|key| (key.into(), "k".into()));
     let model = |(name, wire): (&str, _)| {
         let endpoint =
-            resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are there");
+            resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are set");
         Endpoint { wire, ..endpoint }
     };
     table.map(model).into()

@@ -43,7 +43,7 @@ fn endpoints() -> Vec<Endpoint> {
     let env = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"].map(|key| (key.into(), "k".into()));
     let endpoint = |(name, wire, own_api): (&str, WireFormat, bool)| {
         let endpoint =
-            resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are there");
+            resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are set");
         // The other endpoints do not support it, or their format does not.
         let native_compaction = wire.compacts() && own_api;
         Endpoint { wire, own_api, native_compaction, ..endpoint }

@@ -119,7 +119,7 @@ fn lost_pins_and_prompts_are_detected() {
 
 fn endpoint(name: &str, wire: WireFormat) -> Endpoint {
     let env = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"].map(|key| (key.into(), "k".into()));
-    let endpoint = resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are there");
+    let endpoint = resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are set");
     Endpoint { wire, own_api: true, ..endpoint }
 }
 

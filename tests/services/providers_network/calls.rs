@@ -47,7 +47,7 @@ fn endpoint_with(
     let mut env: Vec<(OsString, OsString)> =
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     env.push(("KEY".into(), "sk-very-secret".into()));
-    endpoint::resolve(&ModelName(name), &settings, &env).expect("the key is there")
+    endpoint::resolve(&ModelName(name), &settings, &env).expect("the key is set")
 }
 
 /// A request in pieces, like the output of an encoder.

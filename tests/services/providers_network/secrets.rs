@@ -52,7 +52,7 @@ fn endpoints(base: &str, more: &[(&str, &str)]) -> Vec<Endpoint> {
     let settings = Settings { providers: BTreeMap::from([("g".into(), gemini)]), ..Settings::default() };
     ["anthropic/claude-sonnet-5-5", "openai/gpt-5.4", "local/some-model", "g/gemini"]
         .map(|name| {
-            endpoint::resolve(&ModelName(name.into()), &settings, &env(&all)).expect("all keys are there")
+            endpoint::resolve(&ModelName(name.into()), &settings, &env(&all)).expect("all keys are set")
         })
         .into()
 }

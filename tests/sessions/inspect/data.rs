@@ -34,7 +34,7 @@ fn lines(timeline: &Timeline) -> Vec<String> {
         lines.push((round.entry, format!("round {} with {} calls, {cut}", round.number, round.calls)));
     }
     for layer in &timeline.layers {
-        let back = if layer.holds { "" } else { ", taken back" };
+        let back = if layer.holds { "" } else { ", undone" };
         lines.push((layer.entry, format!("{}{back}", layer.kind)));
         for change in &layer.switched {
             lines.push((change.entry, format!("{} {}", change.to, layer.entry)));

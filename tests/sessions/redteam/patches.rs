@@ -138,7 +138,7 @@ pub fn group() -> Group {
             patch(
                 "a directory that is exchanged while the person is asked",
                 "*** Add File: turned/pwned\n+x",
-                AskedThen("changed while the person was asked"),
+                AskedThen("changed while the user was asked"),
             )
             .mode("ask")
             .allowed()

@@ -74,7 +74,7 @@ pub fn group() -> Group {
             read(
                 "a link that is exchanged while the person is asked",
                 "swapped",
-                AskedThen("changed while the person was asked"),
+                AskedThen("changed while the user was asked"),
             )
             .allowed()
             .meanwhile(|place| {

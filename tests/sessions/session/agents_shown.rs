@@ -183,7 +183,7 @@ fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
     outcomes.sort_by_key(|(status, _)| *status == OutcomeStatus::Failed);
     assert_eq!(outcomes[0], (OutcomeStatus::Completed, "ok".to_owned()));
     assert_eq!(outcomes[1].0, OutcomeStatus::Failed);
-    assert!(outcomes[1].1.contains("came to no end: the person cancelled it"), "{}", outcomes[1].1);
+    assert!(outcomes[1].1.contains("did not finish: the user cancelled it"), "{}", outcomes[1].1);
 }
 
 #[test]

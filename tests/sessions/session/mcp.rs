@@ -123,7 +123,7 @@ fn a_broken_server_causes_a_notice_and_no_failure() {
     for (role, wait, words) in [
         ("ends", 60, "its process ended with code 3 and said: starting with the key [KEY]\nno licence found"),
         ("endless", 60, "it sent a message of more than 16 MiB, and was ended"),
-        ("silent", 1, "Not connected yet, so going on without: MCP server s."),
+        ("silent", 1, "Not connected yet, continuing without: MCP server s."),
     ] {
         let mut stage = stage(
             |place| format!("[mcp]\nwait_s = {wait}\n{}", table("s", role, place, "")),

@@ -105,7 +105,7 @@ function drawList(problems = []) {
         el("span", { class: "money" }, cost(state.costs.get(session.session)?.cost))))));
   for (const { session, message } of problems) rows.push(el("li", { class: "empty bad" }, `${session}: ${message}`));
   if (!rows.length) {
-    const sentence = !state.sessions ? "Reading the sessions…" : wanted ? "No session fits." : "There are no sessions yet. They appear here once something was said in one.";
+    const sentence = !state.sessions ? "Reading the sessions…" : wanted ? "No session matches." : "There are no sessions yet. They appear here once they have messages.";
     rows.push(el("li", { class: "empty" }, sentence));
   }
   LIST.replaceChildren(...rows);
@@ -177,7 +177,7 @@ function scaleChoice() {
     onclick: () => { state.scale = scale; keep("scale", scale); drawSession(); },
   }, words);
   return el("div", { class: "choice", role: "group", "aria-label": "Scale" },
-    choice("time", "time", "As time went; pauses are drawn short"), choice("rounds", "rounds", "Each round as wide as the others"));
+    choice("time", "time", "By time, with pauses shortened"), choice("rounds", "rounds", "Rounds of equal width"));
 }
 
 function heading(timeline) {
@@ -187,7 +187,7 @@ function heading(timeline) {
     ["model", timeline.model ?? "none chosen"],
     ["mode", timeline.mode.replace("_", " ")],
     ["rounds", String(timeline.rounds.length + timeline.rounds_left_out)],
-    ["compactions", compactions.length ? `${compactions.length}${compactions.some((layer) => !layer.holds) ? `, ${compactions.filter((layer) => !layer.holds).length} taken back` : ""}` : "none"],
+    ["compactions", compactions.length ? `${compactions.length}${compactions.some((layer) => !layer.holds) ? `, ${compactions.filter((layer) => !layer.holds).length} undone` : ""}` : "none"],
     ["tokens", `${tokens(timeline.spent.input)} in, ${tokens(timeline.spent.output)} out`],
     ["cached", cached === null ? "–" : percent(cached)],
     ["cost", cost(timeline.cost) || "not known"],
@@ -238,7 +238,7 @@ function follow() {
   });
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED && state.source === source) {
-      say("What is new does not come by itself just now: reload the page to try it again.", true);
+      say("The page is not updated automatically at the moment: reload it to try again.", true);
     }
   });
 }
@@ -261,7 +261,7 @@ function drawNews() {
 
 // ── An entry ────────────────────────────────────────────────────────────────────────────────────────
 
-const SEEN = { whole: "in the model's view as it came", changed: "in the model's view, changed", left: "not in the model's view any more", never: "never shown to the model" };
+const SEEN = { whole: "in the model's view, unchanged", changed: "in the model's view, changed", left: "not in the model's view any more", never: "never shown to the model" };
 
 function openEntry(entry) {
   location.hash = `${state.open}/e${entry}`;

@@ -31,12 +31,12 @@ export const BANDS = [
   { id: "frame", name: "system and tools", of: ["system", "tools"] },
   { id: "instructions", name: "instructions", of: ["instructions"] },
   { id: "summaries", name: "summaries and tables", of: ["summaries", "facts"] },
-  { id: "person", name: "what you said", of: ["person"] },
+  { id: "person", name: "your messages", of: ["person"] },
   { id: "replies", name: "replies and calls", of: ["replies", "calls"] },
   { id: "thinking", name: "thinking", of: ["thinking"] },
-  { id: "outcomes", name: "tool outcomes", of: ["outcomes"] },
+  { id: "outcomes", name: "tool results", of: ["outcomes"] },
   { id: "attached", name: "images, documents", of: ["attached"] },
-  { id: "hooks", name: "said by hooks", of: ["hooks"] },
+  { id: "hooks", name: "added context", of: ["hooks"] },
 ];
 
 export const band = (kinds, { of }) => of.reduce((sum, kind) => sum + (kinds[kind] ?? 0), 0);

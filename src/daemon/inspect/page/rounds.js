@@ -134,12 +134,12 @@ function layerRow(layer, open) {
   const { account } = layer;
   const parts = account ? [
     account.kept.entries && `${plural(account.kept.entries, "entry").replace("entrys", "entries")} kept`,
-    account.masked.entries && `${account.masked.entries} shown shorter`,
+    account.masked.entries && `${account.masked.entries} shortened`,
     account.summarised.entries && `${account.summarised.entries} summarised`,
     account.quoted?.length && `${account.quoted.length} quoted`,
     account.facts && `${plural(account.facts, "line")} from the log`,
     account.left_out?.length && `${account.left_out.length} without room`,
-  ] : [layer.masks && `${layer.masks} shown shorter`];
+  ] : [layer.masks && `${layer.masks} shortened`];
   const facts = [
     TRIGGERS[layer.trigger],
     layer.focus && `with a view to: ${layer.focus}`,
@@ -152,7 +152,7 @@ function layerRow(layer, open) {
     el("span", { class: "words" },
       el("b", {}, LAYER[layer.kind] ?? layer.kind), " ",
       layer.before !== null && el("span", { class: "change" }, `${tokens(layer.before)} → ${tokens(layer.after)} tokens`),
-      !layer.holds && el("span", { class: "tag" }, "taken back"),
+      !layer.holds && el("span", { class: "tag" }, "undone"),
       layer.inside !== null && layer.holds && el("span", { class: "tag" }, `inside e${layer.inside}`),
       el("span", { class: "quiet" }, facts.join(" · ") || layer.told)),
     el("span", { class: "numbers" },
@@ -180,7 +180,7 @@ function hookRow(hook, open) {
 
 function permissionRow(mark, open) {
   const words = {
-    allowed: "allowed for this session", forgotten: "taken back", let: "allowed", denied: "not allowed", mode: "mode",
+    allowed: "allowed for this session", forgotten: "revoked", let: "allowed", denied: "not allowed", mode: "mode",
   }[mark.decision] ?? mark.decision;
   return el("div", { class: `row permission ${mark.decision}` },
     name(mark.entry, open),
