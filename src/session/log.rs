@@ -29,6 +29,21 @@ impl Log {
         self.journal.append(change)
     }
 
+    /// Whether it can be appended to and synced, as far as that is known without writing. Cheap.
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        self.journal.can_append()
+    }
+
+    /// The damage that keeps it from being written, and what the user can do about it.
+    pub fn damage(&self) -> Option<StoreError> {
+        self.journal.damage()
+    }
+
+    /// The change with which the user accepts the damage.
+    pub fn acceptance(&self) -> Option<Change> {
+        self.journal.acceptance()
+    }
+
     pub fn begins_at(&self) -> Seq {
         self.begins_at
     }

@@ -208,8 +208,8 @@ impl Blobs {
 
     /// Makes the names of all blobs written so far durable; their contents already are.
     pub fn sync_names(&self) -> io::Result<()> {
-        self.disk.sync_directory(&self.directory)?;
-        self.directory.parent().map_or(Ok(()), |parent| self.disk.sync_directory(parent))
+        // The directories of the session and of all blobs may be as new as the blob.
+        self.directory.ancestors().take(3).try_for_each(|directory| self.disk.sync_directory(directory))
     }
 
     /// Removes all blobs of the session.

@@ -213,7 +213,7 @@ impl Store {
             io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
             _ => io_error("write", &path, error),
         })?;
-        self.paths.sync_directory(&directory)?;
+        self.paths.sync_journal_names()?;
         let opening = journal.bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let reached = Reached { entries: journal.entries, bytes: journal.bytes.len() as u64 };
         SyncMark::write(&self.paths, session, opening, reached);

@@ -17,7 +17,7 @@ use super::disk::{DiskFile, FileId, OpenMode};
 use super::header::{Header, Mark, MarkedHeader};
 use super::index::Index;
 use super::line::{self, Bodies, Chain};
-use super::scan::{Damage, Scan};
+use super::scan::{Damage, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, Seq, SessionId};
@@ -105,6 +105,9 @@ impl Journal {
         if SessionId::parse(&session.0).is_none() {
             return Err(not_an_id(session));
         }
+        let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
+        let blobs = paths.blobs(session);
+        let line = line::encode(session, &entry, Chain::in_format(format, 0, 0), &blobs)?;
         let path = paths.journal(session);
         let file = match paths.disk.open(&path, OpenMode::AppendNew) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -121,9 +124,6 @@ impl Journal {
         };
         let id = lock(&*file, session, &path)?;
 
-        let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
-        let blobs = paths.blobs(session);
-        let line = line::encode(session, &entry, Chain::in_format(format, 0, 0), &blobs)?;
         if let Err(source) = file.append(&line.bytes) {
             // The caller does not know the session yet, so an empty file must not remain.
             let _ = paths.disk.remove_file(&path);
@@ -179,15 +179,30 @@ impl Journal {
         let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
         let blobs = paths.blobs(session);
         let scan = Scan::of(session, &bytes, known.as_ref(), Bodies::Whole(&blobs))?;
-        let Scan { entries, header, mark, lines: _, format, opening, has_opening, synced, damage } = scan;
+        let Scan { entries, header, mark, lines, format, opening, has_opening, synced, damage } = scan;
+        let synced = synced.unwrap_or(0);
         let (kept, torn) = bytes.split_at(mark.bytes as usize);
         if !torn.is_empty() {
             cut(paths, session, &*file, mark.bytes, torn)?;
         }
+        if !damage.is_open() && (synced as usize) < kept.len() {
+            // After a failed sync, pages can be read that are not on the disk, and that no sync writes again.
+            paths
+                .disk
+                .open(&path, OpenMode::Overwrite)
+                .and_then(|file| file.write_at(&kept[synced as usize..], synced))
+                .map_err(|source| io_error("write again what was not synced in", &path, source))?;
+        }
         if damage.is_open() {
             tracing::warn!(%session, places = damage.count, lost = damage.lost, "a log is damaged");
         }
-        let written = Written { reached: mark.reached(), lines_with_blobs: 0, synced_bytes: synced };
+        // An earlier process may have ended before it synced the names of these blobs.
+        let unsynced = lines.iter().filter(|line| line.bytes.end as u64 > synced);
+        let has_blobs = |line: &&ScannedLine| {
+            line::open(&bytes[line.bytes.clone()]).is_some_and(|sealed| !line::moved(sealed).is_empty())
+        };
+        let lines_with_blobs = unsynced.filter(has_blobs).count() as u64;
+        let written = Written { reached: mark.reached(), lines_with_blobs, synced_bytes: synced };
         let tail = Tail {
             is_unclean: false,
             needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
@@ -402,11 +417,7 @@ impl Log {
             io_error("sync", &self.paths.journal(&self.session), source)
         })?;
         if synced.bytes.is_none() {
-            let journals = self.paths.journals();
-            // The directories may be as new as the file.
-            for directory in [Some(&*journals), Some(&*self.paths.data), self.paths.data.parent()] {
-                directory.map_or(Ok(()), |directory| self.paths.sync_directory(directory))?;
-            }
+            self.paths.sync_journal_names()?;
         }
         synced.bytes = Some(reached.bytes);
         self.written().synced_bytes = reached.bytes;

@@ -36,6 +36,8 @@ mod line;
 mod repair;
 mod rows;
 mod scan;
+#[cfg(test)]
+mod simulation;
 mod sync_mark;
 
 use std::collections::BTreeMap;
@@ -313,6 +315,13 @@ impl StorePaths {
     fn sync_directory(&self, directory: &Path) -> Result<(), StoreError> {
         let synced = self.disk.sync_directory(directory);
         synced.map_err(|source| io_error("sync the directory", directory, source))
+    }
+
+    /// Makes the names of new journals durable. The directories may be as new as the file.
+    fn sync_journal_names(&self) -> Result<(), StoreError> {
+        let journals = self.journals();
+        let directories = [Some(&*journals), Some(&*self.data), self.data.parent()];
+        directories.into_iter().flatten().try_for_each(|directory| self.sync_directory(directory))
     }
 
     /// Removes a file, if it exists.

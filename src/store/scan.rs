@@ -39,8 +39,9 @@ pub(super) struct Scan {
     pub opening: Vec<u8>,
     /// Whether the file has that line.
     pub has_opening: bool,
-    /// How much of the file is known to have been on the disk.
-    pub synced: u64,
+    /// How much of the file was on the disk for certain; `None` if that is unknown. After a power loss it may have
+    /// been more, because the newest mark is lost then.
+    pub synced: Option<u64>,
     pub damage: Damage,
 }
 
@@ -171,7 +172,10 @@ impl Scan {
         };
         let opened = read_opening(session, &opening, bodies)?;
         let reached = mark.and_then(|mark| mark.reached);
-        Ok(Reader::new(bytes, opening, opened, &found, reached).read(found))
+        let scan = Reader::new(bytes, opening, opened, &found, reached).read(found);
+        // Not even the first line was synced.
+        let never_was = scan.mark.bytes == 0 && !scan.damage.is_open();
+        if never_was { Err(StoreError::NotFound(session.clone())) } else { Ok(scan) }
     }
 }
 
@@ -187,7 +191,7 @@ struct Reader<'a> {
     /// Whether the first line was read, and not only a copy of it.
     has_opening: bool,
     damage: Damage,
-    /// What lies behind this was never acknowledged; `None` if it is unknown how much was.
+    /// Damage behind this is from an interrupted write; `None` if it is unknown how much was synced.
     floor: Option<u64>,
     reached: Option<Reached>,
 }
@@ -241,6 +245,11 @@ impl<'a> Reader<'a> {
                 }
                 Piece::Intact(sealed, entry) => (sealed, entry),
             };
+            // The opening entry is in its place already, wherever its line is.
+            if entry.seq == Seq(0) && !self.has_opening {
+                self.keep(entry, sealed.crc, number, bytes);
+                continue;
+            }
             if self.place_before(&entry, sealed.chain, number, damaged).is_some_and(|place| {
                 let is_torn = self.was_never_synced(bytes.start);
                 if !is_torn {
@@ -275,8 +284,6 @@ impl<'a> Reader<'a> {
         damaged: Option<(u64, usize)>,
     ) -> Option<Place> {
         let next = self.entries.len() as u64;
-        // The opening entry is in its place already, wherever its line is.
-        let is_opening = entry.seq == Seq(0) && !self.has_opening;
         let before = (entry.seq.0 as usize).checked_sub(1);
         let before = before.and_then(|before| self.entries.get(before)?.as_ref().map(|_| self.crcs[before]));
         let follows = match (before, chain) {
@@ -287,7 +294,7 @@ impl<'a> Reader<'a> {
         let is_hole = self.entries.get(entry.seq.0 as usize).is_some_and(Option::is_none);
         let fault = match damaged {
             Some((line, _)) => return Some(Place { line, lost, fault: Fault::Bytes }),
-            None if is_opening || is_hole => return None,
+            None if is_hole => return None,
             None if lost > 0 => Fault::Missing,
             None if entry.seq.0 < next || !follows => Fault::Order,
             None => return None,
@@ -342,7 +349,7 @@ impl<'a> Reader<'a> {
             format: self.format,
             opening: self.opening,
             has_opening: self.has_opening,
-            synced: self.floor.unwrap_or(0).min(end as u64),
+            synced: self.floor.map(|floor| floor.min(end as u64)),
             damage: self.damage,
         }
     }

@@ -459,3 +459,6 @@ impl Thread {
         self.next_message = self.next_message.max(id.0.saturating_add(1));
     }
 }
+
+#[cfg(test)]
+mod gaps_tests;

@@ -116,7 +116,7 @@ fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
 
 fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     let session = wanted.session.find(daemon)?;
-    let (entries, damage) = daemon.store.read_whole_part(&session)?;
+    let (entries, damage) = daemon.store.read_with_damage(&session)?;
     Ok(json!({
         "session": session, "trail": hooks_shown::trail(&entries),
         "damage": damage.map(|damage| damage.to_string()),

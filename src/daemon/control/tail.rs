@@ -66,7 +66,7 @@ pub async fn tail(
 async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Shows, Log), Fault> {
     let session = wanted.session.find_blocking(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
-    let log = spawn_blocking(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
+    let log = spawn_blocking(daemon, move || Ok(store.read_with_damage(&name)?)).await?;
     let can = |kind| wanted.questions.contains(&kind);
     let shows = Shows { forms: can(Showable::Form), urls: can(Showable::Url) };
     Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))
