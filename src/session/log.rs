@@ -29,11 +29,6 @@ impl Log {
         self.journal.append(change)
     }
 
-    /// Whether it can be appended to and synced, as far as that is known without writing. Cheap.
-    pub fn can_append(&self) -> Result<(), StoreError> {
-        self.journal.can_append()
-    }
-
     /// The damage that keeps it from being written, and what the user can do about it.
     pub fn damage(&self) -> Option<StoreError> {
         self.journal.damage()

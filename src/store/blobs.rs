@@ -209,7 +209,12 @@ impl Blobs {
     /// Makes the names of all blobs written so far durable; their contents already are.
     pub fn sync_names(&self) -> io::Result<()> {
         // The directories of the session and of all blobs may be as new as the blob.
-        self.directory.ancestors().take(3).try_for_each(|directory| self.disk.sync_directory(directory))
+        let sync = |directory: &Path| match self.disk.sync_directory(directory) {
+            // A power loss took all of them; their entries say so.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        };
+        self.directory.ancestors().take(3).try_for_each(sync)
     }
 
     /// Removes all blobs of the session.

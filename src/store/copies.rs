@@ -200,13 +200,8 @@ impl Store {
         let (directory, path) = (self.paths.journals(), self.paths.journal(session));
         if journal.has_blobs {
             let blobs = self.paths.blobs(session);
-            // None is there where the original has lost them.
-            match blobs.sync_names() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                synced => {
-                    synced.map_err(|source| io_error("sync the directory", blobs.directory(), source))?
-                }
-            }
+            let synced = blobs.sync_names();
+            synced.map_err(|source| io_error("sync the directory", blobs.directory(), source))?;
         }
         self.paths.make_directory(&directory)?;
         self.paths.disk.put(&path, &journal.bytes, PutMode::New).map_err(|error| match error.kind() {
