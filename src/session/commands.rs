@@ -89,7 +89,12 @@ const BUILT_IN: &[BuiltIn] = &[
         Some("[forget N | forget all | keep N]"),
         permissions::permissions,
     ),
-    built_in(REPAIR, "Continue a session whose log is damaged, without the entries that are lost", None, repair),
+    built_in(
+        REPAIR,
+        "Continue a session whose log is damaged, without the entries that are lost",
+        None,
+        repair,
+    ),
     built_in("rename", "Give this session another title", Some("the title"), rename),
     built_in(
         "undo",
@@ -309,12 +314,16 @@ fn help(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
 
 /// The damage was accepted before this command was written into the log.
 fn repair(core: &mut Core, _: &Beside<'_>, _: &str) -> Ran {
-    let lost = core.thread.entries().iter().filter(|entry| matches!(entry.change, Change::Lost { .. })).count();
+    let lost =
+        core.thread.entries().iter().filter(|entry| matches!(entry.change, Change::Lost { .. })).count();
     let text = match lost {
         0 => "The log of this session is complete.".to_owned(),
-        1 => "1 entry of this session is lost; it is marked where it was, and everything else is here.".to_owned(),
+        1 => "1 entry of this session is lost; it is marked where it was, and everything else is here."
+            .to_owned(),
         lost => {
-            format!("{lost} entries of this session are lost; they are marked where they were, and everything else is here.")
+            format!(
+                "{lost} entries of this session are lost; they are marked where they were, and everything else is here."
+            )
         }
     };
     said(core, text)

@@ -256,7 +256,9 @@ fn journal(path: &Path) -> Result<Option<Draft>, LibraryError> {
     let read = match Store::read_outside(path, name.as_ref()) {
         // The text is read next, and says more.
         Err(StoreError::Io { .. }) | Ok(None) => return Ok(None),
-        read => read.map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?,
+        read => {
+            read.map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?
+        }
     };
     let Some(outside) = read else { return Ok(None) };
     let draft = transfer::of_log(&outside.entries);

@@ -73,16 +73,16 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Dama
             "{} damaged places of session {session} are known; you continued without what they contained",
             damage.accepted
         );
-        findings.push(
-            Finding::new(Severity::Note, FindingKind::AcceptedDamage, path.clone(), what).of(session),
-        );
+        findings
+            .push(Finding::new(Severity::Note, FindingKind::AcceptedDamage, path.clone(), what).of(session));
     }
     for place in damage.open_places().iter().take(PLACES_SHOWN_MAX) {
         let kind = match place.fault {
             Fault::Bytes | Fault::Missing | Fault::Order => FindingKind::DamagedJournal,
             Fault::End => FindingKind::MissingEntries,
         };
-        let what = format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));
+        let what =
+            format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));
         let todo = "it can be read; `/repair` in the session, or `epitome doctor --repair`, accepts the loss";
         let finding = Finding::new(Severity::Error, kind, path.clone(), what).of(session).todo(todo);
         findings.push(Finding { line: Some(place.line), ..finding });
@@ -170,7 +170,8 @@ fn check_blobs(
     for (hash, line) in named {
         let Err(reason) = blobs.check(hash) else { continue };
         let path = blobs.directory().join(hash);
-        let kind = if paths.disk.stat(&path).is_ok() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
+        let kind =
+            if paths.disk.stat(&path).is_ok() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
         let entry = line.saturating_sub(1);
         let what =
             format!("a body of session {session} {reason}; its entry e{entry} contains a note instead");
@@ -213,7 +214,8 @@ fn check_orphans(
         for name in paths.names(&directory)? {
             let Some(session) = SessionId::parse(&name) else { continue };
             // The session may have been created after the journals were listed.
-            let has_journal = sessions.contains(&session) || paths.disk.stat(&paths.journal(&session)).is_ok();
+            let has_journal =
+                sessions.contains(&session) || paths.disk.stat(&paths.journal(&session)).is_ok();
             if has_journal || !paths.damaged(&session)?.is_empty() {
                 continue;
             }

@@ -221,7 +221,8 @@ impl Store {
     pub fn read_outside(path: &Path, name: Option<&SessionId>) -> Result<Option<Outside>, StoreError> {
         let bytes = RealDisk.read(path, u64::MAX).map_err(|source| io_error("read", path, source))?;
         let lines = || bytes.split(|byte| *byte == b'\n');
-        let opened = lines().find_map(|line| Header::opened(&line::decode(line::open(line)?, Bodies::Inline).ok()?));
+        let opened =
+            lines().find_map(|line| Header::opened(&line::decode(line::open(line)?, Bodies::Inline).ok()?));
         let is_journal = opened.is_some() || lines().any(|line| line::open(line).is_some());
         let session = opened.map(|header| header.session).or_else(|| name.cloned());
         let Some(session) = session.filter(|_| is_journal) else { return Ok(None) };

@@ -319,7 +319,12 @@ impl IndexThread {
     fn lock(&self) -> std::io::Result<File> {
         private_directory(&self.paths.data)?;
         private_directory(&self.paths.db())?;
-        let lock = OpenOptions::new().mode(0o600).write(true).create(true).truncate(false).open(self.paths.db_lock())?;
+        let lock = OpenOptions::new()
+            .mode(0o600)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.paths.db_lock())?;
         lock.try_lock()?;
         Ok(lock)
     }

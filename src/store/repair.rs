@@ -64,7 +64,9 @@ impl Store {
     fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
         // Most journals are sound, and an open session only matters if its journal is not.
         match self.read_with_damage(session) {
-            Ok((_, None)) | Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => return Ok(None),
+            Ok((_, None)) | Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => {
+                return Ok(None);
+            }
             Ok((_, Some(_))) => {}
             Err(StoreError::Unreadable(_)) => return self.move_away(session).map(Some),
             Err(error) => return Err(error),
@@ -96,8 +98,9 @@ impl Store {
         self.paths.remove_file(&path)?;
         self.paths.sync_directory(&self.paths.journals())?;
         self.index.catch_up(session);
-        let what =
-            format!("no line of session {session} is intact, so it is no longer listed; its journal is kept as {name}");
+        let what = format!(
+            "no line of session {session} is intact, so it is no longer listed; its journal is kept as {name}"
+        );
         Ok(Repaired { session: Some(session.clone()), what, kept: Some(kept) })
     }
 

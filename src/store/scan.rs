@@ -162,7 +162,8 @@ impl Scan {
         bodies: Bodies<'_>,
     ) -> Result<Scan, StoreError> {
         let found = pieces(session, bytes, bodies)?;
-        let is_opening = |found: &&Found<'_>| matches!(&found.piece, Piece::Intact(_, entry) if entry.seq == Seq(0));
+        let is_opening =
+            |found: &&Found<'_>| matches!(&found.piece, Piece::Intact(_, entry) if entry.seq == Seq(0));
         let first = found.iter().find(is_opening).map(|found| bytes[found.bytes.clone()].to_vec());
         // A mark of another journal of this name is worth nothing.
         let mark = mark.filter(|mark| first.as_ref().is_none_or(|first| *first == mark.opening));
@@ -329,7 +330,8 @@ impl<'a> Reader<'a> {
 
     fn end(mut self, end: usize, damaged: Option<u64>) -> Scan {
         let next = self.entries.len() as u64;
-        let lost = self.reached.map_or(0, |reached| reached.entries.saturating_sub(next)).min(GAP_ENTRIES_MAX);
+        let lost =
+            self.reached.map_or(0, |reached| reached.entries.saturating_sub(next)).min(GAP_ENTRIES_MAX);
         let after = self.lines.last().map_or(1, |line| line.number + 1);
         let fault = if damaged.is_some() { Fault::Bytes } else { Fault::End };
         if damaged.is_some() || lost > 0 {
@@ -386,7 +388,9 @@ fn pieces<'a>(
         number += 1;
         start = whole.end + 1;
         let mut read = |part: Range<usize>| -> Result<Option<Found<'a>>, StoreError> {
-            let Some((sealed, entry)) = intact(session, &bytes[part.clone()], bodies)? else { return Ok(None) };
+            let Some((sealed, entry)) = intact(session, &bytes[part.clone()], bodies)? else {
+                return Ok(None);
+            };
             // Nor did we write a number far beyond the ones before.
             if entry.seq.0 > next + GAP_ENTRIES_MAX {
                 return Ok(None);
@@ -433,10 +437,9 @@ fn intact<'a>(
     }
     let Ok(entry) = line::decode(sealed, bodies) else { return Ok(None) };
     match &entry.change {
-        Change::Opened { session: named, .. } if named != session => Err(StoreError::Misnamed {
-            session: session.clone(),
-            named: named.clone(),
-        }),
+        Change::Opened { session: named, .. } if named != session => {
+            Err(StoreError::Misnamed { session: session.clone(), named: named.clone() })
+        }
         Change::Opened { .. } => Ok((entry.seq == Seq(0)).then_some((sealed, entry))),
         _ => Ok((entry.seq != Seq(0)).then_some((sealed, entry))),
     }

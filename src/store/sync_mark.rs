@@ -34,7 +34,8 @@ impl SyncMark {
     /// Reads the mark of a session, before its journal is read; `None` if there is none.
     pub fn read(paths: &StorePaths, session: &SessionId) -> Option<SyncMark> {
         let bytes = paths.disk.read(&paths.sync_mark(session), BYTES_MAX).ok()?;
-        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').map_while(|line| line.strip_suffix(b"\n"));
+        let mut lines =
+            bytes.split_inclusive(|byte| *byte == b'\n').map_while(|line| line.strip_suffix(b"\n"));
         let opening = lines.next().filter(|opening| line::open(opening).is_some())?.to_vec();
         let reached = lines.next().filter(|reached| line::open(reached).is_some());
         Some(SyncMark { opening, reached: reached.and_then(|reached| serde_json::from_slice(reached).ok()) })

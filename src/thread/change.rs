@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
 use super::hooked::{Edit, HookRun, Spoken};
-use super::opaque::{self, Opaque};
 use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::opaque::{self, Opaque};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
 /// version is refused and left untouched. Version 2 chains the lines of a journal and records in each of them how
@@ -75,7 +75,8 @@ impl Entry {
     /// Parses a stored entry. A kind of change that this build does not know, or does not understand, becomes
     /// [`Change::Unknown`], which serializes to the same JSON again. Only an opening entry must be understood.
     pub fn parse(json: &[u8]) -> Result<Entry, serde_json::Error> {
-        serde_json::from_slice(json).or_else(|error| opaque::entry(serde_json::from_slice(json)?).ok_or(error))
+        serde_json::from_slice(json)
+            .or_else(|error| opaque::entry(serde_json::from_slice(json)?).ok_or(error))
     }
 
     /// The same for parsed JSON.

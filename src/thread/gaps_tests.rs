@@ -93,6 +93,9 @@ fn a_change_of_a_newer_version_keeps_its_json() {
         thread.apply(Arc::new(entry));
         assert_eq!(thread.next_message().0, 42);
     }
-    assert!(Entry::parse(br#"{"seq":0,"at":5,"change":"opened"}"#).is_err(), "an opening is understood or refused");
+    assert!(
+        Entry::parse(br#"{"seq":0,"at":5,"change":"opened"}"#).is_err(),
+        "an opening is understood or refused"
+    );
     assert!(Entry::parse(br#"{"seq":1,"at":5}"#).is_err());
 }

@@ -251,7 +251,9 @@ impl Thread {
                 }
             }
             Change::Lost { .. } | Change::DamageAccepted { .. } => {}
-            Change::Unknown(opaque) => opaque.message().into_iter().for_each(|id| self.saw_message(MessageId(id))),
+            Change::Unknown(opaque) => {
+                opaque.message().into_iter().for_each(|id| self.saw_message(MessageId(id)))
+            }
         }
     }
 

@@ -104,9 +104,12 @@ fn a_damaged_journal_is_named_and_affects_no_other_session() {
     let mut agent = desk.start();
     let replay = desk.load(&mut agent, &damaged);
     assert!(json!(replay).to_string().contains("lost here: the log is damaged"), "{replay:?}");
-    let id = agent.request("session/prompt", json!({
-        "sessionId": damaged, "prompt": [{ "type": "text", "text": "say no" }]
-    }));
+    let id = agent.request(
+        "session/prompt",
+        json!({
+            "sessionId": damaged, "prompt": [{ "type": "text", "text": "say no" }]
+        }),
+    );
     let (_, refused) = agent.answer(id);
     let sentence = refused["error"]["message"].as_str().unwrap();
     assert!(sentence.contains("damaged at line") && sentence.contains("/repair"), "{sentence}");

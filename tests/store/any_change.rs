@@ -212,7 +212,8 @@ fn one_edit_of_each(message: Message) -> Vec<Edit> {
 /// A change of a kind that this build does not know, with a body that is too big for a line.
 fn from_the_future() -> Change {
     let big = "x".repeat(BIG);
-    let stored = json!({"seq": 1, "at": 2, "change": "from_the_future", "deep": {"text": big, "list": [1.5, null]}});
+    let stored =
+        json!({"seq": 1, "at": 2, "change": "from_the_future", "deep": {"text": big, "list": [1.5, null]}});
     Entry::from_json(&stored).unwrap().change
 }
 

@@ -91,7 +91,8 @@ fn damage_is_found_and_reported_with_its_location() {
             |home, session| {
                 let text = fs::read_to_string(home.journal(session)).unwrap();
                 let lines: Vec<&str> = text.lines().collect();
-                fs::write(home.journal(session), [lines[0], lines[2], lines[3], lines[4], ""].join("\n")).unwrap();
+                fs::write(home.journal(session), [lines[0], lines[2], lines[3], lines[4], ""].join("\n"))
+                    .unwrap();
             },
             FindingKind::DamagedJournal,
             Severity::Error,
@@ -306,7 +307,8 @@ fn a_journal_without_an_intact_line_is_moved_away() {
 fn leftovers_of_interrupted_writes_are_named_and_deleted() {
     let (home, first, _) = furnished();
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(7_200);
-    let leftovers = [format!("{first}.new"), ".epitome-0123456789abcdef.tmp".to_owned(), format!("{}.synced", id(9))];
+    let leftovers =
+        [format!("{first}.new"), ".epitome-0123456789abcdef.tmp".to_owned(), format!("{}.synced", id(9))];
     for name in &leftovers {
         let file = fs::File::create(home.data().join("journals").join(name)).unwrap();
         file.set_modified(old).unwrap();

@@ -94,7 +94,13 @@ impl Damage {
 
 #[test]
 fn damage_costs_the_damaged_lines_alone() {
-    let rare = ["damage was accepted", "entries were lost", "nothing was lost", "the first line was lost", "the end was lost"];
+    let rare = [
+        "damage was accepted",
+        "entries were lost",
+        "nothing was lost",
+        "the first line was lost",
+        "the end was lost",
+    ];
     on_many_disks("damage_costs_the_damaged_lines_alone", 1, &rare, |seed| {
         let mut world = World::new(seed);
         while world.sessions.iter().filter(|session| session.is_there()).count() < 2 {
@@ -103,7 +109,8 @@ fn damage_costs_the_damaged_lines_alone() {
         world.kill();
         world.recover();
         world.kill();
-        let there: Vec<usize> = (0..world.sessions.len()).filter(|at| world.sessions[*at].is_there()).collect();
+        let there: Vec<usize> =
+            (0..world.sessions.len()).filter(|at| world.sessions[*at].is_there()).collect();
         let at = *world.rng.choice(&there).expect("there are two");
         let damage = *world.rng.choice(&DAMAGES).expect("there are some");
         let (path, mut rng) = (world.journal(at), world.rng.fork());
@@ -133,10 +140,13 @@ fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
         }
     }
     assert!(lost <= most, "{lost} entries are lost, and {most} lines were damaged");
-    let counted: u64 = entries.iter().map(|entry| match entry.change {
-        Change::Lost { entries } => entries,
-        _ => 0,
-    }).sum();
+    let counted: u64 = entries
+        .iter()
+        .map(|entry| match entry.change {
+            Change::Lost { entries } => entries,
+            _ => 0,
+        })
+        .sum();
     assert_eq!(counted, lost, "each gap says how many entries it is for");
     Thread::replay(entries.iter().cloned()).expect("what is left is a log");
     world.disk.count(if lost > 0 { "entries were lost" } else { "nothing was lost" });
@@ -146,9 +156,9 @@ fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
     let errors: Vec<_> =
         health.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
     assert!(errors.iter().all(|finding| finding.session.as_ref() == Some(&id)), "{errors:?}");
-    let is_named = errors.iter().any(|finding| {
-        matches!(finding.kind, FindingKind::DamagedJournal | FindingKind::MissingEntries)
-    });
+    let is_named = errors
+        .iter()
+        .any(|finding| matches!(finding.kind, FindingKind::DamagedJournal | FindingKind::MissingEntries));
     assert!(is_named || lost == 0, "{:?}", health.findings);
     if errors.iter().any(|finding| finding.kind == FindingKind::MissingEntries) {
         world.disk.count("the end was lost");
@@ -201,27 +211,32 @@ fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
 
 #[test]
 fn a_journal_that_is_removed_while_it_is_open_is_noticed() {
-    on_many_disks("a_journal_that_is_removed_while_it_is_open_is_noticed", 20, &["it was replaced", "it was removed"], |seed| {
-        use super::super::disk::{Disk, PutMode};
-        let mut world = World::new(seed);
-        while !world.sessions.iter().any(|session| session.is_there() && session.is_open()) {
-            world.work();
-        }
-        let at = world.sessions.iter().position(|session| session.is_there() && session.is_open());
-        let at = at.expect("one is open");
-        world.sync(at);
-        let acknowledged = world.sessions[at].acknowledged;
-        let path = world.journal(at);
-        if world.rng.bool() {
-            world.disk.remove_file(&path).expect("it is there");
-            world.disk.count("it was removed");
-        } else {
-            world.disk.put(&path, b"a restored file\n", PutMode::Replace).expect("it is there");
-            world.disk.count("it was replaced");
-        }
-        world.append(at);
-        world.sync(at);
-        assert_eq!(world.sessions[at].acknowledged, acknowledged, "nothing is acknowledged any more");
-        world.disk.seen()
-    });
+    on_many_disks(
+        "a_journal_that_is_removed_while_it_is_open_is_noticed",
+        20,
+        &["it was replaced", "it was removed"],
+        |seed| {
+            use super::super::disk::{Disk, PutMode};
+            let mut world = World::new(seed);
+            while !world.sessions.iter().any(|session| session.is_there() && session.is_open()) {
+                world.work();
+            }
+            let at = world.sessions.iter().position(|session| session.is_there() && session.is_open());
+            let at = at.expect("one is open");
+            world.sync(at);
+            let acknowledged = world.sessions[at].acknowledged;
+            let path = world.journal(at);
+            if world.rng.bool() {
+                world.disk.remove_file(&path).expect("it is there");
+                world.disk.count("it was removed");
+            } else {
+                world.disk.put(&path, b"a restored file\n", PutMode::Replace).expect("it is there");
+                world.disk.count("it was replaced");
+            }
+            world.append(at);
+            world.sync(at);
+            assert_eq!(world.sessions[at].acknowledged, acknowledged, "nothing is acknowledged any more");
+            world.disk.seen()
+        },
+    );
 }

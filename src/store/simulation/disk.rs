@@ -282,9 +282,9 @@ impl State {
                 3 => {
                     let mut blank = write.change;
                     if let Data::Bytes { offset, bytes } = &mut blank {
+                        // Only blocks that are new to the file; each second page of them at most.
                         for (at, byte) in bytes.iter_mut().enumerate() {
-                            // Each second page at most.
-                            if (*offset + at) / PAGE % 2 == 0 {
+                            if *offset + at >= durable.len() && (*offset + at) / PAGE % 2 == 0 {
                                 *byte = 0;
                             }
                         }

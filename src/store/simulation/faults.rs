@@ -53,7 +53,8 @@ fn nothing_acknowledged_is_lost_on_simulated_disks() {
 fn every_single_call_may_fail() {
     on_many_disks("every_single_call_may_fail", 500, &["an append failed", "a sync failed"], |seed| {
         let mut seen = std::collections::BTreeMap::new();
-        for fault in [Fault::Error(ErrorKind::Other), Fault::Error(ErrorKind::StorageFull), Fault::PowerLoss] {
+        for fault in [Fault::Error(ErrorKind::Other), Fault::Error(ErrorKind::StorageFull), Fault::PowerLoss]
+        {
             for call in 1..=CALLS_MAX {
                 let mut world = World::new(seed);
                 world.disk.plan(call, fault);
@@ -62,7 +63,11 @@ fn every_single_call_may_fail() {
                 }
                 let has_failed = world.disk.has_failed();
                 world.lose_power();
-                world.disk.seen().into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times);
+                world
+                    .disk
+                    .seen()
+                    .into_iter()
+                    .for_each(|(what, times)| *seen.entry(what).or_default() += times);
                 *seen.entry("disks").or_default() += 1;
                 if !has_failed {
                     break;

@@ -16,7 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const DISKS: u64 = 2_000;
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
 }
 
 /// Runs a test on many disks; each must succeed, and together they must reach all these rare states.

@@ -57,7 +57,14 @@ impl World {
         fastrand::seed(seed);
         let disk = SimDisk::new(seed, &data());
         let store = Store::on_disk(&data(), Arc::new(disk.clone()));
-        World { disk, store, sessions: Vec::new(), rng: fastrand::Rng::with_seed(!seed), words: 0, has_lost_bodies: false }
+        World {
+            disk,
+            store,
+            sessions: Vec::new(),
+            rng: fastrand::Rng::with_seed(!seed),
+            words: 0,
+            has_lost_bodies: false,
+        }
     }
 
     /// Does what sessions do, until a step fails or enough is done.
@@ -188,9 +195,9 @@ impl World {
         let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: "/w".into() };
         let more = self.sessions[at].history[1..].iter().cloned();
         let history: Vec<Change> = [opened].into_iter().chain(more).collect();
-        let entries = (0..).zip(&history).map(|(seq, change)| {
-            Arc::new(Entry { seq: Seq(seq), at: 1, change: change.clone() })
-        });
+        let entries = (0..)
+            .zip(&history)
+            .map(|(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 1, change: change.clone() }));
         let entries: Vec<Arc<Entry>> = entries.collect();
         let inserted = self.store.insert(&id, &entries);
         println!("insert {id}: {inserted:?}");
@@ -253,7 +260,9 @@ impl World {
                     assert!(journal.damage().is_none(), "{}: {:?}", session.id, journal.damage());
                     // What was not acknowledged may be gone, and is forgotten then.
                     session.history.truncate(entries.len());
-                    for (written, entry) in session.history.iter_mut().zip(&entries).skip(session.acknowledged) {
+                    for (written, entry) in
+                        session.history.iter_mut().zip(&entries).skip(session.acknowledged)
+                    {
                         if is_placeholder(&entry.change) {
                             *written = entry.change.clone();
                             self.has_lost_bodies = true;
@@ -335,7 +344,13 @@ impl Session {
 
     /// What was acknowledged is there, and what is there was written.
     pub fn compare(&self, entries: &[Arc<Entry>]) {
-        assert!(entries.len() >= self.acknowledged, "{}: {} of {} acknowledged entries", self.id, entries.len(), self.acknowledged);
+        assert!(
+            entries.len() >= self.acknowledged,
+            "{}: {} of {} acknowledged entries",
+            self.id,
+            entries.len(),
+            self.acknowledged
+        );
         assert!(entries.len() <= self.history.len(), "{}: more than was written", self.id);
         for (entry, written) in entries.iter().zip(&self.history) {
             // Nobody was promised the body; or it could not be read this time.
@@ -344,7 +359,13 @@ impl Session {
                 is_placeholder(&entry.change)
                     && (!is_acknowledged || format!("{:?}", entry.change).contains("cannot be read: "))
             };
-            assert!(entry.change == *written || is_unread(), "{}: entry {} is another: {:.200}", self.id, entry.seq, format!("{:?}", entry.change));
+            assert!(
+                entry.change == *written || is_unread(),
+                "{}: entry {} is another: {:.200}",
+                self.id,
+                entry.seq,
+                format!("{:?}", entry.change)
+            );
         }
         Thread::replay(entries.iter().cloned()).expect("what was read is a log");
     }
