@@ -312,7 +312,11 @@ impl Cursor {
                     agent_line(&entry.seq.to_string(), line.to_owned(), updates);
                 }
             }
-            Change::GoalSet { .. } | Change::Forked { .. } => entry_line(entry, updates),
+            Change::GoalSet { .. }
+            | Change::Forked { .. }
+            | Change::Lost { .. }
+            | Change::DamageAccepted { .. }
+            | Change::Unknown(_) => entry_line(entry, updates),
             change if change.group() == ChangeGroup::View => entry_line(entry, updates),
             // Settings are shown by options, which the session sends separately, and the trail of hooks only
             // by commands that read it.

@@ -1,4 +1,5 @@
-//! The user's files: their paths, and atomic writes.
+//! The user's files: their paths, atomic writes, and the disk below them.
 
 pub mod atomic_file;
+pub mod disk;
 pub mod paths;

@@ -24,6 +24,7 @@ pub const RESERVED: &[&str] = &[
     "pin",
     "redo",
     "rename",
+    "repair",
     "rewind",
     "undo",
     "unpin",

@@ -79,7 +79,10 @@ impl Session {
         let ask_user = AskUser { door: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
         core.show_problems(&problems);
-        if let Err(error) = core.close_open_turn(StopReason::Interrupted) {
+        // A damaged log is not written; its turn is ended once the user has accepted the damage.
+        if core.log.damage().is_none()
+            && let Err(error) = core.close_open_turn(StopReason::Interrupted)
+        {
             tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
         }
         Session {

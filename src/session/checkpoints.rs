@@ -76,9 +76,9 @@ impl Core {
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });
         for change in changes {
-            // A log that can't be written is told of where it is written.
+            // It is reported when the log can be written again.
             if self.commit(change).is_err() {
-                break;
+                return;
             }
         }
         self.mark_reported(report);

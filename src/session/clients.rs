@@ -126,6 +126,10 @@ impl Session {
         self.questions.follow(&self.core.clients);
         self.mcp.begin(&mut self.core, &opening.mcp_servers);
         self.show_open_asks(&attachment);
+        if let Some(damage) = self.core.log.damage() {
+            let out = SessionEvent::Notice { severity: NoticeSeverity::Warning, text: damage.to_string() };
+            attachment.outlet.put(self.core.id(), out);
+        }
         self.core.clients.notify_pending_problems();
         if !self.hooks.is_read() {
             self.hooks.load(&mut self.core, self.inbox.sender());
@@ -390,13 +394,20 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
+        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        if typed.as_deref().is_some_and(commands::is_repair)
+            && let Some(acceptance) = self.core.log.acceptance()
+            && let Err(error) = self.core.commit(acceptance)
+        {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
         if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
             prompt.responder.answer(Err(error));
             return true;
         }
         self.core.clients.set_prompt_author(prompt.client);
         self.core.work_for(prompt.client);
-        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if let Some(typed) = &typed
             && let Some(built_in) = commands::find(typed)
         {

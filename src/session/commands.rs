@@ -36,6 +36,9 @@ use epitome_thread::{Change, ModelName, StopReason, Usage};
 /// The longest title that a user may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
 
+/// The command that accepts the damage of a log.
+const REPAIR: &str = "repair";
+
 /// The longest goal, in bytes: it is sent along again after every compaction.
 const GOAL_BYTES_MAX: usize = 8 * 1024;
 
@@ -85,6 +88,12 @@ const BUILT_IN: &[BuiltInCommand] = &[
         "Show what may run without asking; revoke it, or keep it for this workspace",
         Some("[forget N | forget all | keep N]"),
         permissions::permissions,
+    ),
+    built_in(
+        REPAIR,
+        "Continue a session whose log is damaged, without the entries that are lost",
+        None,
+        repair,
     ),
     built_in("rename", "Change the title of this session", Some("the title"), rename),
     built_in(
@@ -194,6 +203,11 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     BUILT_IN.iter().find(|built_in| built_in.name == name)
 }
 
+/// Whether a text is the command that accepts the damage of a log, which must happen before anything is written.
+pub(super) fn is_repair(typed: &str) -> bool {
+    find(typed).is_some_and(|built_in| built_in.name == REPAIR)
+}
+
 pub(super) fn is_built_in(name: &str) -> bool {
     command::RESERVED.contains(&name)
 }
@@ -297,6 +311,23 @@ fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
 fn help(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let built_in: Vec<CommandInfo> = listed().collect();
     let text = help::text(&built_in, beside.recipes.catalog(), &core.services.paths.home);
+    text_reply(core, text)
+}
+
+/// The damage was accepted before this command was written into the log.
+fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
+    let lost =
+        core.thread.entries().iter().filter(|entry| matches!(entry.change, Change::Lost { .. })).count();
+    let text = match lost {
+        0 => "The log of this session is complete.".to_owned(),
+        1 => "1 entry of this session is lost; it is marked where it was, and everything else is here."
+            .to_owned(),
+        lost => {
+            format!(
+                "{lost} entries of this session are lost; they are marked where they were, and everything else is here."
+            )
+        }
+    };
     text_reply(core, text)
 }
 

@@ -29,6 +29,16 @@ impl SessionLog {
         self.journal.append(change)
     }
 
+    /// The damage that keeps it from being written, and what the user can do about it.
+    pub fn damage(&self) -> Option<StoreError> {
+        self.journal.damage()
+    }
+
+    /// The change with which the user accepts the damage.
+    pub fn acceptance(&self) -> Option<Change> {
+        self.journal.acceptance()
+    }
+
     pub fn begins_at(&self) -> Seq {
         self.begins_at
     }

@@ -237,22 +237,45 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     }
     let text = match opencode::text(path) {
         Some(text) => text.map_err(failed)?,
-        None => text_of(path)?,
+        // A journal is no text where it is damaged.
+        None => match journal(path)? {
+            Some(draft) => return Ok(vec![draft]),
+            None => text_of(path)?,
+        },
     };
     let folder = path.parent().unwrap_or(path);
     let beside = |name: &Path| beside(folder, name);
     let context = ImportContext { cwd, now, read_sibling: &beside };
-    match journal_of(&text) {
-        Some(session) => {
-            let entries = Store::read_outside(path, &session)
-                .map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?;
-            let draft = transfer::draft_from_log(&entries);
-            let draft =
-                draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
-            Ok(vec![draft])
-        }
-        None => transfer::read(path, &text, &context).map_err(LibraryError::File),
+    transfer::read(path, &text, &context).map_err(LibraryError::File)
+}
+
+/// Reads a journal, also a damaged one; `None` if the file is something else.
+fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
+    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if bytes > IMPORT_BYTES_MAX {
+        return Ok(None);
     }
+    // The name of a kept journal continues after the session's id.
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('.').next());
+    let name = name.and_then(SessionId::parse);
+    let read = match Store::read_outside(path, name.as_ref()) {
+        // The text is read next, and says more.
+        Err(StoreError::Io { .. }) | Ok(None) => return Ok(None),
+        read => {
+            read.map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?
+        }
+    };
+    let Some(outside) = read else { return Ok(None) };
+    let draft = transfer::draft_from_log(&outside.entries);
+    let mut draft = draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
+    if outside.is_damaged {
+        draft.notes.push(format!("it is damaged: {} of its entries are lost", outside.lost_entries));
+    }
+    if outside.lost_bodies > 0 {
+        let what = format!("{} bodies are missing next to it; its entries say where", outside.lost_bodies);
+        draft.notes.push(what);
+    }
+    Ok(Some(draft))
 }
 
 fn text_of(path: &Path) -> Result<String, LibraryError> {
@@ -278,18 +301,6 @@ pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
     let mut text = String::new();
     file.take(IMPORT_BYTES_MAX).read_to_string(&mut text).ok()?;
     Some(text)
-}
-
-/// The session whose journal this text is, if it is one.
-fn journal_of(text: &str) -> Option<SessionId> {
-    #[derive(Deserialize)]
-    struct ExportOpening {
-        #[serde(rename = "crc")]
-        _crc: String,
-        session: String,
-    }
-    let opening: ExportOpening = serde_json::from_str(text.lines().next()?).ok()?;
-    SessionId::parse(&opening.session)
 }
 
 fn file_problem(path: &Path, message: String) -> LibraryError {

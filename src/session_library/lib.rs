@@ -62,10 +62,13 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows all"),
         StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
-        StoreError::Damaged { .. } => Some("`epitome doctor` shows what else is wrong"),
+        StoreError::Damaged { .. } | StoreError::Unreadable(_) | StoreError::Misnamed { .. } => {
+            Some("`epitome doctor` shows what else is wrong")
+        }
         StoreError::Exists(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
+        | StoreError::Replaced(_)
         | StoreError::Io { .. } => None,
     }
 }
@@ -155,13 +158,13 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// The damage that ended the reading, if any.
+    /// The damage that the user has not accepted, if any. Lost entries are in the thread.
     pub damage: Option<StoreError>,
 }
 
-/// Reads a conversation, up to the first damage if there is any.
+/// Reads a conversation, without the entries that are lost if it is damaged.
 pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, LibraryError> {
-    let (entries, damage) = store.read_whole_part(session)?;
+    let (entries, damage) = store.read_with_damage(session)?;
     Ok(StoredConversation { thread: fold(session, entries)?, damage })
 }
 
@@ -175,11 +178,8 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, Library
 /// Forks a session up to and including an entry, or in its current state. The fork's log records its origin;
 /// the original is not changed and may be open.
 pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<ForkedSession, LibraryError> {
-    let header = match store.header(session) {
-        Err(StoreError::Damaged { .. }) if at.is_some() => None,
-        header => Some(header?),
-    };
-    if let (Some(header), Some(at)) = (&header, at)
+    let header = store.header(session)?;
+    if let Some(at) = at
         && at.0 >= header.entries
     {
         let last = Seq(header.entries - 1);

@@ -4,14 +4,14 @@
 //! Sessions don't share blobs, so that deleting one session can never remove another's body. A missing or
 //! changed blob affects only that body: the entry then contains a placeholder.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::private_directory;
+use super::disk::{Disk, PutMode};
 
 /// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
 /// journal, and sled keeps large values in files that it never syncs.
@@ -24,6 +24,7 @@ const BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The blobs of one session.
 #[derive(Clone, Debug)]
 pub(super) struct BlobStore {
+    disk: Arc<dyn Disk>,
     directory: PathBuf,
 }
 
@@ -31,8 +32,8 @@ pub(super) struct BlobStore {
 pub(super) type MovedStrings = Map<String, Value>;
 
 impl BlobStore {
-    pub fn new(directory: PathBuf) -> BlobStore {
-        BlobStore { directory }
+    pub fn new(disk: Arc<dyn Disk>, directory: PathBuf) -> BlobStore {
+        BlobStore { disk, directory }
     }
 
     pub fn directory(&self) -> &Path {
@@ -143,12 +144,22 @@ impl BlobStore {
     fn write(&self, body: &[u8]) -> io::Result<String> {
         let hash = hex(&Sha256::digest(body));
         let path = self.directory.join(&hash);
-        if std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == body.len() as u64) {
+        if self.disk.stat(&path).is_ok_and(|found| found.is_file && found.bytes == body.len() as u64) {
             return Ok(hash);
         }
-        private_directory(&self.directory)?;
-        epitome_files::atomic_file::replace_private(&path, body)?;
+        self.put(&hash, body)?;
         Ok(hash)
+    }
+
+    fn put(&self, hash: &str, body: &[u8]) -> io::Result<()> {
+        let path = self.directory.join(hash);
+        match self.disk.put(&path, body, PutMode::Replace) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.disk.make_directory(&self.directory)?;
+                self.disk.put(&path, body, PutMode::Replace)
+            }
+            put => put,
+        }
     }
 
     /// Checks that a body exists and is unchanged; otherwise returns what is wrong, as the rest of a
@@ -163,27 +174,32 @@ impl BlobStore {
         if !is_hash(hash) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a body has no valid name"));
         }
-        private_directory(&with.directory)?;
+        with.disk.make_directory(&with.directory)?;
         let (from, to) = (self.directory.join(hash), with.directory.join(hash));
-        match std::fs::hard_link(&from, &to) {
+        match self.disk.link(&from, &to) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-            Err(_) => with.write(&std::fs::read(&from)?).map(drop),
+            Err(_) => self.copy(hash, with).map(drop),
         }
+    }
+
+    /// Gives another store the same body, and returns its length. A changed body is copied as it is.
+    pub fn copy(&self, hash: &str, with: &BlobStore) -> io::Result<u64> {
+        let body = self.disk.read(&self.directory.join(hash), BLOB_BYTES_MAX)?;
+        with.put(hash, &body)?;
+        Ok(body.len() as u64)
     }
 
     fn read(&self, hash: &str) -> Result<String, String> {
         if !is_hash(hash) {
             return Err("has no valid name".to_owned());
         }
-        let mut body = Vec::new();
-        File::open(self.directory.join(hash))
-            .and_then(|file| file.take(BLOB_BYTES_MAX).read_to_end(&mut body))
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => "is missing".to_owned(),
-                _ => format!("cannot be read: {error}"),
-            })?;
+        let body = self.disk.read(&self.directory.join(hash), BLOB_BYTES_MAX);
+        let body = body.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => "is missing".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        })?;
         if hex(&Sha256::digest(&body)) != hash {
             return Err("was changed".to_owned());
         }
@@ -192,16 +208,18 @@ impl BlobStore {
 
     /// Makes the names of all blobs written so far durable; their contents already are.
     pub fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()?;
-        match self.directory.parent() {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
+        // The directories of the session and of all blobs may be as new as the blob.
+        let sync = |directory: &Path| match self.disk.sync_directory(directory) {
+            // A power loss took all of them; their entries say so.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        };
+        self.directory.ancestors().take(3).try_for_each(sync)
     }
 
     /// Removes all blobs of the session.
     pub fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_dir_all(&self.directory) {
+        match self.disk.remove_directory(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -229,11 +247,12 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::RealDisk;
     use serde_json::json;
 
     fn blobs() -> (tempfile::TempDir, BlobStore) {
         let directory = tempfile::tempdir().unwrap();
-        let blobs = BlobStore::new(directory.path().join("blobs/s_1"));
+        let blobs = BlobStore::new(Arc::new(RealDisk), directory.path().join("blobs/s_1"));
         (directory, blobs)
     }
 

@@ -2,17 +2,22 @@
 //! works while other processes write.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::health::{Finding, FindingKind, FindingSeverity, Health, IndexState, StoreSizes};
 use super::line::{self, Bodies};
-use super::scan::{self, Scan};
-use super::{Store, StoreError, StorePaths};
+use super::scan::{self, Damage, Fault};
+use super::{Store, StoreError, StorePaths, entries, now};
 use epitome_thread::SessionId;
 
 /// Depth to which directories are entered to count bytes.
 const DEPTH_MAX: usize = 4;
+
+/// Age from which a file without its final name is a leftover; a younger one may be in use.
+const LEFTOVER_MS: u64 = 60 * 60 * 1000;
+
+/// Damaged places of one session that are reported; on a failing disk the first ones are sufficient.
+const PLACES_SHOWN_MAX: usize = 20;
 
 impl Store {
     /// Reads the complete store and reports what is wrong. Takes as long as the disk needs to read all of it.
@@ -42,13 +47,13 @@ impl Store {
     pub fn sizes(&self) -> Result<StoreSizes, StoreError> {
         let mut sizes =
             StoreSizes { blobs: bytes_below(&self.paths.data.join("blobs"), 0), ..StoreSizes::default() };
-        for (name, bytes) in files(&self.paths.journals())? {
+        for (name, bytes) in files(&self.paths, &self.paths.journals())? {
             match name.rsplit_once('.') {
-                Some((_, "jsonl")) => sizes.journals += bytes,
+                Some((_, "jsonl" | "synced")) => sizes.journals += bytes,
                 Some(_) | None => sizes.kept += bytes,
             }
         }
-        for name in names(&self.paths.data)? {
+        for name in self.paths.names(&self.paths.data)? {
             let path = self.paths.data.join(&name);
             if name == "db" {
                 sizes.index += bytes_below(&path, 0);
@@ -60,66 +65,105 @@ impl Store {
     }
 }
 
-/// The finding for a damaged journal line or an unreadable journal.
-pub(super) fn damage_finding(paths: &StorePaths, session: &SessionId, damage: &StoreError) -> Finding {
-    let (kind, severity, line, todo) = match damage {
-        StoreError::Damaged { line, .. } => {
-            let todo = "`epitome doctor --repair` keeps the damaged file and continues with the part before the damage";
-            (FindingKind::DamagedJournal, FindingSeverity::Error, Some(*line), todo)
+/// The damage of a journal.
+pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Damage) -> Vec<Finding> {
+    let path = paths.journal(session);
+    let mut findings = Vec::new();
+    if damage.accepted > 0 {
+        let what = format!(
+            "{} damaged places of session {session} are known; you continued without what they contained",
+            damage.accepted
+        );
+        findings.push(
+            Finding::new(FindingSeverity::Note, FindingKind::AcceptedDamage, path.clone(), what)
+                .for_session(session),
+        );
+    }
+    for place in damage.open_places().iter().take(PLACES_SHOWN_MAX) {
+        let kind = match place.fault {
+            Fault::Bytes | Fault::Missing | Fault::Order => FindingKind::DamagedJournal,
+            Fault::End => FindingKind::MissingEntries,
+        };
+        let what =
+            format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));
+        let todo = "it can be read; `/repair` in the session, or `epitome doctor --repair`, accepts the loss";
+        let finding =
+            Finding::new(FindingSeverity::Error, kind, path.clone(), what).for_session(session).todo(todo);
+        findings.push(Finding { line: Some(place.line), ..finding });
+    }
+    let more = (damage.count - damage.accepted).saturating_sub(PLACES_SHOWN_MAX as u64);
+    if more > 0 {
+        let what = format!("{more} more places of session {session} are damaged");
+        findings.push(
+            Finding::new(FindingSeverity::Error, FindingKind::DamagedJournal, path, what)
+                .for_session(session),
+        );
+    }
+    findings
+}
+
+/// The finding for a journal of which nothing can be read.
+pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreError) -> Finding {
+    let (kind, severity, todo) = match error {
+        StoreError::FutureFormat { .. } => {
+            (FindingKind::FutureFormat, FindingSeverity::Warning, "install the newer version to read it")
         }
-        StoreError::FutureFormat { .. } => (
-            FindingKind::FutureFormat,
-            FindingSeverity::Warning,
-            None,
-            "install the newer version to read it",
+        StoreError::Unreadable(_) => (
+            FindingKind::DamagedJournal,
+            FindingSeverity::Error,
+            "restore it from a backup; `epitome doctor --repair` moves the file out of the way",
         ),
-        StoreError::NotFound(_)
+        StoreError::Misnamed { .. } => {
+            (FindingKind::Unreadable, FindingSeverity::Error, "rename the file, or delete it if it is a copy")
+        }
+        StoreError::Damaged { .. }
+        | StoreError::NotFound(_)
         | StoreError::Exists(_)
         | StoreError::InUse(_)
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
-        | StoreError::Io { .. } => (
-            FindingKind::Unreadable,
-            FindingSeverity::Error,
-            None,
-            "check the disk and the file's permissions",
-        ),
+        | StoreError::Replaced(_)
+        | StoreError::Io { .. } => {
+            (FindingKind::Unreadable, FindingSeverity::Error, "check the disk and the file's permissions")
+        }
     };
-    let finding = Finding::new(severity, kind, paths.journal(session), damage.to_string());
-    Finding { line, ..finding.for_session(session).todo(todo) }
+    Finding::new(severity, kind, paths.journal(session), error.to_string()).for_session(session).todo(todo)
 }
 
 fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
-    let read = scan::read_file(paths, session)
-        .and_then(|bytes| Scan::read(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
-    let (bytes, scan) = match read {
+    let (scan, bytes) = match scan::read(paths, session, |_| Bodies::Inline) {
         Ok(read) => read,
         // Deleted meanwhile, or just being created.
         Err(StoreError::NotFound(_)) => return,
-        Err(damage) => return health.add(damage_finding(paths, session, &damage)),
+        Err(error) => return health.add(unreadable(paths, session, &error)),
     };
     health.sessions += 1;
     health.entries += scan.mark.entries;
-    if let Some(damage) = &scan.damage {
-        health.add(damage_finding(paths, session, damage));
-    } else if (scan.mark.bytes as usize) < bytes.len() {
+    for finding in findings_in(paths, session, &scan.damage) {
+        health.add(finding);
+    }
+    if (scan.mark.bytes as usize) < bytes.len() {
         let what = format!(
-            "the last line of session {session} is incomplete: a crash cut it off, or it is being written"
+            "the end of session {session} is incomplete: a crash interrupted its write, or it is being written"
         );
         let finding =
             Finding::new(FindingSeverity::Note, FindingKind::TornLine, paths.journal(session), what)
                 .for_session(session);
         let finding =
             finding.todo("nothing: it is moved to a file of its own when the session is opened next");
-        health.add(Finding { line: Some(scan.mark.entries + 1), ..finding });
+        let line = scan.lines.last().map_or(1, |line| line.number + 1);
+        health.add(Finding { line: Some(line), ..finding });
     }
     let mut named: BTreeMap<String, u64> = BTreeMap::new();
-    for (number, line) in (1..).zip(&scan.lines) {
-        for hash in line::moved(&bytes[line.bytes.clone()]) {
-            named.entry(hash).or_insert(number);
+    for line in &scan.lines {
+        let sealed = line::open(&bytes[line.bytes.clone()]);
+        for hash in sealed.into_iter().flat_map(line::moved) {
+            named.entry(hash).or_insert(line.number);
         }
     }
-    check_blobs(paths, session, &named, scan.damage.is_none(), health);
+    // A lost entry may refer to any of the remaining blobs.
+    let is_whole = scan.damage.lost == 0 && scan.mark.bytes as usize == bytes.len();
+    check_blobs(paths, session, &named, is_whole, health);
 }
 
 /// `named` contains the blobs that entries refer to, each with the first line that does.
@@ -134,7 +178,8 @@ fn check_blobs(
     for (hash, line) in named {
         let Err(reason) = blobs.check(hash) else { continue };
         let path = blobs.directory().join(hash);
-        let kind = if path.exists() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
+        let kind =
+            if paths.disk.stat(&path).is_ok() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
         let entry = line.saturating_sub(1);
         let what =
             format!("a body of session {session} {reason}; its entry e{entry} contains a note instead");
@@ -142,8 +187,7 @@ fn check_blobs(
         let finding = finding.todo("restore the file from a backup, if there is one");
         health.add(Finding { line: Some(*line), ..finding });
     }
-    // After a damaged line there may be entries that refer to the remaining blobs.
-    for (name, _) in files(blobs.directory()).unwrap_or_default() {
+    for (name, _) in files(paths, blobs.directory()).unwrap_or_default() {
         if is_whole && !named.contains_key(&name) {
             let what = format!(
                 "no entry of session {session} refers to this blob: its entry was never written, or was cut off"
@@ -178,10 +222,11 @@ fn check_orphans(
         ),
     ] {
         let directory = paths.data.join(directory);
-        for name in names(&directory)? {
+        for name in paths.names(&directory)? {
             let Some(session) = SessionId::parse(&name) else { continue };
             // The session may have been created after the journals were listed.
-            let has_journal = sessions.contains(&session) || paths.journal(&session).exists();
+            let has_journal =
+                sessions.contains(&session) || paths.disk.stat(&paths.journal(&session)).is_ok();
             if has_journal || !paths.damaged(&session)?.is_empty() {
                 continue;
             }
@@ -196,12 +241,17 @@ fn check_orphans(
 }
 
 fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError> {
-    for (name, bytes) in files(&paths.journals())? {
+    for path in leftovers(paths)? {
+        let what = "an interrupted write left this file, which nothing uses".to_owned();
+        let finding = Finding::new(FindingSeverity::Note, FindingKind::Leftover, path, what);
+        health.add(finding.todo("`epitome doctor --repair` deletes it"));
+    }
+    for (name, bytes) in files(paths, &paths.journals())? {
         let Some((session, end)) = name.split_once('.') else { continue };
         let (kind, what) = match end {
-            "torn" => (FindingKind::TornKept, "incomplete last lines left by crashes are kept here"),
+            "torn" => (FindingKind::TornKept, "what crashes left of unfinished writes is kept here"),
             end if end.starts_with("damaged-") => {
-                (FindingKind::DamagedKept, "the original of a repaired journal is kept here")
+                (FindingKind::DamagedKept, "a damaged journal is kept here")
             }
             _ => continue,
         };
@@ -209,7 +259,7 @@ fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError>
         let finding = Finding::new(FindingSeverity::Note, kind, path, format!("{what} ({bytes} bytes)"));
         health.add(Finding { session: SessionId::parse(session), ..finding });
     }
-    for name in names(&paths.data)?.into_iter().filter(|name| is_kept_index(name)) {
+    for name in paths.names(&paths.data)?.into_iter().filter(|name| is_kept_index(name)) {
         let what = "a retired index, which is not used".to_owned();
         let finding =
             Finding::new(FindingSeverity::Note, FindingKind::IndexKept, paths.data.join(&name), what);
@@ -245,27 +295,30 @@ pub(super) fn is_kept_index(name: &str) -> bool {
     name.starts_with("db.corrupt-") || name.starts_with("db.new-") || name.starts_with("db.old-")
 }
 
-/// The names in a directory, sorted; empty if it does not exist.
-pub(super) fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
-    let io = |source| StoreError::Io { doing: "list", path: directory.to_path_buf(), source };
-    let listing = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listing => listing.map_err(io)?,
-    };
-    let mut names = Vec::new();
-    for file in listing {
-        // All our file names are UTF-8.
-        names.extend(file.map_err(io)?.file_name().into_string());
+/// Files that have not got their final name for a long time, and marks of journals that are gone.
+pub(super) fn leftovers(paths: &StorePaths) -> Result<Vec<PathBuf>, StoreError> {
+    let directory = paths.journals();
+    let mut leftovers = Vec::new();
+    for name in paths.names(&directory)? {
+        let path = directory.join(&name);
+        let is_temporary = name.ends_with(".new") || name.starts_with(".epitome-") && name.ends_with(".tmp");
+        let is_leftover = match name.strip_suffix(".synced").and_then(SessionId::parse) {
+            Some(session) => paths.disk.stat(&paths.journal(&session)).is_err(),
+            None => is_temporary,
+        };
+        let age = |changed_at: u64| now().saturating_sub(changed_at);
+        if is_leftover && paths.disk.stat(&path).is_ok_and(|stat| age(stat.changed_at) >= LEFTOVER_MS) {
+            leftovers.push(path);
+        }
     }
-    names.sort();
-    Ok(names)
+    Ok(leftovers)
 }
 
 /// The files of a directory with their lengths.
-fn files(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
-    let files = names(directory)?.into_iter().filter_map(|name| {
-        let metadata = std::fs::symlink_metadata(directory.join(&name)).ok()?;
-        metadata.is_file().then_some((name, metadata.len()))
+fn files(paths: &StorePaths, directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
+    let files = paths.names(directory)?.into_iter().filter_map(|name| {
+        let stat = paths.disk.stat(&directory.join(&name)).ok()?;
+        stat.is_file.then_some((name, stat.bytes))
     });
     Ok(files.collect())
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::sync_mark::Reached;
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// What a listing shows of a session.
@@ -84,6 +85,12 @@ pub(super) struct JournalMark {
     pub entries: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Checksum of the last line.
+    /// Checksum of the last entry's line; 0 if that is lost.
     pub crc: u32,
+}
+
+impl JournalMark {
+    pub fn reached(self) -> Reached {
+        Reached { entries: self.entries, bytes: self.bytes }
+    }
 }

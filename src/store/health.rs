@@ -90,9 +90,13 @@ impl Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// A line in the middle of a journal is damaged.
+    /// A line of a journal is damaged, missing or out of order.
     DamagedJournal,
-    /// The last line of a journal is incomplete: a crash cut it off, or it is being written.
+    /// A journal has lost its last entries, which were on the disk.
+    MissingEntries,
+    /// Damage that the user knows of and has accepted.
+    AcceptedDamage,
+    /// The end of a journal is incomplete: a crash interrupted its write, or it is being written.
     TornLine,
     /// A journal or directory that can't be read.
     Unreadable,
@@ -108,10 +112,12 @@ pub enum FindingKind {
     OrphanCheckpoints,
     /// A file among the blobs that no entry refers to.
     UnnamedBlob,
-    /// An incomplete last line left by a crash, kept when the session was opened again.
+    /// An unfinished write left by a crash, kept when the session was opened again.
     TornKept,
     /// A damaged journal kept by a repair.
     DamagedKept,
+    /// A file that an interrupted write left, or the mark of a journal that is gone.
+    Leftover,
     /// The index differs from the journals, or can't be read.
     Index,
     /// A retired index, or remains of an interrupted rebuild.
@@ -180,7 +186,7 @@ pub struct Repaired {
     pub session: Option<SessionId>,
     /// A sentence.
     pub what: String,
-    /// Where the damaged original is now.
+    /// Where a damaged file was moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
 }

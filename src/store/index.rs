@@ -73,6 +73,14 @@ impl Index {
         Index { shared: Arc::new(IndexShared { paths, queue: OnceLock::new(), pending: Arc::default() }) }
     }
 
+    /// An index that is never available.
+    pub fn absent(paths: StorePaths) -> Index {
+        let index = Index::new(paths);
+        // The cell is new, so that it takes the value.
+        let _ = index.shared.queue.set(None);
+        index
+    }
+
     /// Bytes of headers waiting for the thread, without their texts.
     pub fn waiting_bytes(&self) -> usize {
         self.shared.pending.lock().len() * size_of::<MarkedHeader>()
@@ -80,6 +88,9 @@ impl Index {
 
     /// Stores a session's newest header; never blocks.
     pub fn update(&self, header: MarkedHeader) {
+        if let Some(None) = self.shared.queue.get() {
+            return;
+        }
         let session = header.header.session.clone();
         self.shared.pending.lock().insert(session, RowUpdate::Header(Box::new(header)));
         // If the queue is full, the update is processed after the requests already in it.

@@ -32,9 +32,8 @@ fn compare_stored(
     for session in paths.sessions()? {
         let marked = stored.remove(&session);
         // Listings report damaged journals.
-        let scan =
-            scan::read_file(paths, &session).and_then(|bytes| Scan::read(&session, &bytes, Bodies::Inline));
-        let Some(scan) = scan.ok().filter(|scan| scan.damage.is_none()) else { continue };
+        let scan = scan::read(paths, &session, |_| Bodies::Inline);
+        let Some((scan, _)) = scan.ok().filter(|(scan, _)| scan.damage.count == 0) else { continue };
         let Some(marked) = marked else {
             behind += u64::from(scan.header.has_prompt);
             continue;

@@ -90,7 +90,7 @@ fn a_row_ahead_of_the_journal_is_replaced() {
     // A power loss removed the last two entries from the journal only.
     let path = store.paths.journal(&session(1));
     let bytes = std::fs::read(&path).unwrap();
-    let scan = Scan::read(&session(1), &bytes, Bodies::Inline).unwrap();
+    let scan = Scan::read(&session(1), &bytes, None, Bodies::Inline).unwrap();
     std::fs::write(&path, &bytes[..scan.lines[3].bytes.end + 1]).unwrap();
 
     let (mut journal, entries) = store.load(&session(1)).unwrap();

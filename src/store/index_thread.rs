@@ -4,7 +4,8 @@
 //! there is work and closes it soon after, because an open sled uses memory and locks other processes out. It
 //! never writes a journal.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::check::bytes_below;
 use super::health::{IndexState, Rebuilt};
 use super::index::{IndexRequest, OldIndex, PendingUpdates, QUEUE_MAX, RowUpdate};
 use super::rows::{self, Rows, RowsError};
-use super::{StoreError, StorePaths, index_compare, open_private, private_directory, scan};
+use super::{StoreError, StorePaths, index_compare, scan};
+use epitome_files::atomic_file::private_directory;
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
@@ -317,7 +319,12 @@ impl IndexThread {
     fn lock(&self) -> std::io::Result<File> {
         private_directory(&self.paths.data)?;
         private_directory(&self.paths.db())?;
-        let lock = open_private().write(true).create(true).open(self.paths.db_lock())?;
+        let lock = OpenOptions::new()
+            .mode(0o600)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.paths.db_lock())?;
         lock.try_lock()?;
         Ok(lock)
     }

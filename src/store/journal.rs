@@ -1,25 +1,25 @@
 //! The journal: one append-only file per session, the source of truth for its thread.
 //!
-//! It never changes what it wrote. It removes only a write that failed and an incomplete last line, which it
-//! keeps elsewhere. A lock ensures that no two processes write the same session.
+//! It never changes what it wrote. It removes only a write that failed, and what an interrupted write left, which
+//! it keeps elsewhere. A lock ensures that no two processes write the same session.
 //!
 //! Work that must not be stored, such as that of a hook's callback, has a journal in memory: the same calls,
 //! without a file.
 
-use std::fs::{File, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::blobs::BlobStore;
+use super::disk::{DiskFile, FileId, OpenMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
-use super::line::{self, Bodies};
-use super::scan::Scan;
-use super::{StoreError, StorePaths, io_error, open_private, private_directory, sync_directory};
+use super::line::{self, Bodies, Chain};
+use super::scan::{Damage, Scan, ScannedLine};
+use super::sync_mark::{Reached, SyncMark};
+use super::{StoreError, StorePaths, io_error, now};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child,
@@ -32,8 +32,6 @@ pub struct Journal {
     storage: Storage,
     header: Header,
     mark: JournalMark,
-    /// Whether bytes of a failed write may follow the mark.
-    unclean: bool,
 }
 
 /// Where a journal's entries are stored.
@@ -41,34 +39,56 @@ enum Storage {
     Disk {
         log: Arc<SharedJournal>,
         index: Index,
+        tail: Tail,
+        damage: Damage,
     },
     /// Not stored; the caller keeps the entries.
     Memory,
 }
 
+/// What the file needs before the next line.
+#[derive(Debug, Default)]
+struct Tail {
+    /// Bytes of a failed write may follow the mark.
+    is_unclean: bool,
+    /// The last line has no newline.
+    needs_newline: bool,
+    /// The first line is damaged, and is written again from its copy.
+    needs_opening: bool,
+}
+
 /// State shared by a journal and its syncers.
 struct SharedJournal {
     session: SessionId,
-    path: PathBuf,
     paths: StorePaths,
     blobs: BlobStore,
-    file: File,
-    /// Lines with blobs so far. Stored before `bytes`, read after it.
-    lines_with_blobs: AtomicU64,
-    /// Length of the complete lines in bytes.
-    bytes: AtomicU64,
+    file: Box<dyn DiskFile>,
+    id: FileId,
+    format: u32,
+    /// The first line, without its newline.
+    opening: Vec<u8>,
+    written: Mutex<Written>,
     synced: Mutex<Synced>,
+    /// After a failed sync the kernel may mark lost pages as clean: no later sync can be trusted. Set while
+    /// `synced` is locked, and read without it.
+    has_failed: AtomicBool,
 }
 
-/// How much of a log is known to be on disk.
-#[derive(Default)]
-struct Synced {
-    bytes: u64,
+/// How much of a log is written, up to the last complete line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    reached: Reached,
     lines_with_blobs: u64,
-    /// Whether the file's name is durable.
-    name: bool,
-    /// After a failed sync the kernel may mark lost pages as clean: no later sync can be trusted.
-    failed: bool,
+    /// How much of it is known to be on the disk.
+    synced_bytes: u64,
+}
+
+/// How much of a log was synced by this process.
+#[derive(Debug, Default)]
+struct Synced {
+    /// `None` before the first sync: how much an earlier process synced does not matter.
+    bytes: Option<u64>,
+    lines_with_blobs: u64,
 }
 
 impl Journal {
@@ -78,22 +98,21 @@ impl Journal {
         session: &SessionId,
         opened: Change,
     ) -> Result<(Journal, Arc<Entry>), StoreError> {
-        let names_itself = matches!(&opened, Change::Opened { session: named, .. } if named == session);
-        assert!(names_itself, "a log begins with the opening entry of its session");
+        let format = match &opened {
+            Change::Opened { session: named, format, .. } if named == session => *format,
+            _ => panic!("a log begins with the opening entry of its session"),
+        };
         if SessionId::parse(&session.0).is_none() {
             return Err(not_an_id(session));
         }
+        let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
+        let blobs = paths.blobs(session);
+        let line = line::encode(session, &entry, Chain::in_format(format, 0, 0), &blobs)?;
         let path = paths.journal(session);
-        let options = || {
-            let mut options = open_private();
-            options.read(true).append(true).create_new(true);
-            options
-        };
-        let file = match options().open(&path) {
+        let file = match paths.disk.open(&path, OpenMode::AppendNew) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                private_directory(&paths.journals())
-                    .map_err(|source| io_error("make the directory", &paths.journals(), source))?;
-                options().open(&path)
+                paths.make_directory(&paths.journals())?;
+                paths.disk.open(&path, OpenMode::AppendNew)
             }
             opened => opened,
         };
@@ -103,24 +122,40 @@ impl Journal {
             }
             file => file.map_err(|source| io_error("create", &path, source))?,
         };
-        lock(&file, session, &path)?;
+        let id = lock(&*file, session, &path)?;
 
-        let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
-        let mut journal = Journal {
+        if let Err(source) = file.append(&line.bytes) {
+            // The caller does not know the session yet, so an empty file must not remain.
+            let _ = paths.disk.remove_file(&path);
+            return Err(io_error("append to", &path, source));
+        }
+        let mark = JournalMark { entries: 1, bytes: line.bytes.len() as u64, crc: line.crc };
+        let mut opening = line.bytes;
+        opening.pop();
+        let log = SharedJournal {
+            session: session.clone(),
+            paths: paths.clone(),
+            blobs,
+            file,
+            id,
+            format,
+            opening,
+            written: Mutex::default(),
+            synced: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        };
+        log.written().reached = mark.reached();
+        let journal = Journal {
             session: session.clone(),
             header: Header::opened(&entry).expect("the change was asserted to be an opening"),
             storage: Storage::Disk {
-                log: Arc::new(SharedJournal::new(paths, session, file)),
+                log: Arc::new(log),
                 index: index.clone(),
+                tail: Tail::default(),
+                damage: Damage::default(),
             },
-            mark: JournalMark { entries: 0, bytes: 0, crc: 0 },
-            unclean: false,
+            mark,
         };
-        if let Err(error) = journal.write(&entry) {
-            // The caller does not know the session yet, so an empty file must not remain.
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
         Ok((journal, entry))
     }
 
@@ -133,34 +168,60 @@ impl Journal {
             return Err(StoreError::NotFound(session.clone()));
         }
         let path = paths.journal(session);
-        let mut file = match open_private().read(true).append(true).open(&path) {
+        let file = match paths.disk.open(&path, OpenMode::Append) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::NotFound(session.clone()));
             }
             file => file.map_err(|source| io_error("open", &path, source))?,
         };
-        lock(&file, session, &path)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|source| io_error("read", &path, source))?;
-        let log = SharedJournal::new(paths, session, file);
-        let scan = Scan::read(session, &bytes, Bodies::Whole(&log.blobs))?;
-        if let Some(damage) = scan.damage {
-            return Err(damage);
+        let id = lock(&*file, session, &path)?;
+        let known = SyncMark::read(paths, session);
+        let bytes = file.read().map_err(|source| io_error("read", &path, source))?;
+        let blobs = paths.blobs(session);
+        let scan = Scan::read(session, &bytes, known.as_ref(), Bodies::Whole(&blobs))?;
+        let Scan { entries, header, mark, lines, format, opening, has_opening, synced, damage } = scan;
+        let synced = synced.unwrap_or(0);
+        let (kept, torn) = bytes.split_at(mark.bytes as usize);
+        if !torn.is_empty() {
+            cut(paths, session, &*file, mark.bytes, torn)?;
         }
-        let whole = scan.mark.bytes as usize;
-        if whole < bytes.len() {
-            log.cut(scan.mark.bytes, &bytes[whole..])?;
+        if !damage.is_open() && (synced as usize) < kept.len() {
+            // After a failed sync, pages can be read that are not on the disk, and that no sync writes again.
+            paths
+                .disk
+                .open(&path, OpenMode::Overwrite)
+                .and_then(|file| file.write_at(&kept[synced as usize..], synced))
+                .map_err(|source| io_error("write again what was not synced in", &path, source))?;
         }
-        // How much of it an earlier process synced is unknown, so the first sync covers everything.
-        log.bytes.store(scan.mark.bytes, Ordering::Release);
-        let journal = Journal {
-            session: session.clone(),
-            storage: Storage::Disk { log: Arc::new(log), index: index.clone() },
-            header: scan.header,
-            mark: scan.mark,
-            unclean: false,
+        if damage.is_open() {
+            tracing::warn!(%session, places = damage.count, lost = damage.lost, "a log is damaged");
+        }
+        // An earlier process may have ended before it synced the names of these blobs.
+        let unsynced = lines.iter().filter(|line| line.bytes.end as u64 > synced);
+        let has_blobs = |line: &&ScannedLine| {
+            line::open(&bytes[line.bytes.clone()]).is_some_and(|sealed| !line::moved(sealed).is_empty())
         };
-        Ok((journal, scan.entries))
+        let lines_with_blobs = unsynced.filter(has_blobs).count() as u64;
+        let written = Written { reached: mark.reached(), lines_with_blobs, synced_bytes: synced };
+        let tail = Tail {
+            is_unclean: false,
+            needs_newline: kept.last().is_some_and(|byte| *byte != b'\n'),
+            needs_opening: !has_opening,
+        };
+        let log = SharedJournal {
+            session: session.clone(),
+            paths: paths.clone(),
+            blobs,
+            file,
+            id,
+            format,
+            opening,
+            written: Mutex::new(written),
+            synced: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        };
+        let storage = Storage::Disk { log: Arc::new(log), index: index.clone(), tail, damage };
+        Ok((Journal { session: session.clone(), storage, header, mark }, entries))
     }
 
     /// Creates a log without a file, from an opening entry and any further changes. It holds no lock, does
@@ -173,7 +234,6 @@ impl Journal {
             storage: Storage::Memory,
             header,
             mark: JournalMark { entries: 1, bytes: 0, crc: 0 },
-            unclean: false,
         };
         let mut entries = vec![first];
         for change in more {
@@ -185,14 +245,51 @@ impl Journal {
     /// Appends a change as the next entry, with one write, and hands the header to the index.
     ///
     /// After an error the log contains nothing of the change, and the next append acts as the retry: it must
-    /// first remove what the failed write left. The entry is durable only after a sync that started later.
+    /// first remove what the failed write left. The entry is durable only after a sync that started later. A
+    /// damaged log takes only its acceptance.
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         assert!(!matches!(change, Change::Opened { .. }), "an opening entry is only ever the first");
+        if let Storage::Disk { damage, .. } = &self.storage
+            && change != damage.acceptance()
+            && let Some(error) = damage.error(&self.session)
+        {
+            return Err(error);
+        }
         // A clock that was set back must not make a session look older than its own entries.
         let at = now().max(self.header.updated_at);
         let entry = Arc::new(Entry { seq: Seq(self.mark.entries), at, change });
         self.write(&entry)?;
         Ok(entry)
+    }
+
+    /// Whether the log can be appended to and synced, as far as that is known without writing: it is not
+    /// damaged, no sync has failed, and its file is still there. Cheap enough to ask before each model call.
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        match &self.storage {
+            Storage::Disk { log, damage, .. } => match damage.error(&self.session) {
+                Some(error) => Err(error),
+                None => log.check(),
+            },
+            Storage::Memory => Ok(()),
+        }
+    }
+
+    /// The damage that keeps the log from being written, as an error that says what to do; `None` if there is
+    /// none that the user has not accepted.
+    pub fn damage(&self) -> Option<StoreError> {
+        match &self.storage {
+            Storage::Disk { damage, .. } => damage.error(&self.session),
+            Storage::Memory => None,
+        }
+    }
+
+    /// The change that accepts the damage, after which the log can be written again. `None` if there is no
+    /// damage.
+    pub fn acceptance(&self) -> Option<Change> {
+        match &self.storage {
+            Storage::Disk { damage, .. } => damage.is_open().then(|| damage.acceptance()),
+            Storage::Memory => None,
+        }
     }
 
     /// The current listing header of the session.
@@ -211,35 +308,46 @@ impl Journal {
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let Storage::Disk { log, index } = &self.storage else {
+        let Storage::Disk { log, index, tail, damage } = &mut self.storage else {
             self.mark.entries += 1;
             self.header.apply(entry);
             return Ok(());
         };
-        let line = line::encode(&self.session, entry, &log.blobs)?;
-        if self.unclean {
+        let written = *log.written();
+        let chain = Chain::in_format(log.format, self.mark.crc, written.synced_bytes);
+        let line = line::encode(&self.session, entry, chain, &log.blobs)?;
+        let path = log.paths.journal(&self.session);
+        if tail.is_unclean {
             log.file
                 .set_len(self.mark.bytes)
-                .map_err(|source| io_error("undo a failed write in", &log.path, source))?;
-            self.unclean = false;
+                .map_err(|source| io_error("undo a failed write in", &path, source))?;
+            tail.is_unclean = false;
         }
-        // One `write(2)`; a second one follows only after a partial write, to get its error.
-        if let Err(source) = (&log.file).write_all(&line.bytes) {
-            self.unclean = log.file.set_len(self.mark.bytes).is_err();
-            return Err(io_error("append to", &log.path, source));
+        let before = [
+            if tail.needs_newline { &b"\n"[..] } else { b"" },
+            if tail.needs_opening { &log.opening } else { b"" },
+            if tail.needs_opening { b"\n" } else { b"" },
+        ];
+        let before = before.concat();
+        let bytes = if before.is_empty() { line.bytes } else { [before, line.bytes].concat() };
+        if let Err(source) = log.file.append(&bytes) {
+            tail.is_unclean = log.file.set_len(self.mark.bytes).is_err();
+            return Err(io_error("append to", &path, source));
+        }
+        *tail = Tail::default();
+        if matches!(entry.change, Change::DamageAccepted { .. }) {
+            damage.accepted = damage.count;
         }
         self.mark = JournalMark {
             entries: self.mark.entries + 1,
-            bytes: self.mark.bytes + line.bytes.len() as u64,
+            bytes: self.mark.bytes + bytes.len() as u64,
             crc: line.crc,
         };
-        if line.has_blobs {
-            log.lines_with_blobs.fetch_add(1, Ordering::Release);
-        }
-        log.bytes.store(self.mark.bytes, Ordering::Release);
-        if self.mark.entries > 1 {
-            self.header.apply(entry);
-        }
+        let mut written = log.written();
+        written.reached = self.mark.reached();
+        written.lines_with_blobs += u64::from(line.has_blobs);
+        drop(written);
+        self.header.apply(entry);
         // Editors open sessions that are never used; opening sled for those would cost memory per editor
         // window.
         if self.header.has_prompt {
@@ -269,102 +377,100 @@ pub struct Syncer {
 impl Syncer {
     /// Returns once everything appended before the call is on disk; does nothing if it already is.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let Some(log) = self.log.as_deref() else { return Ok(()) };
-        let mut synced = log.synced.lock().unwrap_or_else(PoisonError::into_inner);
-        if synced.failed {
-            return Err(StoreError::SyncFailed(log.session.clone()));
-        }
-        // Read before syncing: entries appended meanwhile stay unsynced.
-        let bytes = log.bytes.load(Ordering::Acquire);
-        let lines_with_blobs = log.lines_with_blobs.load(Ordering::Acquire);
-        if synced.bytes >= bytes {
-            return Ok(());
-        }
-        log.sync(&mut synced, lines_with_blobs)?;
-        synced.bytes = bytes;
-        Ok(())
+        self.log.as_deref().map_or(Ok(()), SharedJournal::sync)
     }
 }
 
 impl SharedJournal {
-    fn new(paths: &StorePaths, session: &SessionId, file: File) -> SharedJournal {
-        SharedJournal {
-            session: session.clone(),
-            path: paths.journal(session),
-            paths: paths.clone(),
-            blobs: paths.blobs(session),
-            file,
-            lines_with_blobs: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            synced: Mutex::new(Synced::default()),
-        }
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sync(&self, synced: &mut Synced, lines_with_blobs: u64) -> Result<(), StoreError> {
+    /// Fails if nothing that is appended can be acknowledged.
+    fn check(&self) -> Result<(), StoreError> {
+        if self.has_failed.load(Ordering::Acquire) {
+            return Err(StoreError::SyncFailed(self.session.clone()));
+        }
+        let path = self.paths.journal(&self.session);
+        let own = self.file.stat().map_err(|source| io_error("look at", &path, source))?;
+        // An unlinked file takes all writes, and loses them when it is closed.
+        let is_there = own.links > 0 && self.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
+        if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        // Read before syncing: entries appended meanwhile stay unsynced.
+        let Written { reached, lines_with_blobs, .. } = *self.written();
+        if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
+            return Ok(());
+        }
         if synced.lines_with_blobs < lines_with_blobs {
             self.blobs
                 .sync_names()
                 .map_err(|source| io_error("sync the directory", self.blobs.directory(), source))?;
             synced.lines_with_blobs = lines_with_blobs;
         }
-        self.file.sync_data().map_err(|source| {
-            synced.failed = true;
-            io_error("sync", &self.path, source)
+        self.file.sync().map_err(|source| {
+            self.has_failed.store(true, Ordering::Release);
+            io_error("sync", &self.paths.journal(&self.session), source)
         })?;
-        if !synced.name {
-            let journals = self.paths.journals();
-            // The directories may be as new as the file.
-            for directory in [Some(&*journals), Some(&*self.paths.data), self.paths.data.parent()] {
-                let Some(directory) = directory else { continue };
-                sync_directory(directory)
-                    .map_err(|source| io_error("sync the directory", directory, source))?;
-            }
-            synced.name = true;
+        if synced.bytes.is_none() {
+            self.paths.sync_journal_names()?;
         }
+        synced.bytes = Some(reached.bytes);
+        self.written().synced_bytes = reached.bytes;
+        SyncMark::write(&self.paths, &self.session, &self.opening, reached);
         Ok(())
     }
+}
 
-    /// Cuts off an incomplete last line after saving it in the `.torn` file.
-    fn cut(&self, whole: u64, torn: &[u8]) -> Result<(), StoreError> {
-        let beside = self.paths.torn(&self.session);
-        let mut kept = torn.to_vec();
-        kept.push(b'\n');
-        open_private()
-            .append(true)
-            .create(true)
-            .open(&beside)
-            .and_then(|mut file| file.write_all(&kept).and_then(|()| file.sync_data()))
-            .map_err(|source| io_error("save an incomplete line in", &beside, source))?;
-        self.file
-            .set_len(whole)
-            .map_err(|source| io_error("remove an incomplete line from", &self.path, source))?;
-        tracing::warn!(session = %self.session, bytes = torn.len(), "an incomplete last line was cut off");
-        Ok(())
-    }
+/// Cuts off what an interrupted write left, after saving it in the `.torn` file.
+fn cut(
+    paths: &StorePaths,
+    session: &SessionId,
+    file: &dyn DiskFile,
+    whole: u64,
+    torn: &[u8],
+) -> Result<(), StoreError> {
+    let beside = paths.torn(session);
+    let mut kept = torn.to_vec();
+    kept.push(b'\n');
+    let saved = paths.disk.open(&beside, OpenMode::AppendOrNew);
+    saved
+        .and_then(|saved| saved.append(&kept).and_then(|()| saved.sync()))
+        .map_err(|source| io_error("save an incomplete line in", &beside, source))?;
+    paths.sync_directory(&paths.journals())?;
+    file.set_len(whole)
+        .map_err(|source| io_error("remove an incomplete line from", &paths.journal(session), source))?;
+    tracing::warn!(%session, bytes = torn.len(), "an unfinished write was cut off");
+    Ok(())
 }
 
 /// Removes a session's files, the journal first: without it the session no longer exists, and what a crash
 /// leaves of the rest is removed by the next attempt.
 pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
     let path = paths.journal(session);
-    match open_private().read(true).append(true).open(&path) {
-        Ok(file) => match lock(&file, session, &path) {
-            Ok(()) => remove_file(&path)?,
+    match paths.disk.open(&path, OpenMode::Append) {
+        Ok(file) => match lock(&*file, session, &path) {
+            Ok(_) => paths.remove_file(&path)?,
             Err(StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(io_error("open", &path, source)),
     }
-    remove_file(&paths.torn(session))?;
+    paths.remove_file(&paths.sync_mark(session))?;
+    paths.remove_file(&paths.torn(session))?;
     for damaged in paths.damaged(session)? {
-        remove_file(&damaged)?;
+        paths.remove_file(&damaged)?;
     }
     let blobs = paths.blobs(session);
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
     let checkpoints = paths.checkpoints(session);
-    remove_directory(&checkpoints).map_err(|source| io_error("remove", &checkpoints, source))?;
-    match sync_directory(&paths.journals()) {
+    remove_directory(paths, &checkpoints).map_err(|source| io_error("remove", &checkpoints, source))?;
+    match paths.disk.sync_directory(&paths.journals()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
     }
@@ -372,48 +478,35 @@ pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), Stor
 
 /// Removes a directory with its contents. A checkpoint that was in progress when its session ended may still
 /// add a file.
-fn remove_directory(path: &Path) -> io::Result<()> {
-    for _ in 1..REMOVE_TRIES_MAX {
-        match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::thread::yield_now(),
+fn remove_directory(paths: &StorePaths, path: &Path) -> io::Result<()> {
+    let mut removed = Ok(());
+    for _ in 0..REMOVE_TRIES_MAX {
+        removed = match paths.disk.remove_directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(error),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             removed => return removed,
-        }
+        };
+        std::thread::yield_now();
     }
-    std::fs::remove_dir_all(path)
+    removed
 }
 
 /// Attempts to remove a directory that is still being written to; the writer adds only a file or two.
 const REMOVE_TRIES_MAX: u32 = 64;
 
-fn remove_file(path: &Path) -> Result<(), StoreError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|source| io_error("remove", path, source)),
-    }
-}
-
-/// Takes the lock of a journal, which is held while the file is open. A file that was deleted between opening
-/// and locking counts as not found. May block, so don't call it on a thread that others wait for.
-pub(super) fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
+/// Takes the lock of a journal, which is held while the file is open, and returns the file's id. A file that was
+/// deleted between opening and locking counts as not found. May block, so don't call it on a thread that others
+/// wait for.
+pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Result<FileId, StoreError> {
     let until = Instant::now() + JUST_HELD;
-    loop {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                std::thread::sleep(JUST_HELD / 50);
-            }
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(session.clone())),
-            Err(TryLockError::Error(error)) => return Err(io_error("lock", path, error)),
+    while !file.try_lock().map_err(|source| io_error("lock", path, source))? {
+        if Instant::now() >= until {
+            return Err(StoreError::InUse(session.clone()));
         }
+        std::thread::sleep(JUST_HELD / 50);
     }
-    let links = file.metadata().map_err(|error| io_error("look at", path, error))?.nlink();
-    if links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(()) }
-}
-
-/// The clock for new entries: milliseconds since the Unix epoch.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    let stat = file.stat().map_err(|source| io_error("look at", path, source))?;
+    if stat.links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(stat.id) }
 }
 
 fn not_an_id(session: &SessionId) -> StoreError {

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! <data>/journals/<session>.jsonl   the log, one entry per line          (journal, scan, line)
-//! <data>/journals/<session>.torn    incomplete last lines left by crashes
-//! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
+//! <data>/journals/<session>.synced  how much of it is on the disk        (sync_mark)
+//! <data>/journals/<session>.torn    unfinished last writes left by crashes
+//! <data>/journals/<session>.damaged-<time>   a journal without an intact line, or from before a repair of an older version
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
 //! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
@@ -15,7 +16,10 @@
 //!
 //! A journal can also exist only in memory (`Journal::in_memory`), independently of a store.
 //!
-//! It never rewrites an entry and never guesses the content of a line with a wrong checksum. Only listings
+//! All of it is read and written through a [`disk::Disk`], apart from sled.
+//!
+//! It never rewrites an entry and never guesses the content of a line with a wrong checksum. Damage costs the
+//! damaged lines alone, and the session is read-only until the user accepts that (`Journal::acceptance`). Only listings
 //! wait for sled, and only for a bounded time. All calls block on the disk; `create` and `append` are short
 //! enough for a session's task, the others belong on a blocking thread.
 
@@ -32,23 +36,25 @@ mod line;
 mod repair;
 mod rows;
 mod scan;
+#[cfg(test)]
+mod simulation;
+mod sync_mark;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use blobs::BlobStore;
-use epitome_files::atomic_file::private_directory;
+use disk::{Disk, RealDisk};
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use index::Index;
 use line::Bodies;
-use scan::Scan;
 
-pub use copies::ForkedSession;
+pub use copies::{ForkedSession, Outside};
+pub use epitome_files::disk;
 pub use header::{ForkOrigin, Header};
 pub use health::{
     Backup, Finding, FindingKind, FindingSeverity, Health, IndexState, Rebuilt, Repair, Repaired, StoreSizes,
@@ -78,18 +84,27 @@ pub enum StoreError {
         FORMAT_VERSION
     )]
     FutureFormat { session: SessionId, found: u32 },
-    /// A line other than the last is damaged. `read_whole_part` returns the entries before it.
+    /// Lines are damaged or missing. The session can be read, but not written until the user accepts that.
     #[error(
-        "the journal of session {session} is damaged at line {line}: {reason}; \
-         the file was not changed; `epitome sessions show {session}` prints the part before the damage, and \
-         `epitome doctor --repair` continues with that part"
+        "the log of session {session} is damaged at line {line}: {reason}; {} lost, everything else can be read; \
+         nothing is written to the session until you accept the loss with `/repair` in it, or with \
+         `epitome doctor --repair` for all sessions",
+        entries(*.lost)
     )]
     Damaged {
         session: SessionId,
         /// Counted from 1.
         line: u64,
+        /// Entries that are lost.
+        lost: u64,
         reason: String,
     },
+    /// There is nothing to read in its journal.
+    #[error("no line of the journal of session {0} is intact; the file was not changed")]
+    Unreadable(SessionId),
+    /// The file of a session has the log of another one.
+    #[error("the journal of session {session} is that of session {named}: the file has the wrong name")]
+    Misnamed { session: SessionId, named: SessionId },
     /// The entry can't be serialized as JSON, for example because of a path that is not UTF-8. Nothing was
     /// written, and the journal stays usable.
     #[error("an entry of session {session} cannot be stored: {reason}")]
@@ -97,6 +112,11 @@ pub enum StoreError {
     /// An earlier sync failed, so the state on disk is unknown. Persists until the journal is loaded again.
     #[error("an earlier write of session {0} did not reach the disk; load the session again")]
     SyncFailed(SessionId),
+    /// Its file was deleted, moved or replaced while it was open: what is written to it would be lost.
+    #[error(
+        "the journal of session {0} was deleted or replaced while the session was open; nothing more is written to it"
+    )]
+    Replaced(SessionId),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
@@ -118,8 +138,14 @@ pub struct Listing {
 impl Store {
     /// Creates a handle without touching the disk or starting a thread.
     pub fn new(paths: &Paths) -> Store {
-        let paths = StorePaths { data: Arc::from(paths.data.as_path()) };
+        let paths = StorePaths { data: Arc::from(paths.data.as_path()), disk: Arc::new(RealDisk) };
         Store { index: Index::new(paths.clone()), paths }
+    }
+
+    /// The same on another disk than the machine's, without an index.
+    pub fn on_disk(data: &Path, disk: Arc<dyn Disk>) -> Store {
+        let paths = StorePaths { data: Arc::from(data), disk };
+        Store { index: Index::absent(paths.clone()), paths }
     }
 
     /// Bytes of headers waiting to be indexed. The index is written asynchronously.
@@ -132,31 +158,25 @@ impl Store {
         Journal::create(&self.paths, &self.index, session, opened)
     }
 
-    /// Opens a session's log for writing and reads all of it. An incomplete last line is moved to the
-    /// session's `.torn` file.
+    /// Opens a session's log for writing and reads all of it. What an interrupted write left is moved to the
+    /// session's `.torn` file. A damaged log can be read, but not written: see `Journal::damage`.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
         Journal::load(&self.paths, &self.index, session)
     }
 
-    /// Reads a session's log, even while another process writes it. Changes nothing; an incomplete last line
-    /// is ignored.
+    /// Reads a session's log, even while another process writes it. Changes nothing. Damaged entries are
+    /// `Change::Lost`, an unfinished last write is ignored.
     pub fn read(&self, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
-        let (entries, damage) = self.read_whole_part(session)?;
-        match damage {
-            None => Ok(entries),
-            Some(damage) => Err(damage),
-        }
+        self.read_with_damage(session).map(|(entries, _)| entries)
     }
 
-    /// Like [`Store::read`], but returns the entries before the first damaged line together with the damage.
-    pub fn read_whole_part(
+    /// Like [`Store::read`], with the damage that the user has not accepted: `StoreError::Damaged`.
+    pub fn read_with_damage(
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
-        let bytes = scan::read_file(&self.paths, session)?;
-        let blobs = self.paths.blobs(session);
-        let scan = Scan::read(session, &bytes, Bodies::Whole(&blobs))?;
-        Ok((scan.entries, scan.damage))
+        let (scan, _) = scan::read(&self.paths, session, |blobs| Bodies::Whole(blobs))?;
+        Ok((scan.entries, scan.damage.error(session)))
     }
 
     /// A session's journal file, up to the last complete line.
@@ -166,45 +186,31 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory.
-    /// Fails unless all of it is readable.
-    pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
-        let bytes = std::fs::read(path).map_err(|source| io_error("read", path, source))?;
-        let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
-        let blobs = BlobStore::new(beside.join(&session.0));
-        let scan = Scan::read(session, &bytes, Bodies::Whole(&blobs))?;
-        if let Some(damage) = scan.damage {
-            return Err(damage);
-        }
-        for (line, at) in (1..).zip(&scan.lines) {
-            let lost =
-                line::moved(&bytes[at.bytes.clone()]).into_iter().find_map(|hash| blobs.check(&hash).err());
-            if let Some(reason) = lost {
-                let reason = format!("a body that it names {reason} below {}", beside.display());
-                return Err(StoreError::Damaged { session: session.clone(), line, reason });
-            }
-        }
-        Ok(scan.entries)
-    }
-
     /// Lists all sessions, including those without a prompt. Headers come from sled where it is up to date,
     /// and otherwise from the journals, so that the listing is the same without sled. Damage that does not
     /// change a journal's length is not noticed here.
     pub fn list(&self) -> Result<Listing, StoreError> {
-        let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
+        let mut found = BTreeMap::new();
         for session in self.paths.sessions()? {
-            if let Ok(metadata) = std::fs::metadata(self.paths.journal(&session)) {
-                found.insert(session, metadata.len());
+            if let Ok(stat) = self.paths.disk.stat(&self.paths.journal(&session)) {
+                found.insert(session, stat);
             }
         }
         let mut listing = Listing::default();
         let mut known = if found.is_empty() { BTreeMap::new() } else { self.index.headers() };
-        for (session, bytes) in found {
+        let now = now();
+        for (session, stat) in found {
+            // A wrong clock must not keep a session at the top of the list for ever.
+            let mut add = |header: Header| {
+                let times = [header.updated_at, stat.changed_at, header.created_at];
+                let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);
+                listing.headers.push(Header { updated_at, ..header });
+            };
             match known.remove(&session) {
-                Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
+                Some(marked) if marked.mark.bytes == stat.bytes => add(marked.header),
                 Some(_) | None => match scan::read_header(&self.paths, &session) {
                     Ok(marked) => {
-                        listing.headers.push(marked.header);
+                        add(marked.header);
                         self.index.catch_up(&session);
                     }
                     Err(StoreError::NotFound(_)) => {}
@@ -241,6 +247,7 @@ impl Store {
 #[derive(Clone, Debug)]
 struct StorePaths {
     data: Arc<Path>,
+    disk: Arc<dyn Disk>,
 }
 
 impl StorePaths {
@@ -252,6 +259,10 @@ impl StorePaths {
         self.journals().join(format!("{session}.jsonl"))
     }
 
+    fn sync_mark(&self, session: &SessionId) -> PathBuf {
+        self.journals().join(format!("{session}.synced"))
+    }
+
     fn torn(&self, session: &SessionId) -> PathBuf {
         self.journals().join(format!("{session}.torn"))
     }
@@ -259,12 +270,12 @@ impl StorePaths {
     /// Damaged journals of a session that were kept by repairs.
     fn damaged(&self, session: &SessionId) -> Result<Vec<PathBuf>, StoreError> {
         let begin = format!("{session}.damaged-");
-        let names = check::names(&self.journals())?.into_iter().filter(|name| name.starts_with(&begin));
+        let names = self.names(&self.journals())?.into_iter().filter(|name| name.starts_with(&begin));
         Ok(names.map(|name| self.journals().join(name)).collect())
     }
 
     fn blobs(&self, session: &SessionId) -> BlobStore {
-        BlobStore::new(self.data.join("blobs").join(&session.0))
+        BlobStore::new(self.disk.clone(), self.data.join("blobs").join(&session.0))
     }
 
     /// The session's file checkpoints. They are managed elsewhere; the store only deletes them with the
@@ -284,8 +295,41 @@ impl StorePaths {
 
     /// All sessions that have a journal.
     fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let names = check::names(&self.journals())?;
+        let names = self.names(&self.journals())?;
         Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(".jsonl")?)).collect())
+    }
+
+    /// The names in a directory, sorted; empty if it does not exist.
+    fn names(&self, directory: &Path) -> Result<Vec<String>, StoreError> {
+        match self.disk.names(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names.map_err(|source| io_error("list", directory, source)),
+        }
+    }
+
+    fn make_directory(&self, directory: &Path) -> Result<(), StoreError> {
+        let made = self.disk.make_directory(directory);
+        made.map_err(|source| io_error("make the directory", directory, source))
+    }
+
+    fn sync_directory(&self, directory: &Path) -> Result<(), StoreError> {
+        let synced = self.disk.sync_directory(directory);
+        synced.map_err(|source| io_error("sync the directory", directory, source))
+    }
+
+    /// Makes the names of new journals durable. The directories may be as new as the file.
+    fn sync_journal_names(&self) -> Result<(), StoreError> {
+        let journals = self.journals();
+        let directories = [Some(&*journals), Some(&*self.data), self.data.parent()];
+        directories.into_iter().flatten().try_for_each(|directory| self.sync_directory(directory))
+    }
+
+    /// Removes a file, if it exists.
+    fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
+        match self.disk.remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|source| io_error("remove", path, source)),
+        }
     }
 }
 
@@ -293,17 +337,16 @@ fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }
 }
 
-/// Options for a file that only its owner can access.
-fn open_private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
+/// A number of entries, as the subject of a sentence.
+fn entries(count: u64) -> String {
+    match count {
+        0 => "no entry is".to_owned(),
+        1 => "1 entry is".to_owned(),
+        count => format!("{count} entries are"),
+    }
 }
 
-/// Makes the names in a directory durable. Some network file systems don't support this, which is ignored.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    match File::open(path)?.sync_all() {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        synced => synced,
-    }
+/// The clock for new entries: milliseconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,8 +1,11 @@
 //! One line of a journal: an entry as JSON with a checksum. It touches no files except blobs.
 //!
-//! `{"crc":"89abcdef","seq":0,"at":1,"change":"opened",…}`: the CRC-32 is eight lowercase hexadecimal digits
-//! and covers every byte after the first comma, up to and including the last brace. If bodies were moved out,
-//! `"blobs":{"<place>":"<hash>",…}` is the next field (see `blobs`).
+//! `{"crc":"89abcdef","prev":"01234567","synced":4096,"seq":7,"at":1,"change":"titled",…}`: the CRC-32 is eight
+//! lowercase hexadecimal digits and covers every byte after the first comma, up to and including the last brace.
+//! `prev` is the checksum of the line before, so that a line that was replaced by an older one is noticed; `synced`
+//! is the length of the file that was on the disk when the line was written, which tells damage from a write that a
+//! power loss interrupted. Lines of format 1 have neither. If bodies were moved out, `"blobs":{"<place>":"<hash>",…}`
+//! is the next field (see `blobs`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,8 +24,11 @@ const DIGITS: std::ops::Range<usize> = 8..16;
 /// of `Content` and `OutcomeContent`. False positives are harmless.
 const ATTACHMENT_HINTS: [&str; 2] = [r#""type":"image""#, r#""type":"document""#];
 
-/// Start of the second field of a line with moved bodies.
+/// Start of the field that names moved bodies.
 const BLOBS_FIELD: &[u8] = br#""blobs":"#;
+
+/// The first format whose lines are chained.
+pub(super) const CHAINED_FORMAT: u32 = 2;
 
 /// A serialized line, including its newline.
 pub(super) struct JournalLine {
@@ -32,24 +38,19 @@ pub(super) struct JournalLine {
     pub has_blobs: bool,
 }
 
-/// Why bytes are not a valid entry.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum LineFault {
-    /// The bytes were altered.
-    Checksum,
-    /// The bytes are intact, but this build does not understand them.
-    Meaning(String),
-    /// The journal has the format of a newer version.
-    Future(u32),
+/// What a line says about the file before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// The checksum of the line before; 0 in the first line.
+    pub prev: u32,
+    /// Bytes of the file that were on the disk when the line was written.
+    pub synced: u64,
 }
 
-impl LineFault {
-    pub fn reason(self) -> String {
-        match self {
-            LineFault::Checksum => "its checksum is wrong".to_owned(),
-            LineFault::Meaning(reason) => reason,
-            LineFault::Future(found) => format!("it has format {found}"),
-        }
+impl Chain {
+    /// The chain of a line, if the format has one.
+    pub fn in_format(format: u32, prev: u32, synced: u64) -> Option<Chain> {
+        (format >= CHAINED_FORMAT).then_some(Chain { prev, synced })
     }
 }
 
@@ -57,6 +58,7 @@ impl LineFault {
 pub(super) fn encode(
     session: &SessionId,
     entry: &Entry,
+    chain: Option<Chain>,
     blobs: &BlobStore,
 ) -> Result<JournalLine, StoreError> {
     let unstorable = |error: serde_json::Error| StoreError::Unstorable {
@@ -65,57 +67,83 @@ pub(super) fn encode(
     };
     let json = serde_json::to_string(entry).map_err(unstorable)?;
     if json.len() <= INLINE_BYTES_MAX && !ATTACHMENT_HINTS.iter().any(|hint| json.contains(hint)) {
-        return Ok(seal(json.as_bytes(), false));
+        return Ok(seal(&json.as_bytes()[1..], chain));
     }
     let mut value = serde_json::to_value(entry).map_err(unstorable)?;
     let moved = blobs
         .move_out(&mut value)
         .map_err(|source| io_error("write a blob in", blobs.directory(), source))?;
     if moved.is_empty() {
-        return Ok(seal(json.as_bytes(), false));
+        return Ok(seal(&json.as_bytes()[1..], chain));
     }
-    let mut json = br#"{"blobs":"#.to_vec();
-    serde_json::to_writer(&mut json, &moved).map_err(unstorable)?;
-    json.push(b',');
-    json.extend_from_slice(&serde_json::to_vec(&value).map_err(unstorable)?[1..]);
-    Ok(seal(&json, true))
+    let mut body = BLOBS_FIELD.to_vec();
+    serde_json::to_writer(&mut body, &moved).map_err(unstorable)?;
+    body.push(b',');
+    body.extend_from_slice(&serde_json::to_vec(&value).map_err(unstorable)?[1..]);
+    Ok(JournalLine { has_blobs: true, ..seal(&body, chain) })
 }
 
-/// Prefixes an object that has at least one field with its checksum.
-fn seal(json: &[u8], has_blobs: bool) -> JournalLine {
-    let body = &json[1..];
-    let crc = crc32fast::hash(body);
-    let mut bytes = Vec::with_capacity(HEAD.len() + body.len() + 1);
+/// Makes a line of an object's fields, which are given with the closing brace.
+pub(super) fn seal(fields: &[u8], chain: Option<Chain>) -> JournalLine {
+    let chain = chain.map(|Chain { prev, synced }| format!(r#""prev":"{prev:08x}","synced":{synced},"#));
+    let chain = chain.unwrap_or_default();
+    let mut bytes = Vec::with_capacity(HEAD.len() + chain.len() + fields.len() + 1);
     bytes.extend_from_slice(HEAD);
+    bytes.extend_from_slice(chain.as_bytes());
+    bytes.extend_from_slice(fields);
+    let crc = crc32fast::hash(&bytes[HEAD.len()..]);
     bytes[DIGITS].copy_from_slice(format!("{crc:08x}").as_bytes());
-    bytes.extend_from_slice(body);
     bytes.push(b'\n');
-    JournalLine { bytes, crc, has_blobs }
+    JournalLine { bytes, crc, has_blobs: false }
 }
 
-/// Verifies a line, without its newline, and returns its checksum.
-pub(super) fn check(line: &[u8]) -> Result<u32, LineFault> {
-    let fault = LineFault::Checksum;
-    let Some((head, body)) = line.split_at_checked(HEAD.len()) else { return Err(fault) };
-    let framed = head[..DIGITS.start] == HEAD[..DIGITS.start] && head[DIGITS.end..] == HEAD[DIGITS.end..];
-    let digits = &head[DIGITS];
-    // `from_str_radix` alone would also accept upper case and a sign.
-    let lower_hex = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    let crc = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    match crc {
-        Some(crc) if framed && lower_hex && crc32fast::hash(body) == crc => Ok(crc),
-        Some(_) | None => Err(fault),
-    }
+/// A line whose checksum is right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sealed<'a> {
+    pub crc: u32,
+    /// `None` in format 1.
+    pub chain: Option<Chain>,
+    /// The fields of the entry, with the closing brace.
+    pub fields: &'a [u8],
 }
 
-/// Whether invalid bytes are two lines joined by a broken newline, at least one of them intact. An
-/// interrupted write never looks like this, so such bytes must not be cut off.
-pub(super) fn holds_another(broken: &[u8]) -> bool {
-    // Within an entry's text, the quotes would be escaped.
+/// Verifies a line, without its newline; `None` if its checksum is wrong.
+pub(super) fn open(line: &[u8]) -> Option<Sealed<'_>> {
+    let (head, body) = line.split_at_checked(HEAD.len())?;
+    let is_framed = head[..DIGITS.start] == HEAD[..DIGITS.start] && head[DIGITS.end..] == HEAD[DIGITS.end..];
+    let crc = hex(&head[DIGITS]).filter(|crc| is_framed && crc32fast::hash(body) == *crc)?;
+    let chained = chain_of(body);
+    let (chain, fields) = chained.map_or((None, body), |(chain, fields)| (Some(chain), fields));
+    Some(Sealed { crc, chain, fields })
+}
+
+/// Splits the chain off the checksummed bytes of a line.
+fn chain_of(body: &[u8]) -> Option<(Chain, &[u8])> {
+    let rest = body.strip_prefix(br#""prev":""#)?;
+    let (prev, rest) = rest.split_at_checked(8)?;
+    let rest = rest.strip_prefix(br#"","synced":"#)?;
+    let end = rest.iter().position(|byte| *byte == b',')?;
+    let synced = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+    Some((Chain { prev: hex(prev)?, synced }, &rest[end + 1..]))
+}
+
+/// Parses the digits of a checksum. `from_str_radix` alone would also accept upper case and a sign.
+fn hex(digits: &[u8]) -> Option<u32> {
+    let is_lower_hex = digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_lower_hex)?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// The parts of a damaged line that may be lines of their own, because the newline between them is damaged.
+/// Within the text of an entry, the quotes of a line's beginning would be escaped.
+pub(super) fn joined(line: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
     let head = &HEAD[..DIGITS.start];
-    let heads = broken.windows(head.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == head);
-    let mut splits = heads.map(|(at, _)| (&broken[..at - 1], &broken[at..]));
-    splits.any(|(before, after)| check(before).is_ok() || check(after).is_ok())
+    let starts: Vec<usize> = memchr::memmem::find_iter(line, head).collect();
+    let ends: Vec<usize> = starts.iter().skip(1).copied().chain([line.len()]).collect();
+    starts.into_iter().zip(ends).flat_map(move |(start, end)| {
+        // The newline may be another byte, or gone.
+        [start..end.saturating_sub(1).max(start), start..end]
+    })
 }
 
 /// How much of an entry to read.
@@ -128,33 +156,30 @@ pub(super) enum Bodies<'a> {
 }
 
 /// Decodes a verified line.
-pub(super) fn decode(line: &[u8], bodies: Bodies<'_>) -> Result<Entry, LineFault> {
-    let meaning = |error: serde_json::Error| LineFault::Meaning(error.to_string());
+pub(super) fn decode(line: Sealed<'_>, bodies: Bodies<'_>) -> Result<Entry, serde_json::Error> {
+    let mut json = Vec::with_capacity(line.fields.len() + 1);
+    json.push(b'{');
+    json.extend_from_slice(line.fields);
     match bodies {
-        Bodies::Whole(blobs) if line[HEAD.len()..].starts_with(BLOBS_FIELD) => {
-            let mut value: Value = serde_json::from_slice(line).map_err(meaning)?;
-            let moved: MovedStrings = match value.get_mut("blobs").map(Value::take) {
-                Some(Value::Object(moved)) => moved,
-                _ => return Err(LineFault::Meaning("its blobs are not an object".to_owned())),
-            };
-            blobs.move_in(&mut value, &moved);
-            serde_json::from_value(value).map_err(meaning)
+        _ if !line.fields.starts_with(BLOBS_FIELD) => Entry::parse(&json),
+        Bodies::Whole(_) | Bodies::Inline => {
+            let mut value: Value = serde_json::from_slice(&json)?;
+            let moved = value.as_object_mut().and_then(|fields| fields.shift_remove("blobs"));
+            if let (Bodies::Whole(blobs), Some(Value::Object(moved))) = (bodies, moved) {
+                let moved: MovedStrings = moved;
+                blobs.move_in(&mut value, &moved);
+            }
+            Entry::from_json(&value)
         }
-        Bodies::Whole(_) | Bodies::Inline => serde_json::from_slice(line).map_err(meaning),
     }
 }
 
 /// The hashes of the blobs that a verified line refers to.
-pub(super) fn moved(line: &[u8]) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Naming {
-        blobs: std::collections::BTreeMap<String, String>,
-    }
-    if !line[HEAD.len()..].starts_with(BLOBS_FIELD) {
-        return Vec::new();
-    }
-    let naming: Option<Naming> = serde_json::from_slice(line).ok();
-    naming.into_iter().flat_map(|naming| naming.blobs.into_values()).collect()
+pub(super) fn moved(line: Sealed<'_>) -> Vec<String> {
+    let Some(blobs) = line.fields.strip_prefix(BLOBS_FIELD) else { return Vec::new() };
+    let mut values = serde_json::Deserializer::from_slice(blobs).into_iter();
+    let moved: Option<std::collections::BTreeMap<String, String>> = values.next().and_then(Result::ok);
+    moved.into_iter().flat_map(std::collections::BTreeMap::into_values).collect()
 }
 
 /// The format version of a verified opening line; `None` if it is not an opening entry. It reads only fields
@@ -172,52 +197,65 @@ pub(super) fn format(line: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_files::disk::RealDisk;
     use epitome_thread::{Change, Seq};
+    use std::sync::Arc;
 
     fn entry(title: &str) -> Entry {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }
     }
 
-    fn encoded(entry: &Entry) -> JournalLine {
+    fn encoded(entry: &Entry, chain: Option<Chain>) -> JournalLine {
         let session = SessionId("s_00000000000000000001".to_owned());
-        encode(&session, entry, &BlobStore::new("/nonexistent".into())).unwrap()
+        encode(&session, entry, chain, &BlobStore::new(Arc::new(RealDisk), "/nonexistent".into())).unwrap()
     }
 
+    const CHAIN: Option<Chain> = Some(Chain { prev: 0xab, synced: 90 });
+
     #[test]
-    fn a_line_is_the_entrys_json_after_its_checksum() {
-        let line = encoded(&entry("Fix the bug"));
-        let text = String::from_utf8(line.bytes).unwrap();
+    fn a_line_is_the_entrys_json_after_its_checksum_and_chain() {
         let body = r#""seq":3,"at":17,"change":"titled","title":"Fix the bug"}"#;
-        assert_eq!(text, format!("{{\"crc\":\"{:08x}\",{body}\n", crc32fast::hash(body.as_bytes())));
+        for (chain, chained) in [(None, ""), (CHAIN, r#""prev":"000000ab","synced":90,"#)] {
+            let text = String::from_utf8(encoded(&entry("Fix the bug"), chain).bytes).unwrap();
+            let crc = crc32fast::hash(format!("{chained}{body}").as_bytes());
+            assert_eq!(text, format!("{{\"crc\":\"{crc:08x}\",{chained}{body}\n"));
+        }
     }
 
     #[test]
     fn a_line_reads_back_as_its_entry() {
-        let line = encoded(&entry("two\nlines and \u{1f980}"));
-        let bytes = line.bytes.strip_suffix(b"\n").unwrap();
-        assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 0);
-        assert_eq!(check(bytes), Ok(line.crc));
-        assert_eq!(decode(bytes, Bodies::Inline), Ok(entry("two\nlines and \u{1f980}")));
+        for chain in [None, CHAIN] {
+            let line = encoded(&entry("two\nlines and \u{1f980}"), chain);
+            let bytes = line.bytes.strip_suffix(b"\n").unwrap();
+            assert!(!bytes.contains(&b'\n'));
+            let sealed = open(bytes).unwrap();
+            assert_eq!((sealed.crc, sealed.chain), (line.crc, chain));
+            assert_eq!(decode(sealed, Bodies::Inline).unwrap(), entry("two\nlines and \u{1f980}"));
+        }
     }
 
     #[test]
     fn every_flipped_bit_is_detected() {
-        let line = encoded(&entry("x"));
+        let line = encoded(&entry("x"), CHAIN);
         let bytes = line.bytes.strip_suffix(b"\n").unwrap();
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut flipped = bytes.to_vec();
                 flipped[at] ^= 1 << bit;
-                assert_eq!(check(&flipped), Err(LineFault::Checksum), "byte {at}, bit {bit}");
+                assert!(open(&flipped).is_none(), "byte {at}, bit {bit}");
             }
         }
     }
 
     #[test]
-    fn an_unknown_change_is_not_a_checksum_error() {
-        let line = seal(br#"{"seq":1,"at":2,"change":"teleported"}"#, false);
-        let bytes = line.bytes.strip_suffix(b"\n").unwrap();
-        assert!(check(bytes).is_ok());
-        assert!(matches!(decode(bytes, Bodies::Inline), Err(LineFault::Meaning(_))));
+    fn lines_without_a_newline_between_them_are_found() {
+        let (first, second) = (encoded(&entry("a"), CHAIN).bytes, encoded(&entry("b"), CHAIN).bytes);
+        let (first, second) = (first.trim_ascii_end(), second.trim_ascii_end());
+        for between in [&b""[..], b"!"] {
+            let both = [first, between, second].concat();
+            let intact = joined(&both).filter(|part| open(&both[part.clone()]).is_some());
+            let intact: Vec<&[u8]> = intact.map(|part| &both[part]).collect();
+            assert_eq!(intact, [first, second]);
+        }
     }
 }

@@ -1,22 +1,17 @@
-//! Restores a damaged store to its last good state. Damaged files are kept next to the repaired ones: nothing
-//! is deleted.
+//! Lets damaged sessions continue, and rebuilds the index. Nothing that was written is deleted or rewritten: the
+//! acceptance of a loss is an entry of the log, and damaged lines stay where they are.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use super::check::leftovers;
+use super::disk::OpenMode;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::OldIndex;
-use super::line::{self, Bodies};
-use super::scan::{self, Scan};
-use super::{Store, StoreError, StorePaths, io_error, journal, open_private, sync_directory};
-use epitome_files::atomic_file::replace_private;
+use super::{Store, StoreError, entries, io_error, journal, now};
 use epitome_platform::holder::holder;
-use epitome_thread::SessionId;
+use epitome_thread::{Change, SessionId};
 
 impl Store {
-    /// Repairs what can be repaired: a damaged journal continues with the part before the damage, and a wrong
-    /// index is rebuilt. Sessions that are open are left alone and reported.
+    /// Repairs what can be repaired: a damaged session continues without what is lost, a wrong index is rebuilt,
+    /// and leftovers are deleted. Sessions that are open are left alone and reported.
     pub fn repair(&self) -> Result<Repair, StoreError> {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for session in self.paths.sessions()? {
@@ -24,6 +19,12 @@ impl Store {
                 Ok(repaired) => done.extend(repaired),
                 Err(error) => refused.push(self.refusal(&session, &error)),
             }
+        }
+        for path in leftovers(&self.paths)? {
+            self.paths.remove_file(&path)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let what = format!("the leftover {name} of an interrupted write was deleted");
+            done.push(Repaired { session: None, what, kept: None });
         }
         match self.index.compare() {
             IndexState::Damaged { .. } | IndexState::Disagrees { .. } => {
@@ -62,47 +63,45 @@ impl Store {
     /// `None` if nothing was wrong with it.
     fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
         // Most journals are sound, and an open session only matters if its journal is not.
-        if is_sound(session, &scan::read_file(&self.paths, session)?)? {
-            return Ok(None);
+        match self.read_with_damage(session) {
+            Ok((_, None)) | Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => {
+                return Ok(None);
+            }
+            Ok((_, Some(_))) => {}
+            Err(StoreError::Unreadable(_)) => return self.move_away(session).map(Some),
+            Err(error) => return Err(error),
         }
-        let path = self.paths.journal(session);
-        let file = open_private()
-            .read(true)
-            .append(true)
-            .open(&path)
-            .map_err(|source| io_error("open", &path, source))?;
-        journal::lock(&file, session, &path)?;
-        // Check again, now that nobody else writes it.
-        let bytes = scan::read_file(&self.paths, session)?;
-        if is_sound(session, &bytes)? {
-            return Ok(None);
-        }
-        let kept = aside(&self.paths, session);
-        let (good, entries) = match Scan::read(session, &bytes, Bodies::Inline) {
-            Ok(scan) => (scan.mark.bytes as usize, scan.mark.entries),
-            Err(_) => (0, 0),
-        };
-        let behind = whole_lines(&bytes[good..]);
-        let name = kept.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let what = if entries == 0 {
-            std::fs::rename(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;
-            format!(
-                "session {session} has no readable beginning and is no longer listed; its journal is kept as {name}, \
-                 with {behind} intact lines"
-            )
-        } else {
-            keep(&path, &kept, &bytes)?;
-            replace_private(&path, &bytes[..good]).map_err(|source| io_error("replace", &path, source))?;
-            format!(
-                "session {session} continues with its first {entries} entries; the original journal is kept as {name}, \
-                 with {behind} intact lines after the damage"
-            )
-        };
-        let journals = self.paths.journals();
-        sync_directory(&journals).map_err(|source| io_error("sync the directory", &journals, source))?;
-        tracing::warn!(%session, entries, behind, "a damaged journal was repaired");
+        let (mut journal, _) = self.load(session)?;
+        let Some(acceptance) = journal.acceptance() else { return Ok(None) };
+        let Change::DamageAccepted { places, entries: lost } = acceptance else { return Ok(None) };
+        journal.append(acceptance)?;
+        journal.syncer().sync()?;
+        let what = format!(
+            "session {session} continues: {} lost at {places} damaged places; what is left of them stays in its journal",
+            entries(lost)
+        );
+        tracing::warn!(%session, places, lost, "the damage of a log was accepted");
         self.index.catch_up(session);
-        Ok(Some(Repaired { session: Some(session.clone()), what, kept: Some(kept) }))
+        Ok(Some(Repaired { session: Some(session.clone()), what, kept: None }))
+    }
+
+    /// Renames a journal without an intact line, so that it is kept and no longer listed.
+    fn move_away(&self, session: &SessionId) -> Result<Repaired, StoreError> {
+        let path = self.paths.journal(session);
+        let file = self.paths.disk.open(&path, OpenMode::Append);
+        let file = file.map_err(|source| io_error("open", &path, source))?;
+        journal::lock(&*file, session, &path)?;
+        let name = format!("{session}.damaged-{}", now());
+        let kept = self.paths.journals().join(&name);
+        self.paths.disk.link(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;
+        self.paths.sync_directory(&self.paths.journals())?;
+        self.paths.remove_file(&path)?;
+        self.paths.sync_directory(&self.paths.journals())?;
+        self.index.catch_up(session);
+        let what = format!(
+            "no line of session {session} is intact, so it is no longer listed; its journal is kept as {name}"
+        );
+        Ok(Repaired { session: Some(session.clone()), what, kept: Some(kept) })
     }
 
     fn refusal(&self, session: &SessionId, error: &StoreError) -> Repaired {
@@ -115,36 +114,4 @@ impl Store {
         };
         Repaired { session: Some(session.clone()), what, kept: None }
     }
-}
-
-/// Whether nothing needs repair; an incomplete last line is cut off when the session is opened.
-fn is_sound(session: &SessionId, bytes: &[u8]) -> Result<bool, StoreError> {
-    match Scan::read(session, bytes, Bodies::Inline) {
-        Ok(scan) => Ok(scan.damage.is_none()),
-        Err(StoreError::Damaged { .. }) => Ok(false),
-        // A journal of a newer version is not damaged.
-        Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
-/// Gives the damaged journal a second name. Until the first one is replaced, both name the same file, so that
-/// a crash never leaves the session without a journal.
-fn keep(path: &Path, kept: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    match std::fs::hard_link(path, kept) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io_error("keep", kept, error)),
-        // Not all file systems support hard links.
-        Err(_) => replace_private(kept, bytes).map_err(|source| io_error("keep", kept, source)),
-    }
-}
-
-/// Path under which a damaged journal is kept: next to it, with the time in milliseconds.
-fn aside(paths: &StorePaths, session: &SessionId) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    paths.journals().join(format!("{session}.damaged-{now}"))
-}
-
-fn whole_lines(bytes: &[u8]) -> usize {
-    bytes.split(|byte| *byte == b'\n').filter(|line| line::check(line).is_ok()).count()
 }

@@ -1,113 +1,485 @@
-//! Reads a journal's bytes: which lines are valid, where they end, and whether what follows is damaged.
+//! Reads a journal's bytes: the entries of all intact lines, what is damaged between them, and where an interrupted
+//! write begins.
 //!
-//! It interprets an invalid line but changes no file; `journal` cuts off incomplete last lines.
+//! There is one reader, for sound and for damaged journals. A line whose checksum is right is always kept. Entries
+//! whose lines are damaged or missing are replaced by `Change::Lost`, so that every entry keeps its number. Changes
+//! no file.
 
-use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::blobs::BlobStore;
 use super::header::{Header, JournalMark, MarkedHeader};
-use super::line::{self, Bodies, LineFault};
+use super::line::{self, Bodies, CHAINED_FORMAT, Chain, Sealed};
+use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
+/// Most entries that one gap is believed to contain. A number beyond that is not one that we wrote.
+const GAP_ENTRIES_MAX: u64 = 1_000_000;
+
+/// Most damaged places that are described; further ones are counted.
+const PLACES_MAX: usize = 1_000;
+
+/// Working directory of a session whose first line is lost with every copy of it: tools fail there, and say so.
+const UNKNOWN_CWD: &str = "/nonexistent";
+
 /// The content of a journal.
+#[derive(Debug)]
 pub(super) struct Scan {
     pub entries: Vec<Arc<Entry>>,
     pub header: Header,
-    /// The end of the last valid line. If there is no damage, bytes after it are an incomplete last line.
+    /// The end of what is kept. Bytes after it are from an interrupted write, of which nothing was acknowledged.
     pub mark: JournalMark,
-    /// One per entry.
+    /// The intact lines that are kept, in the order of the file.
     pub lines: Vec<ScannedLine>,
-    /// The first line that is invalid but not an incomplete last line.
-    pub damage: Option<StoreError>,
+    pub format: u32,
+    /// The first line, or a copy of it; without a newline.
+    pub opening: Vec<u8>,
+    /// Whether the file has that line.
+    pub has_opening: bool,
+    /// How much of the file was on the disk for certain; `None` if that is unknown. After a power loss it may have
+    /// been more, because the newest mark is lost then.
+    pub synced: Option<u64>,
+    pub damage: Damage,
 }
 
-/// Position of a line in the file, without its newline.
+/// Position of an intact line in the file, without its newline.
+#[derive(Clone, Debug)]
 pub(super) struct ScannedLine {
-    pub bytes: std::ops::Range<usize>,
+    pub seq: Seq,
+    pub bytes: Range<usize>,
+    /// Counted from 1.
+    pub number: u64,
     pub crc: u32,
 }
 
-impl Scan {
-    /// Reads lines up to the end, an incomplete last line, or damage. A file without a complete line counts
-    /// as not found: creating the session never finished.
-    pub fn read(session: &SessionId, bytes: &[u8], bodies: Bodies<'_>) -> Result<Scan, StoreError> {
-        let mut entries: Vec<Arc<Entry>> = Vec::new();
-        let mut lines = Vec::new();
-        let mut header: Option<Header> = None;
-        let mut mark = JournalMark { entries: 0, bytes: 0, crc: 0 };
-        let mut damage = None;
-        let mut start = 0;
-        while start < bytes.len() {
-            // Without a newline the last write was incomplete, even if the rest looks valid.
-            let (text, read) = match bytes[start..].iter().position(|byte| *byte == b'\n') {
-                Some(length) => {
-                    let text = &bytes[start..start + length];
-                    (text, read_line(session, text, bodies, header.as_mut()))
-                }
-                None => (&bytes[start..], Err(LineFault::Checksum)),
-            };
-            let end = start + text.len();
-            match read {
-                Ok((entry, crc)) => {
-                    if header.is_none() {
-                        header = Header::opened(&entry);
-                    }
-                    entries.push(Arc::new(entry));
-                    lines.push(ScannedLine { bytes: start..end, crc });
-                    mark = JournalMark { entries: mark.entries + 1, bytes: end as u64 + 1, crc };
-                }
-                Err(LineFault::Future(found)) => {
-                    return Err(StoreError::FutureFormat { session: session.clone(), found });
-                }
-                Err(LineFault::Checksum) if end + 1 >= bytes.len() && !line::holds_another(text) => break,
-                Err(bad) => {
-                    let line = entries.len() as u64 + 1;
-                    damage =
-                        Some(StoreError::Damaged { session: session.clone(), line, reason: bad.reason() });
-                    break;
-                }
-            }
-            start = end + 1;
-        }
-        match (header, damage) {
-            (Some(header), damage) => Ok(Scan { entries, header, mark, lines, damage }),
-            (None, Some(damage)) => Err(damage),
-            (None, None) => Err(StoreError::NotFound(session.clone())),
+/// What is wrong with a journal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Damage {
+    /// In the order of the file; at most `PLACES_MAX`.
+    pub places: Vec<Place>,
+    /// The number of all places.
+    pub count: u64,
+    /// Entries that are lost.
+    pub lost: u64,
+    /// The number of places that the user has accepted; they come first.
+    pub accepted: u64,
+}
+
+/// A place of a journal where something is damaged or missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Counted from 1.
+    pub line: u64,
+    /// Entries that were missing when the reader was here.
+    pub lost: u64,
+    pub fault: Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Bytes that are no intact line.
+    Bytes,
+    /// Lines are missing before this one.
+    Missing,
+    /// The line does not follow the one before it.
+    Order,
+    /// The end of the file is missing: it was on the disk.
+    End,
+}
+
+impl Fault {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Fault::Bytes => "its checksum is wrong",
+            Fault::Missing => "lines before it are missing",
+            Fault::Order => "it does not follow the line before it",
+            Fault::End => "the file ends here, and more of it was on the disk",
         }
     }
 }
 
-/// Parses one line and applies it to the header of the preceding lines, which is `None` for the first line.
-fn read_line(
+impl Damage {
+    fn add(&mut self, place: Place) {
+        self.count += 1;
+        self.lost += place.lost;
+        if self.places.len() < PLACES_MAX {
+            self.places.push(place);
+        }
+    }
+
+    /// The places that the user has not accepted.
+    pub fn open_places(&self) -> &[Place] {
+        self.places.get(self.accepted as usize..).unwrap_or_default()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.count > self.accepted
+    }
+
+    /// The change that accepts all of it.
+    pub fn acceptance(&self) -> Change {
+        Change::DamageAccepted { places: self.count, entries: self.lost }
+    }
+
+    /// The error for writing to the session; `None` if there is no open damage.
+    pub fn error(&self, session: &SessionId) -> Option<StoreError> {
+        if !self.is_open() {
+            return None;
+        }
+        let first = self.open_places().first();
+        let reason = first.map_or("its damage is beyond description", |place| place.fault.reason());
+        let reason = match self.count - self.accepted {
+            1 => reason.to_owned(),
+            places => format!("{reason}, and {} more places are damaged", places - 1),
+        };
+        let line = first.map_or(0, |place| place.line);
+        Some(StoreError::Damaged { session: session.clone(), line, lost: self.lost, reason })
+    }
+}
+
+/// A line of the file.
+enum Piece<'a> {
+    Intact(Sealed<'a>, Entry),
+    Damaged,
+}
+
+struct Found<'a> {
+    number: u64,
+    bytes: Range<usize>,
+    piece: Piece<'a>,
+}
+
+impl Scan {
+    /// Reads all lines. A file without an intact line that was never synced counts as not found: creating the
+    /// session never finished.
+    pub fn read(
+        session: &SessionId,
+        bytes: &[u8],
+        mark: Option<&SyncMark>,
+        bodies: Bodies<'_>,
+    ) -> Result<Scan, StoreError> {
+        let found = pieces(session, bytes, bodies)?;
+        let is_opening =
+            |found: &&Found<'_>| matches!(&found.piece, Piece::Intact(_, entry) if entry.seq == Seq(0));
+        let first = found.iter().find(is_opening).map(|found| bytes[found.bytes.clone()].to_vec());
+        // A mark of another journal of this name is worth nothing.
+        let mark = mark.filter(|mark| first.as_ref().is_none_or(|first| *first == mark.opening));
+        let opening = match first.or_else(|| mark.map(|mark| mark.opening.clone())) {
+            Some(opening) => opening,
+            None => made_up_opening(session, bytes, &found)?,
+        };
+        let opened = read_opening(session, &opening, bodies)?;
+        let reached = mark.and_then(|mark| mark.reached);
+        let scan = Reader::new(bytes, opening, opened, &found, reached).read(found);
+        // Not even the first line was synced.
+        let never_was = scan.mark.bytes == 0 && !scan.damage.is_open();
+        if never_was { Err(StoreError::NotFound(session.clone())) } else { Ok(scan) }
+    }
+}
+
+/// Puts entries into their places.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    opening: Vec<u8>,
+    format: u32,
+    /// By number; a lost entry is `None`.
+    entries: Vec<Option<Arc<Entry>>>,
+    crcs: Vec<u32>,
+    lines: Vec<ScannedLine>,
+    /// Whether the first line was read, and not only a copy of it.
+    has_opening: bool,
+    damage: Damage,
+    /// Damage behind this is from an interrupted write; `None` if it is unknown how much was synced.
+    floor: Option<u64>,
+    reached: Option<Reached>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(
+        bytes: &'a [u8],
+        opening: Vec<u8>,
+        opened: Entry,
+        found: &[Found<'_>],
+        reached: Option<Reached>,
+    ) -> Reader<'a> {
+        let format = match opened.change {
+            Change::Opened { format, .. } => format,
+            _ => FORMAT_VERSION,
+        };
+        let chains = found.iter().filter_map(|found| match &found.piece {
+            Piece::Intact(sealed, _) => sealed.chain,
+            Piece::Damaged => None,
+        });
+        let in_lines = chains.map(|chain| chain.synced).max();
+        let in_lines = in_lines.or((format >= CHAINED_FORMAT).then_some(0));
+        Reader {
+            bytes,
+            crcs: vec![line::open(&opening).map_or(0, |sealed| sealed.crc)],
+            opening,
+            format,
+            entries: vec![Some(Arc::new(opened))],
+            lines: Vec::new(),
+            has_opening: false,
+            damage: Damage::default(),
+            floor: in_lines.max(reached.map(|reached| reached.bytes)),
+            reached,
+        }
+    }
+
+    fn read(mut self, found: Vec<Found<'_>>) -> Scan {
+        // The first of the damaged lines before the current one.
+        let mut damaged: Option<(u64, usize)> = None;
+        let mut end = self.bytes.len();
+        for Found { number, bytes, piece } in found {
+            let (sealed, entry) = match piece {
+                Piece::Damaged => {
+                    let (_, start) = *damaged.get_or_insert((number, bytes.start));
+                    if self.was_never_synced(start) {
+                        end = start;
+                        damaged = None;
+                        break;
+                    }
+                    continue;
+                }
+                Piece::Intact(sealed, entry) => (sealed, entry),
+            };
+            // The opening entry is in its place already, wherever its line is.
+            if entry.seq == Seq(0) && !self.has_opening {
+                self.keep(entry, sealed.crc, number, bytes);
+                continue;
+            }
+            if self.place_before(&entry, sealed.chain, number, damaged).is_some_and(|place| {
+                let is_torn = self.was_never_synced(bytes.start);
+                if !is_torn {
+                    self.damage.add(place);
+                }
+                is_torn
+            }) {
+                end = bytes.start;
+                damaged = None;
+                break;
+            }
+            damaged = None;
+            self.keep(entry, sealed.crc, number, bytes);
+        }
+        // Without any mark, damage at the end is taken for an interrupted write.
+        if let Some((_, start)) = damaged.filter(|_| self.floor.is_none()) {
+            (end, damaged) = (start, None);
+        }
+        self.end(end, damaged.map(|(number, _)| number))
+    }
+
+    fn was_never_synced(&self, offset: usize) -> bool {
+        self.floor.is_some_and(|floor| offset as u64 >= floor)
+    }
+
+    /// What is wrong between an entry and what was read so far.
+    fn place_before(
+        &self,
+        entry: &Entry,
+        chain: Option<Chain>,
+        line: u64,
+        damaged: Option<(u64, usize)>,
+    ) -> Option<Place> {
+        let next = self.entries.len() as u64;
+        let before = (entry.seq.0 as usize).checked_sub(1);
+        let before = before.and_then(|before| self.entries.get(before)?.as_ref().map(|_| self.crcs[before]));
+        let follows = match (before, chain) {
+            (Some(before), Some(chain)) => chain.prev == before,
+            (Some(_) | None, None) | (None, Some(_)) => true,
+        };
+        let lost = entry.seq.0.saturating_sub(next);
+        let is_hole = self.entries.get(entry.seq.0 as usize).is_some_and(Option::is_none);
+        let fault = match damaged {
+            Some((line, _)) => return Some(Place { line, lost, fault: Fault::Bytes }),
+            None if is_hole => return None,
+            None if lost > 0 => Fault::Missing,
+            None if entry.seq.0 < next || !follows => Fault::Order,
+            None => return None,
+        };
+        Some(Place { line, lost, fault })
+    }
+
+    fn keep(&mut self, entry: Entry, crc: u32, number: u64, bytes: Range<usize>) {
+        let at = entry.seq.0 as usize;
+        if let Change::DamageAccepted { places, entries } = entry.change
+            && self.damage.count <= places
+            && self.damage.lost <= entries
+        {
+            self.damage.accepted = self.damage.count;
+        }
+        while self.entries.len() <= at {
+            self.entries.push(None);
+            self.crcs.push(0);
+        }
+        if at == 0 && !self.has_opening {
+            self.has_opening = true;
+        } else if self.entries[at].is_some() {
+            return;
+        } else if at + 1 < self.entries.len() {
+            // A line that comes too late fills the gap that was counted before.
+            self.damage.lost = self.damage.lost.saturating_sub(1);
+        }
+        self.lines.push(ScannedLine { seq: entry.seq, bytes, number, crc });
+        self.entries[at] = Some(Arc::new(entry));
+        self.crcs[at] = crc;
+    }
+
+    fn end(mut self, end: usize, damaged: Option<u64>) -> Scan {
+        let next = self.entries.len() as u64;
+        let lost =
+            self.reached.map_or(0, |reached| reached.entries.saturating_sub(next)).min(GAP_ENTRIES_MAX);
+        let after = self.lines.last().map_or(1, |line| line.number + 1);
+        let fault = if damaged.is_some() { Fault::Bytes } else { Fault::End };
+        if damaged.is_some() || lost > 0 {
+            self.damage.add(Place { line: damaged.unwrap_or(after), lost, fault });
+            self.entries.resize((next + lost) as usize, None);
+        }
+        let entries = fill(self.entries);
+        let mut header = Header::opened(&entries[0]).expect("the first entry is the opening one");
+        entries[1..].iter().for_each(|entry| header.apply(entry));
+        self.crcs.resize(entries.len(), 0);
+        let crc = self.crcs.last().copied().unwrap_or(0);
+        Scan {
+            mark: JournalMark { entries: entries.len() as u64, bytes: end as u64, crc },
+            entries,
+            header,
+            lines: self.lines,
+            format: self.format,
+            opening: self.opening,
+            has_opening: self.has_opening,
+            synced: self.floor.map(|floor| floor.min(end as u64)),
+            damage: self.damage,
+        }
+    }
+}
+
+/// Replaces lost entries, and counts each run of them in its first one.
+fn fill(entries: Vec<Option<Arc<Entry>>>) -> Vec<Arc<Entry>> {
+    let mut filled: Vec<Arc<Entry>> = Vec::with_capacity(entries.len());
+    let mut time = 0;
+    for run in entries.chunk_by(|a, b| a.is_some() == b.is_some()) {
+        let lost = (0..run.len()).map(|nth| if nth == 0 { run.len() as u64 } else { 0 });
+        for (entry, lost) in run.iter().zip(lost) {
+            let seq = Seq(filled.len() as u64);
+            let lost = || Entry { seq, at: time, change: Change::Lost { entries: lost } };
+            let entry = entry.clone().unwrap_or_else(|| Arc::new(lost()));
+            time = entry.at;
+            filled.push(entry);
+        }
+    }
+    filled
+}
+
+/// Splits the file into lines and verifies each.
+fn pieces<'a>(
     session: &SessionId,
-    text: &[u8],
+    bytes: &'a [u8],
     bodies: Bodies<'_>,
-    header: Option<&mut Header>,
-) -> Result<(Entry, u32), LineFault> {
-    let crc = line::check(text)?;
-    if header.is_none()
-        && let Some(found) = line::format(text).filter(|found| *found > FORMAT_VERSION)
-    {
-        return Err(LineFault::Future(found));
-    }
-    let entry = line::decode(text, bodies)?;
-    let expected = Seq(header.as_ref().map_or(0, |header| header.entries));
-    if entry.seq != expected {
-        return Err(LineFault::Meaning(format!("entry {} stands where {expected} must be", entry.seq)));
-    }
-    match (&entry.change, header) {
-        (Change::Opened { session: named, .. }, None) if named == session => {}
-        (Change::Opened { session: named, .. }, None) => {
-            return Err(LineFault::Meaning(format!("it opens session {named}")));
+) -> Result<Vec<Found<'a>>, StoreError> {
+    let mut found = Vec::new();
+    let (mut start, mut number, mut next) = (0, 0, 0);
+    while start < bytes.len() {
+        let length = memchr::memchr(b'\n', &bytes[start..]).unwrap_or(bytes.len() - start);
+        let whole = start..start + length;
+        number += 1;
+        start = whole.end + 1;
+        let mut read = |part: Range<usize>| -> Result<Option<Found<'a>>, StoreError> {
+            let Some((sealed, entry)) = intact(session, &bytes[part.clone()], bodies)? else {
+                return Ok(None);
+            };
+            // Nor did we write a number far beyond the ones before.
+            if entry.seq.0 > next + GAP_ENTRIES_MAX {
+                return Ok(None);
+            }
+            next = next.max(entry.seq.0 + 1);
+            Ok(Some(Found { number, bytes: part, piece: Piece::Intact(sealed, entry) }))
+        };
+        if let Some(line) = read(whole.clone())? {
+            found.push(line);
+            continue;
         }
-        (_, None) => return Err(LineFault::Meaning("it is not an opening entry".to_owned())),
-        (Change::Opened { .. }, Some(_)) => {
-            return Err(LineFault::Meaning("it opens the session again".to_owned()));
+        let mut rest = whole.start;
+        for part in line::joined(&bytes[whole.clone()]) {
+            let part = whole.start + part.start..whole.start + part.end;
+            let Some(line) = read(part)? else { continue };
+            if line.bytes.start > rest + 1 {
+                let bytes = rest..line.bytes.start;
+                found.push(Found { number, bytes, piece: Piece::Damaged });
+            }
+            rest = line.bytes.end;
+            found.push(line);
         }
-        (_, Some(header)) => header.apply(&entry),
+        if rest < whole.end {
+            found.push(Found { number, bytes: rest..whole.end, piece: Piece::Damaged });
+        }
+        // An empty line is damage as well.
+        if whole.is_empty() {
+            found.push(Found { number, bytes: whole, piece: Piece::Damaged });
+        }
     }
-    Ok((entry, crc))
+    Ok(found)
+}
+
+/// The entry of an intact line; `None` if it is none.
+fn intact<'a>(
+    session: &SessionId,
+    text: &'a [u8],
+    bodies: Bodies<'_>,
+) -> Result<Option<(Sealed<'a>, Entry)>, StoreError> {
+    let Some(sealed) = line::open(text) else { return Ok(None) };
+    let may_open = memchr::memmem::find(text, br#""change":"opened""#).is_some();
+    if may_open && let Some(found) = line::format(text).filter(|found| *found > FORMAT_VERSION) {
+        return Err(StoreError::FutureFormat { session: session.clone(), found });
+    }
+    let Ok(entry) = line::decode(sealed, bodies) else { return Ok(None) };
+    match &entry.change {
+        Change::Opened { session: named, .. } if named != session => {
+            Err(StoreError::Misnamed { session: session.clone(), named: named.clone() })
+        }
+        Change::Opened { .. } => Ok((entry.seq == Seq(0)).then_some((sealed, entry))),
+        _ => Ok((entry.seq != Seq(0)).then_some((sealed, entry))),
+    }
+}
+
+fn read_opening(session: &SessionId, opening: &[u8], bodies: Bodies<'_>) -> Result<Entry, StoreError> {
+    let read = intact(session, opening, bodies)?.map(|(_, entry)| entry);
+    let opens = read.filter(|entry| matches!(entry.change, Change::Opened { .. }));
+    opens.ok_or_else(|| StoreError::NotFound(session.clone()))
+}
+
+/// A first line for a journal that has lost it, made of what can be read.
+fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Result<Vec<u8>, StoreError> {
+    let intact = found.iter().find_map(|found| match &found.piece {
+        Piece::Intact(sealed, entry) => Some((sealed.chain, entry.at)),
+        Piece::Damaged => None,
+    });
+    let Some((chain, at)) = intact else {
+        return Err(match found.len() {
+            0 | 1 => StoreError::NotFound(session.clone()),
+            _ => StoreError::Unreadable(session.clone()),
+        });
+    };
+    let format = if chain.is_some() { CHAINED_FORMAT } else { 1 };
+    let cwd = cwd_in(bytes).unwrap_or_else(|| PathBuf::from(UNKNOWN_CWD));
+    let change = Change::Opened { format, session: session.clone(), cwd };
+    let fields = serde_json::to_vec(&Entry { seq: Seq(0), at, change });
+    let fields = fields.map_err(|_| StoreError::NotFound(session.clone()))?;
+    let mut line = line::seal(&fields[1..], Chain::in_format(format, 0, 0)).bytes;
+    line.pop();
+    Ok(line)
+}
+
+/// The working directory that a damaged first line still names.
+fn cwd_in(bytes: &[u8]) -> Option<PathBuf> {
+    let first = bytes.split(|byte| *byte == b'\n').next()?;
+    let field = br#""cwd":"#;
+    let at = memchr::memmem::find(first, field)? + field.len();
+    let cwd: String = serde_json::Deserializer::from_slice(&first[at..]).into_iter().next()?.ok()?;
+    Path::new(&cwd).is_absolute().then(|| PathBuf::from(cwd))
 }
 
 /// Reads a complete journal without locking it.
@@ -116,18 +488,27 @@ pub(super) fn read_file(paths: &StorePaths, session: &SessionId) -> Result<Vec<u
         return Err(StoreError::NotFound(session.clone()));
     }
     let path = paths.journal(session);
-    match std::fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound(session.clone())),
-        bytes => bytes.map_err(|source| io_error("read", &path, source)),
-    }
+    paths.disk.read(&path, u64::MAX).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => StoreError::NotFound(session.clone()),
+        _ => io_error("read", &path, error),
+    })
+}
+
+/// Reads a journal without locking it, with its bytes.
+pub(super) fn read(
+    paths: &StorePaths,
+    session: &SessionId,
+    bodies: impl for<'b> Fn(&'b BlobStore) -> Bodies<'b>,
+) -> Result<(Scan, Vec<u8>), StoreError> {
+    // A session may be written meanwhile: its mark must not be newer than what is read of it.
+    let mark = SyncMark::read(paths, session);
+    let bytes = read_file(paths, session)?;
+    let blobs = paths.blobs(session);
+    Ok((Scan::read(session, &bytes, mark.as_ref(), bodies(&blobs))?, bytes))
 }
 
 /// Builds a session's header from its journal alone.
 pub(super) fn read_header(paths: &StorePaths, session: &SessionId) -> Result<MarkedHeader, StoreError> {
-    let bytes = read_file(paths, session)?;
-    let scan = Scan::read(session, &bytes, Bodies::Inline)?;
-    match scan.damage {
-        None => Ok(MarkedHeader { header: scan.header, mark: scan.mark }),
-        Some(damage) => Err(damage),
-    }
+    let (scan, _) = read(paths, session, |_| Bodies::Inline)?;
+    Ok(MarkedHeader { header: scan.header, mark: scan.mark })
 }

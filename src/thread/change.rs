@@ -7,15 +7,18 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
 use super::hooked::{HistoryMessage, HookRun, ViewEdit};
 use super::message::{CallDisplay, CallId, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::opaque::{self, Opaque};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
-/// version is refused and left untouched.
-pub const FORMAT_VERSION: u32 = 1;
+/// version is refused and left untouched. Version 2 chains the lines of a journal and records in each of them how
+/// much was on the disk before it.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The number of an entry in its thread: consecutive, from 0. Shown as `e7`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,8 +67,22 @@ pub struct Entry {
     pub seq: Seq,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "opaque::serialize")]
     pub change: Change,
+}
+
+impl Entry {
+    /// Parses a stored entry. A kind of change that this build does not know, or does not understand, becomes
+    /// [`Change::Unknown`], which serializes to the same JSON again. Only an opening entry must be understood.
+    pub fn parse(json: &[u8]) -> Result<Entry, serde_json::Error> {
+        serde_json::from_slice(json)
+            .or_else(|error| opaque::entry(serde_json::from_slice(json)?).ok_or(error))
+    }
+
+    /// The same for parsed JSON.
+    pub fn from_json(json: &Value) -> Result<Entry, serde_json::Error> {
+        Entry::deserialize(json).or_else(|error| opaque::entry(json.clone()).ok_or(error))
+    }
 }
 
 /// Everything that can happen to a thread.
@@ -280,6 +297,21 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "is_zero")]
         quiet_hooks: u32,
     },
+    /// Stands in the place of an entry whose line is damaged or missing. The first one of a run counts all of
+    /// them, the others count 0.
+    Lost {
+        entries: u64,
+    },
+    /// The user knows that entries before this one are damaged or missing, and continues without them.
+    DamageAccepted {
+        /// The number of damaged places.
+        places: u64,
+        /// The number of lost entries.
+        entries: u64,
+    },
+    /// A change that a newer version wrote: it is kept and copied, and does nothing here.
+    #[serde(skip)]
+    Unknown(Opaque),
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -334,6 +366,9 @@ impl Change {
             Change::Spent { .. } => ("spent", ChangeGroup::Note),
             Change::Forgotten { .. } => ("forgotten", ChangeGroup::Setting),
             Change::TurnEnded { .. } => ("turn_ended", ChangeGroup::Lifecycle),
+            Change::Lost { .. } => ("lost", ChangeGroup::Note),
+            Change::DamageAccepted { .. } => ("damage_accepted", ChangeGroup::Note),
+            Change::Unknown(_) => ("unknown", ChangeGroup::Note),
         }
     }
 

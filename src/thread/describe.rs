@@ -137,6 +137,24 @@ fn line_of(change: &Change) -> Option<String> {
         Change::ModelChosen { model } => Some(format!("Model: {model}")),
         Change::ModeChosen { mode } => Some(format!("Mode: {}", mode.id())),
         Change::TurnEnded { reason, .. } => ending(*reason).map(str::to_owned),
+        Change::Lost { entries: 0 } => None,
+        Change::Lost { entries } => Some(format!("{} lost here: the log is damaged.", counted(*entries))),
+        Change::DamageAccepted { entries, .. } => Some(format!(
+            "The log was damaged before this entry, and {} lost; the conversation continues without them.",
+            counted(*entries)
+        )),
+        Change::Unknown(opaque) => {
+            Some(format!("Written by a newer Epitome, and not understood by this one: {}.", opaque.kind()))
+        }
         _ => None,
+    }
+}
+
+/// Entries as the subject of a sentence in the past tense.
+fn counted(entries: u64) -> String {
+    match entries {
+        0 => "no entry is".to_owned(),
+        1 => "1 entry is".to_owned(),
+        entries => format!("{entries} entries are"),
     }
 }

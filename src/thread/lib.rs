@@ -11,7 +11,7 @@
 //!
 //! | files | contents |
 //! | --- | --- |
-//! | `change`, `message`, `choices`, `decided`, `hooked` | the stored types of the log |
+//! | `change`, `message`, `choices`, `decided`, `hooked`, `opaque` | the stored types of the log |
 //! | `view`, `edited` | how entries and edits change the view |
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
 //! | `edits` | validation of edits requested by hooks |
@@ -37,6 +37,7 @@ mod layers;
 mod lines;
 mod markdown;
 pub mod message;
+mod opaque;
 mod pins;
 pub mod text;
 mod turns;
@@ -54,6 +55,7 @@ pub use describe::{EntryLine, EntryPart, describe};
 pub use hooked::*;
 pub use layers::{EntryVisibility, Layer};
 pub use message::*;
+pub use opaque::Opaque;
 pub use pins::PINNED_BY_PERSON;
 pub use turns::PromptedTurn;
 pub use view::{View, ViewItem, ViewPart};
@@ -247,6 +249,10 @@ impl Thread {
                     | StopReason::Cancelled
                     | StopReason::Failed => self.queued.clear(),
                 }
+            }
+            Change::Lost { .. } | Change::DamageAccepted { .. } => {}
+            Change::Unknown(opaque) => {
+                opaque.message().into_iter().for_each(|id| self.saw_message(MessageId(id)))
             }
         }
     }
@@ -452,6 +458,9 @@ impl Thread {
     }
 
     fn saw_message(&mut self, id: MessageId) {
-        self.next_message = self.next_message.max(id.0 + 1);
+        self.next_message = self.next_message.max(id.0.saturating_add(1));
     }
 }
+
+#[cfg(test)]
+mod gaps_tests;

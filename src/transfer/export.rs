@@ -39,7 +39,7 @@ pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem>
         if entries.is_empty() {
             check_format(file, number, line)?;
         }
-        let entry: Entry = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
+        let entry = Entry::parse(line.as_bytes()).map_err(|error| file.json_problem(number, &error))?;
         let expected = entries.len() as u64;
         if entry.seq.0 != expected {
             let message = format!("entry {} stands where e{expected} must be: a line is missing", entry.seq);

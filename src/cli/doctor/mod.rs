@@ -23,7 +23,7 @@ use crate::thread::visible::visible;
 /// The exit code is 1 if there is an error.
 #[derive(Debug, Default, clap::Args)]
 pub struct DoctorArgs {
-    /// Truncate damaged sessions to their valid part, keeping a copy of the damaged file, and rebuild a wrong index
+    /// Let damaged sessions continue without what is lost, rebuild a wrong index, and delete leftovers
     #[arg(long)]
     repair: bool,
     /// Rewrite the index to free unused disk space

@@ -34,7 +34,7 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
 }
 
 fn print(store: &Store, session: &SessionId, json: bool) -> Result<(), CliError> {
-    let (entries, damage) = store.read_whole_part(session)?;
+    let (entries, damage) = store.read_with_damage(session)?;
     if let Some(damage) = damage {
         eprintln!("epitome: {damage}");
     }

@@ -39,7 +39,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     }
     let session_library::StoredConversation { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
-        // The part before the damage is still shown.
+        // Everything that is not lost is still shown.
         eprintln!("epitome: {damage}");
     }
     // Problems in the settings are reported by the commands that depend on them.

@@ -119,7 +119,7 @@ fn hooks(daemon: &Arc<Daemon>, wanted: EnvironmentParams) -> MethodResult {
 
 fn trail(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
-    let (entries, damage) = daemon.store.read_whole_part(&session)?;
+    let (entries, damage) = daemon.store.read_with_damage(&session)?;
     Ok(json!({
         "session": session, "trail": hooks_shown::trail(&entries),
         "damage": damage.map(|damage| damage.to_string()),

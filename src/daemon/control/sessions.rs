@@ -83,7 +83,7 @@ fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
 
 /// Folds the readable part of a session's log, and describes the damage to the rest, if any.
 pub(super) fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
-    let (entries, damage) = daemon.store.read_whole_part(session)?;
+    let (entries, damage) = daemon.store.read_with_damage(session)?;
     let thread = Thread::replay(entries).map_err(|error| {
         Fault::new(FaultKind::Store, format!("the log of session {session} can't be folded: {error}"))
     })?;
@@ -161,7 +161,7 @@ fn entries(daemon: &Arc<Daemon>, wanted: ReadParams) -> MethodResult {
         let message = format!("sessions.entries: `limit` is from 1 to {ENTRIES_MAX}");
         return Err(Fault::new(FaultKind::InvalidParams, message));
     }
-    let (entries, damage) = daemon.store.read_whole_part(&session)?;
+    let (entries, damage) = daemon.store.read_with_damage(&session)?;
     let from = wanted.from.map_or(0, |from| from.0.0);
     let at = entries.partition_point(|entry| entry.seq.0 < from);
     let part = &entries[at..entries.len().min(at + limit)];
@@ -182,7 +182,7 @@ async fn cancel(daemon: Arc<Daemon>, wanted: SessionParams) -> MethodResult {
         // The session is not live, so there is nothing to cancel; only check that it exists.
         Err(SessionError::NotFound(_)) => {
             let (store, name) = (daemon.store.clone(), session.clone());
-            spawn_blocking(&daemon, move || Ok(store.read_whole_part(&name)?)).await?;
+            spawn_blocking(&daemon, move || Ok(store.read_with_damage(&name)?)).await?;
             Ok(json!({ "session": session, "cancelled": false }))
         }
         Err(error) => Err(error.into()),
@@ -244,7 +244,7 @@ async fn answer(daemon: Arc<Daemon>, wanted: AnswerParams) -> MethodResult {
 
 fn delete(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
     let session = wanted.session.find(daemon)?;
-    let known = daemon.store.read_whole_part(&session);
+    let known = daemon.store.read_with_damage(&session);
     if let Err(error @ epitome_store::StoreError::NotFound(_)) = known {
         return Err(error.into());
     }

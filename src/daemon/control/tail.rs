@@ -69,7 +69,7 @@ async fn begin(
 ) -> Result<(SessionId, Seq, QuestionSupport, LogSnapshot), Fault> {
     let session = wanted.session.find_blocking(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
-    let log = spawn_blocking(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
+    let log = spawn_blocking(daemon, move || Ok(store.read_with_damage(&name)?)).await?;
     let can = |kind| wanted.questions.contains(&kind);
     let shows = QuestionSupport { forms: can(Showable::Form), urls: can(Showable::Url) };
     Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))

@@ -101,14 +101,24 @@ fn a_damaged_journal_is_named_and_affects_no_other_session() {
     fs::write(&journal, &bytes).unwrap();
 
     let mut agent = user.start();
-    let (replay, refused) = user.try_load(&mut agent, &damaged);
+    let replay = user.load(&mut agent, &damaged);
+    assert!(json!(replay).to_string().contains("lost here: the log is damaged"), "{replay:?}");
+    let id = agent.request(
+        "session/prompt",
+        json!({
+            "sessionId": damaged, "prompt": [{ "type": "text", "text": "say no" }]
+        }),
+    );
+    let (_, refused) = agent.answer(id);
     let sentence = refused["error"]["message"].as_str().unwrap();
-    assert!(sentence.contains(&damaged) && sentence.contains("damaged at line"), "{sentence}");
-    assert!(replay.is_empty(), "{replay:?}");
+    assert!(sentence.contains("damaged at line") && sentence.contains("/repair"), "{sentence}");
     assert_eq!(person_said(&user.load(&mut agent, &whole)), ["say one", "say two"]);
     assert_eq!(agent.turn(&whole, "say three").1, "end_turn");
     assert!(listed(&mut agent).contains(&whole));
     assert_eq!(fs::read(&journal).unwrap(), bytes, "the file is left as it was");
+    assert_eq!(agent.turn(&damaged, "/repair").1, "end_turn");
+    assert_eq!(agent.turn(&damaged, "say four").1, "end_turn");
+    assert!(fs::read(&journal).unwrap().starts_with(&bytes), "nothing is removed");
 }
 
 #[test]

@@ -188,6 +188,9 @@ pub fn one_of_each() -> Vec<Change> {
         },
         Change::Forked { from: SessionId("s_00000000000000000002".into()), through: Seq(4) },
         Change::Forgotten { rule: Rule::Fetch { host: "docs.rs".into() } },
+        Change::Lost { entries: 2 },
+        Change::DamageAccepted { places: 1, entries: 2 },
+        from_the_future(),
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -204,6 +207,14 @@ fn one_edit_of_each(message: Message) -> Vec<ViewEdit> {
         ViewEdit::Replace { at, content: message.content.clone() },
         ViewEdit::Append { role: Role::User, message },
     ]
+}
+
+/// A change of a kind that this build does not know, with a body that is too big for a line.
+fn from_the_future() -> Change {
+    let big = "x".repeat(BIG);
+    let stored =
+        json!({"seq": 1, "at": 2, "change": "from_the_future", "deep": {"text": big, "list": [1.5, null]}});
+    Entry::from_json(&stored).unwrap().change
 }
 
 fn mask() -> Mask {
@@ -243,6 +254,9 @@ fn kind(change: &Change) -> usize {
         Change::FilesRewound { .. } => 28,
         Change::Forked { .. } => 29,
         Change::Forgotten { .. } => 30,
+        Change::Lost { .. } => 31,
+        Change::DamageAccepted { .. } => 32,
+        Change::Unknown(_) => 33,
     }
 }
 

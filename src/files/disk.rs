@@ -1,0 +1,219 @@
+//! The calls to the disk that durable files are made of, as a trait: tests replace the disk by a simulated one that
+//! fails and loses power.
+//!
+//! It makes no decision about durability. Each call is one step that can fail or be lost on its own, apart from
+//! [`Disk::put`], which is the sequence of steps that writes a file atomically.
+
+use std::fmt::Debug;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::atomic_file;
+
+/// A file system. All files are private to their owner.
+pub trait Disk: Debug + Send + Sync {
+    /// Opens a file for reading and appending.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
+    /// Reads a file; the rest of one that is longer than `most` is left out.
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
+    /// Looks at a file or directory without following a link.
+    fn stat(&self, path: &Path) -> io::Result<FileStat>;
+    /// The names in a directory, sorted, without those that are not UTF-8.
+    fn names(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Creates a directory and its parents.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+    /// Writes a file that appears with its complete, synced content or not at all. Its name is durable after the
+    /// directory is synced.
+    fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()>;
+    /// Gives a file another name, which must be unused.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with its content.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Takes the file's exclusive lock, which its last descriptor holds; `false` if another process has it.
+    fn try_lock(&self) -> io::Result<bool>;
+    fn unlock(&self) -> io::Result<()>;
+    /// Reads the complete file.
+    fn read(&self) -> io::Result<Vec<u8>>;
+    /// Appends all bytes with one write, if the disk takes them; after an error, a part of them may be there.
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Overwrites bytes. Only for files that are opened with `OpenMode::Overwrite`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+    /// Makes the content durable.
+    fn sync(&self) -> io::Result<()>;
+    fn stat(&self) -> io::Result<FileStat>;
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// It must exist.
+    Append,
+    /// It must not exist.
+    AppendNew,
+    /// It is created if it does not exist.
+    AppendOrNew,
+    /// It is created if it does not exist, and written with `write_at` instead of appended to.
+    Overwrite,
+}
+
+/// Whether a file that is put may exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutMode {
+    Replace,
+    New,
+}
+
+/// What is known about a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// The file itself, whatever its name.
+    pub id: FileId,
+    pub is_file: bool,
+    pub bytes: u64,
+    /// The number of its names.
+    pub links: u64,
+    /// When it was changed last, in milliseconds since the Unix epoch.
+    pub changed_at: u64,
+}
+
+/// The device and inode of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// The machine's file system.
+#[derive(Clone, Copy, Debug)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.mode(0o600).read(true);
+        match mode {
+            OpenMode::Append => options.append(true),
+            OpenMode::AppendNew => options.append(true).create_new(true),
+            OpenMode::AppendOrNew => options.append(true).create(true),
+            OpenMode::Overwrite => options.write(true).create(true).truncate(false),
+        };
+        Ok(Box::new(options.open(path)?))
+    }
+
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(path)?;
+        let mut bytes = Vec::with_capacity(file.metadata()?.len().min(most) as usize);
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<FileStat> {
+        std::fs::symlink_metadata(path).map(|metadata| stat_of(&metadata))
+    }
+
+    fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for file in std::fs::read_dir(directory)? {
+            names.extend(file?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        atomic_file::private_directory(path)
+    }
+
+    fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()> {
+        match mode {
+            PutMode::Replace => atomic_file::replace_private(path, bytes),
+            PutMode::New => atomic_file::create_private(path, bytes),
+        }
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::hard_link(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        match File::open(path)?.sync_all() {
+            // Some network file systems don't support this.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+impl DiskFile for File {
+    fn try_lock(&self) -> io::Result<bool> {
+        match File::try_lock(self) {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        File::unlock(self)
+    }
+
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let mut file = self;
+        file.rewind()?;
+        let mut bytes = Vec::with_capacity(self.metadata()?.len() as usize);
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self;
+        // One `write(2)`; a second one follows only after a partial write, to get its error.
+        file.write_all(bytes)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        File::set_len(self, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn stat(&self) -> io::Result<FileStat> {
+        self.metadata().map(|metadata| stat_of(&metadata))
+    }
+}
+
+fn stat_of(metadata: &Metadata) -> FileStat {
+    let changed = metadata.modified().ok().and_then(|changed| changed.duration_since(UNIX_EPOCH).ok());
+    FileStat {
+        id: FileId { device: metadata.dev(), inode: metadata.ino() },
+        is_file: metadata.is_file(),
+        bytes: metadata.len(),
+        links: metadata.nlink(),
+        changed_at: changed.unwrap_or(Duration::ZERO).as_millis() as u64,
+    }
+}

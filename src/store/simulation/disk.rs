@@ -1,0 +1,530 @@
+//! A disk that fails and loses power, in memory. All of it follows from a seed.
+//!
+//! Each file has its content as processes see it, what of that is durable, and the writes in between. A power loss
+//! keeps, drops, tears or blanks each of these writes on its own, and keeps or drops each change of a directory that
+//! was not synced. After a failed sync the written pages are lost, though they can still be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::super::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
+
+/// What a disk writes at once.
+const SECTOR: usize = 512;
+
+/// What a file system writes at once.
+const PAGE: usize = 4096;
+
+/// Handles share the disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The call fails, a write after a part of it.
+    Error(ErrorKind),
+    /// The power fails: this call and all later ones have no effect.
+    PowerLoss,
+}
+
+struct State {
+    rng: fastrand::Rng,
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    name_changes: Vec<NameChange>,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    is_off: bool,
+    /// How often something rare has happened.
+    seen: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Default)]
+struct Inode {
+    is_directory: bool,
+    content: Vec<u8>,
+    durable: Vec<u8>,
+    writes: Vec<Write>,
+    locked_by: Option<u64>,
+}
+
+#[derive(Clone)]
+struct Write {
+    change: Data,
+    /// A sync of it failed: no later sync makes it durable.
+    is_lost: bool,
+}
+
+#[derive(Clone)]
+enum Data {
+    Bytes { offset: usize, bytes: Vec<u8> },
+    Length(usize),
+}
+
+/// A change of a directory that is not durable.
+#[derive(Clone)]
+struct NameChange {
+    path: PathBuf,
+    /// `None` removes the name.
+    inode: Option<usize>,
+}
+
+struct SimFile {
+    disk: SimDisk,
+    inode: usize,
+    handle: u64,
+}
+
+impl SimDisk {
+    pub fn new(seed: u64, data: &Path) -> SimDisk {
+        let root = Inode { is_directory: true, ..Inode::default() };
+        let parent = data.parent().expect("a data directory has a parent");
+        let names: BTreeMap<PathBuf, usize> = parent.ancestors().map(|path| (path.to_owned(), 0)).collect();
+        let state = State {
+            rng: fastrand::Rng::with_seed(seed),
+            inodes: vec![root],
+            durable_names: names.clone(),
+            names,
+            name_changes: Vec::new(),
+            calls: 0,
+            fault: None,
+            is_off: false,
+            seen: BTreeMap::new(),
+        };
+        SimDisk { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plans a fault for the n-th call from now, counted from 1.
+    pub fn plan(&self, call: u64, fault: Fault) {
+        let mut state = self.state();
+        state.fault = Some((state.calls + call, fault));
+    }
+
+    /// Whether the planned fault has happened.
+    pub fn has_failed(&self) -> bool {
+        self.state().fault.is_none()
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
+    pub fn count(&self, what: &'static str) {
+        self.state().count(what);
+    }
+
+    pub fn seen(&self) -> BTreeMap<&'static str, u64> {
+        self.state().seen.clone()
+    }
+
+    /// The power comes back: what is on the disk is one of the states that it may have been left in.
+    pub fn restart(&self) {
+        let state = &mut *self.state();
+        for at in 0..state.inodes.len() {
+            state.settle(at);
+        }
+        for change in std::mem::take(&mut state.name_changes) {
+            if state.rng.bool() {
+                state.count("a change of a directory was lost");
+                continue;
+            }
+            match change.inode {
+                Some(inode) => state.durable_names.insert(change.path, inode),
+                None => state.durable_names.remove(&change.path),
+            };
+        }
+        // Nothing is reached through a directory that was lost.
+        let names = &state.durable_names;
+        let reached: BTreeSet<PathBuf> = names
+            .keys()
+            .filter(|path| path.ancestors().all(|above| names.contains_key(above)))
+            .cloned()
+            .collect();
+        state.durable_names.retain(|path, _| reached.contains(path));
+        state.names = state.durable_names.clone();
+        state.fault = None;
+        state.is_off = false;
+    }
+
+    /// All files with their content, as processes see them.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.state();
+        let files = state.names.iter().filter(|(_, inode)| !state.inodes[**inode].is_directory);
+        files.map(|(path, inode)| (path.clone(), state.inodes[*inode].content.clone())).collect()
+    }
+
+    /// Changes the durable content of a file, as rot does, or a user.
+    pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let state = &mut *self.state();
+        let inode = &mut state.inodes[state.names[path]];
+        change(&mut inode.content);
+        inode.durable = inode.content.clone();
+        inode.writes.clear();
+    }
+
+    fn handle(&self, inode: usize) -> Box<dyn DiskFile> {
+        Box::new(SimFile { disk: self.clone(), inode, handle: fastrand::u64(..) })
+    }
+}
+
+impl State {
+    fn count(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    /// Counts a call; fails if that is the planned one.
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        if self.is_off {
+            return Err(io::Error::other("the power is off"));
+        }
+        match self.fault {
+            Some((call, fault)) if call == self.calls => {
+                self.fault = None;
+                match fault {
+                    Fault::Error(kind) => Err(kind.into()),
+                    Fault::PowerLoss => {
+                        self.is_off = true;
+                        Err(io::Error::other("the power fails"))
+                    }
+                }
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn find(&self, path: &Path) -> io::Result<usize> {
+        self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn parent(&self, path: &Path) -> io::Result<()> {
+        self.find(path.parent().ok_or(ErrorKind::InvalidInput)?).map(drop)
+    }
+
+    fn name(&mut self, path: &Path, inode: Option<usize>) {
+        match inode {
+            Some(inode) => self.names.insert(path.to_owned(), inode),
+            None => self.names.remove(path),
+        };
+        self.name_changes.push(NameChange { path: path.to_owned(), inode });
+    }
+
+    fn create(&mut self, is_directory: bool) -> usize {
+        self.inodes.push(Inode { is_directory, ..Inode::default() });
+        self.inodes.len() - 1
+    }
+
+    fn write(&mut self, inode: usize, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        let called = self.call();
+        let taken = match called {
+            Ok(()) => bytes.len(),
+            Err(_) if bytes.is_empty() => 0,
+            Err(_) => self.rng.usize(..bytes.len()),
+        };
+        if called.is_err() && taken > 0 {
+            self.count(if self.is_off { "the power failed within a write" } else { "a write was short" });
+        }
+        let change = Data::Bytes { offset, bytes: bytes[..taken].to_vec() };
+        apply(&mut self.inodes[inode].content, &change);
+        self.inodes[inode].writes.push(Write { change, is_lost: false });
+        called
+    }
+
+    fn sync(&mut self, inode: usize) -> io::Result<()> {
+        if let Err(error) = self.call() {
+            if !self.is_off {
+                self.inodes[inode].writes.iter_mut().for_each(|write| write.is_lost = true);
+                self.count("a sync failed");
+            }
+            return Err(error);
+        }
+        let inode = &mut self.inodes[inode];
+        let (lost, kept): (Vec<Write>, Vec<Write>) = inode.writes.drain(..).partition(|write| write.is_lost);
+        kept.iter().for_each(|write| apply(&mut inode.durable, &write.change));
+        inode.writes = lost;
+        Ok(())
+    }
+
+    /// Decides what a power loss leaves of a file.
+    fn settle(&mut self, at: usize) {
+        let mut durable = std::mem::take(&mut self.inodes[at].durable);
+        let mut has_dropped = false;
+        for write in std::mem::take(&mut self.inodes[at].writes) {
+            match self.rng.u32(..if write.is_lost { 2 } else { 6 }) {
+                0 | 1 => {
+                    self.count("a write was lost");
+                    has_dropped = true;
+                    continue;
+                }
+                2 => {
+                    let torn = match write.change {
+                        Data::Bytes { offset, bytes } => {
+                            // Whole sectors of the file.
+                            let end = (offset + self.rng.usize(..=bytes.len())) / SECTOR * SECTOR;
+                            let kept = end.saturating_sub(offset).min(bytes.len());
+                            Data::Bytes { offset, bytes: bytes[..kept].to_vec() }
+                        }
+                        length => length,
+                    };
+                    self.count("a write was torn");
+                    apply(&mut durable, &torn);
+                }
+                3 => {
+                    let mut blank = write.change;
+                    if let Data::Bytes { offset, bytes } = &mut blank {
+                        // Only blocks that are new to the file; each second page of them at most.
+                        for (at, byte) in bytes.iter_mut().enumerate() {
+                            if *offset + at >= durable.len() && (*offset + at) / PAGE % 2 == 0 {
+                                *byte = 0;
+                            }
+                        }
+                        self.count("a page was blank");
+                    }
+                    apply(&mut durable, &blank);
+                }
+                _ => {
+                    if has_dropped {
+                        self.count("a write survived an earlier one");
+                    }
+                    apply(&mut durable, &write.change);
+                }
+            }
+        }
+        let inode = &mut self.inodes[at];
+        inode.content = durable.clone();
+        inode.durable = durable;
+        inode.locked_by = None;
+    }
+
+    fn links(&self, inode: usize) -> u64 {
+        self.names.values().filter(|named| **named == inode).count() as u64
+    }
+
+    fn stat(&self, at: usize) -> FileStat {
+        let inode = &self.inodes[at];
+        FileStat {
+            id: FileId { device: 1, inode: at as u64 },
+            is_file: !inode.is_directory,
+            bytes: inode.content.len() as u64,
+            links: self.links(at),
+            changed_at: 0,
+        }
+    }
+}
+
+fn apply(content: &mut Vec<u8>, change: &Data) {
+    match change {
+        Data::Bytes { offset, bytes } => {
+            let end = offset + bytes.len();
+            if content.len() < end && !bytes.is_empty() {
+                content.resize(end, 0);
+            }
+            if !bytes.is_empty() {
+                content[*offset..end].copy_from_slice(bytes);
+            }
+        }
+        Data::Length(length) => content.resize(*length, 0),
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state();
+        state.call()?;
+        let found = state.find(path);
+        let inode = match (found, mode) {
+            (Ok(_), OpenMode::AppendNew) => return Err(ErrorKind::AlreadyExists.into()),
+            (Ok(inode), _) => inode,
+            (Err(error), OpenMode::Append) => return Err(error),
+            (Err(_), OpenMode::AppendNew | OpenMode::AppendOrNew | OpenMode::Overwrite) => {
+                state.parent(path)?;
+                let inode = state.create(false);
+                state.name(path, Some(inode));
+                inode
+            }
+        };
+        drop(state);
+        Ok(self.handle(inode))
+    }
+
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        state.call()?;
+        let inode = state.find(path)?;
+        let content = &state.inodes[inode].content;
+        Ok(content[..content.len().min(usize::try_from(most).unwrap_or(usize::MAX))].to_vec())
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<FileStat> {
+        let mut state = self.state();
+        state.call()?;
+        state.find(path).map(|inode| state.stat(inode))
+    }
+
+    fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut state = self.state();
+        state.call()?;
+        state.find(directory)?;
+        let within = state.names.keys().filter(|path| path.parent() == Some(directory));
+        Ok(within.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let mut missing: Vec<PathBuf> =
+            path.ancestors().take_while(|path| state.find(path).is_err()).map(Path::to_path_buf).collect();
+        missing.reverse();
+        state.call()?;
+        for path in missing {
+            let inode = state.create(true);
+            state.name(&path, Some(inode));
+        }
+        Ok(())
+    }
+
+    fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        state.parent(path)?;
+        let inode = state.create(false);
+        state.write(inode, 0, bytes)?;
+        state.sync(inode)?;
+        state.call()?;
+        if mode == PutMode::New && state.find(path).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.name(path, Some(inode));
+        Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        let inode = state.find(from)?;
+        if state.find(to).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.parent(to)?;
+        state.name(to, Some(inode));
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        state.find(path)?;
+        state.name(path, None);
+        Ok(())
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.state().find(path)?;
+        loop {
+            let mut state = self.state();
+            // One call for each file.
+            state.call()?;
+            let Some(last) = state.names.keys().rfind(|name| name.starts_with(path)).cloned() else {
+                return Ok(());
+            };
+            state.name(&last, None);
+        }
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let state = &mut *self.state();
+        state.call()?;
+        state.find(path)?;
+        let (synced, rest) =
+            state.name_changes.drain(..).partition(|change: &NameChange| change.path.parent() == Some(path));
+        state.name_changes = rest;
+        for NameChange { path, inode } in synced {
+            match inode {
+                Some(inode) => state.durable_names.insert(path, inode),
+                None => state.durable_names.remove(&path),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl DiskFile for SimFile {
+    fn try_lock(&self) -> io::Result<bool> {
+        let mut state = self.disk.state();
+        state.call()?;
+        let locked_by = &mut state.inodes[self.inode].locked_by;
+        Ok(*locked_by.get_or_insert(self.handle) == self.handle)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        let state = &mut *self.disk.state();
+        let locked_by = &mut state.inodes[self.inode].locked_by;
+        if *locked_by == Some(self.handle) {
+            *locked_by = None;
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let mut state = self.disk.state();
+        state.call()?;
+        Ok(state.inodes[self.inode].content.clone())
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let end = state.inodes[self.inode].content.len();
+        state.write(self.inode, end, bytes)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.state().write(self.inode, offset as usize, bytes)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.call()?;
+        let change = Data::Length(bytes as usize);
+        let inode = &mut state.inodes[self.inode];
+        apply(&mut inode.content, &change);
+        inode.writes.push(Write { change, is_lost: false });
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.state().sync(self.inode)
+    }
+
+    fn stat(&self) -> io::Result<FileStat> {
+        let mut state = self.disk.state();
+        state.call()?;
+        Ok(state.stat(self.inode))
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let _ = DiskFile::unlock(self);
+    }
+}
+
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimDisk")
+    }
+}
+
+impl std::fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimFile {}", self.inode)
+    }
+}

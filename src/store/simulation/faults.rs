@@ -1,0 +1,80 @@
+//! Power losses, and disks whose n-th call fails.
+
+use std::io::ErrorKind;
+
+use super::disk::Fault;
+use super::on_many_disks;
+use super::world::World;
+
+/// Lives of one disk.
+const LIVES_MAX: u32 = 3;
+
+/// Most calls of a scenario that are made to fail, one after the other.
+const CALLS_MAX: u64 = 3_000;
+
+#[test]
+fn nothing_acknowledged_is_lost_on_simulated_disks() {
+    let rare = [
+        "a body was moved out",
+        "a change of a directory was lost",
+        "a deletion failed",
+        "a fork failed",
+        "a page was blank",
+        "a session was closed after a failed sync",
+        "a session was deleted",
+        "a session was forked",
+        "a sync failed",
+        "a write survived an earlier one",
+        "a write was lost",
+        "a write was short",
+        "a write was torn",
+        "an append failed",
+        "an import failed",
+        "an unfinished write was cut off",
+        "the power failed within a write",
+    ];
+    on_many_disks("nothing_acknowledged_is_lost_on_simulated_disks", 1, &rare, |seed| {
+        let mut world = World::new(seed);
+        for _ in 0..world.rng.u32(1..=LIVES_MAX) {
+            if world.rng.u32(..8) > 0 {
+                let (call, fault) = (world.rng.u64(1..200), world.fault());
+                world.disk.plan(call, fault);
+            }
+            world.work();
+            world.lose_power();
+        }
+        world.disk.seen()
+    });
+}
+
+/// Runs the same scenario again and again; the first call fails, then the second, and so on, until a run needs
+/// fewer calls.
+#[test]
+fn every_single_call_may_fail() {
+    on_many_disks("every_single_call_may_fail", 500, &["an append failed", "a sync failed"], |seed| {
+        let mut seen = std::collections::BTreeMap::new();
+        for fault in [Fault::Error(ErrorKind::Other), Fault::Error(ErrorKind::StorageFull), Fault::PowerLoss]
+        {
+            for call in 1..=CALLS_MAX {
+                let mut world = World::new(seed);
+                world.disk.plan(call, fault);
+                for _ in 0..3 {
+                    world.work();
+                }
+                let has_failed = world.disk.has_failed();
+                world.lose_power();
+                world
+                    .disk
+                    .seen()
+                    .into_iter()
+                    .for_each(|(what, times)| *seen.entry(what).or_default() += times);
+                *seen.entry("disks").or_default() += 1;
+                if !has_failed {
+                    break;
+                }
+                assert!(call < CALLS_MAX, "a scenario is longer than expected");
+            }
+        }
+        seen
+    });
+}
