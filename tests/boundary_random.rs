@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use epitome::thread::{Mode, OutcomeStatus};
-use epitome::tools::permission::{Verdict, decide};
+use epitome::tools::permission::{DiskFacts, Verdict, decide};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Namespaces, Rules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
@@ -272,7 +272,8 @@ fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
 async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolContext) -> Option<String> {
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
-    match decide(&access, context.mode, &[], &context.workspace) {
+    let facts = DiskFacts::look_up(&access, &context.workspace);
+    match decide(&access, context.mode, &[], &context.workspace, &facts) {
         Verdict::Allow { .. } => {
             let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
             let result = tool.run(input, context).await;

@@ -14,8 +14,8 @@ use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_thread::{Answered, CallId, Change, Decided, Decider, Mode, Rule, Shown, ToolCall};
 use epitome_tools::command_line;
-use epitome_tools::permission::Verdict;
 use epitome_tools::permission::ruled;
+use epitome_tools::permission::{DiskFacts, Verdict};
 use epitome_tools::{Access, Toolbox, Workspace};
 use epitome_turn::Permit;
 
@@ -191,6 +191,7 @@ impl Permissions {
             kept: given.saved,
             rules: &given.settings.permissions,
             workspace: given.workspace,
+            facts: &DiskFacts::look_up(&access, given.workspace),
         });
         let ask = |access, always, because| match given.is_alone {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),

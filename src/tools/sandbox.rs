@@ -6,6 +6,7 @@
 //! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
 //! consented to; they run without it.
 
+mod denied;
 mod git;
 mod hint;
 mod places;

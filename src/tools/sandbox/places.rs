@@ -3,9 +3,8 @@
 
 use std::path::PathBuf;
 
-use super::{Namespaces, Rules, Support, git};
+use super::{Namespaces, Rules, Support, denied, git};
 use crate::Workspace;
-use crate::permission::ruled::Hidden;
 use crate::secret_places::SecretPlaces;
 use epitome_platform::sandbox::{Places, all_but};
 
@@ -86,7 +85,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, supp
     };
     let mut hidden = SecretPlaces::find(home.as_deref()).paths().to_vec();
     hidden.extend(real(rules.hide.clone()));
-    hidden.extend(real(Hidden::existing(&rules.deny_read, workspace)));
+    hidden.extend(real(denied::find(&rules.deny_read, workspace)));
     hidden.sort();
     hidden.dedup();
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+use crate::permission::later::{RunsLater, class_of};
 
 /// Levels of directories below a root that are looked through. Repositories are often checked out side by side,
 /// or below a directory for vendored ones.
@@ -94,9 +94,7 @@ impl Directory {
         let mut directory = Directory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if DIRECTORIES_THAT_RUN.iter().chain(&FILES_THAT_RUN).any(|runs| name.eq_ignore_ascii_case(runs))
-            {
+            if class_of(&name.to_string_lossy()) == RunsLater::Unasked {
                 directory.entries.push(entry.path());
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directory.inner.push(entry.path());
