@@ -178,7 +178,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
     let (steps, first) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
     let mut seed = first;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::none())));
+    let tools =
+        Arc::new(Toolbox::built_in(Arc::new(Reaper::with_program(env!("CARGO_BIN_EXE_epitome").into()))));
     let done = Arc::new(AtomicU64::new(0));
     let mut world = World::new();
     while done.load(Ordering::Relaxed) < steps {

@@ -14,13 +14,13 @@
 //! mark too is out of reach.
 
 use std::io;
-use std::process::Child;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
 use super::reaper::{Key, Reaper};
@@ -52,15 +52,8 @@ pub struct Running {
 
 impl Running {
     /// Takes over the leader of `group`, which is on the list of `reaper` as `key`.
-    pub(super) fn new(
-        child: Child,
-        group: Pid,
-        mark: Option<Mark>,
-        reaper: Arc<Reaper>,
-        key: Key,
-    ) -> io::Result<Running> {
-        let group = Group { id: group, mark, leader: Mutex::new(Some(child)), reaped: Condvar::new() };
-        let group = Arc::new(group);
+    pub(super) fn new(group: Pid, mark: Option<Mark>, reaper: Arc<Reaper>, key: Key) -> io::Result<Running> {
+        let group = Arc::new(Group { id: group, mark, is_reaped: Mutex::new(false), reaped: Condvar::new() });
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
         let keeper = {
@@ -111,8 +104,8 @@ struct Group {
     id: Pid,
     /// The mark in the environment of all processes that the command starts.
     mark: Option<Mark>,
-    /// `None` once reaped; from then on `id` may belong to another process.
-    leader: Mutex<Option<Child>>,
+    /// From then on `id` may belong to another process.
+    is_reaped: Mutex<bool>,
     reaped: Condvar,
 }
 
@@ -137,8 +130,8 @@ impl Group {
         self.signal(Signal::TERM);
         let group = self.clone();
         let killer = thread::Builder::new().name("command-end".to_string()).spawn(move || {
-            let leader = group.leader();
-            let wait = group.reaped.wait_timeout_while(leader, KILL_GRACE, |leader| leader.is_some());
+            let is_reaped = group.is_reaped();
+            let wait = group.reaped.wait_timeout_while(is_reaped, KILL_GRACE, |is_reaped| !*is_reaped);
             drop(wait);
             group.signal(Signal::KILL);
         });
@@ -149,24 +142,27 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        let leader = self.leader();
-        if leader.is_some() {
+        let is_reaped = self.is_reaped();
+        if !*is_reaped {
             // Fails only if no process is left in the group.
             let _ = kill_process_group(self.id, signal);
         }
     }
 
     fn reap(&self) {
-        let mut leader = self.leader();
-        if let Some(mut child) = leader.take() {
+        let mut is_reaped = self.is_reaped();
+        if !*is_reaped {
             // It has ended or got its KILL, so this doesn't block for long.
-            let _ = child.wait();
+            while rustix::process::waitpid(Some(self.id), WaitOptions::empty())
+                .is_err_and(|e| e == Errno::INTR)
+            {}
+            *is_reaped = true;
         }
         self.reaped.notify_all();
     }
 
-    fn leader(&self) -> MutexGuard<'_, Option<Child>> {
-        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_reaped(&self) -> MutexGuard<'_, bool> {
+        self.is_reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,7 +174,7 @@ fn wait_without_reaping(leader: Pid) -> Ending {
                 let signal = status.terminating_signal().map(Ending::Signal);
                 return code.or(signal).unwrap_or(Ending::Unknown);
             }
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Ok(None) | Err(_) => return Ending::Unknown,
         }
     }

@@ -195,7 +195,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<Command>, started: Started) {
-    let Started { mut running, pipe, is_held: _ } = started;
+    let Started { mut running, pipe, is_held: _, settings: _ } = started;
     let (mut reading, mut cleaner) = (Reading::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {

@@ -158,6 +158,12 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, supp
     places
 }
 
+/// The `.git` entries of the workspace.
+pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
+    let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
+    entries.into_iter().filter(|entry| entry.ends_with(".git"))
+}
+
 /// Makes a file or directory read-only. Of a link both itself and what it leads to.
 pub(super) fn freeze(places: &mut Places, path: PathBuf) {
     if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {

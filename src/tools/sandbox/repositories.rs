@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::git_links::{LinkCache, Linked};
 use crate::permission::later::{RunsLater, class_of};
 
 /// Levels of directories below a root that are looked through. Repositories are often checked out side by side,
@@ -28,6 +29,7 @@ pub struct Found(Mutex<State>);
 struct State {
     read: HashMap<PathBuf, Directory>,
     entries: BTreeSet<PathBuf>,
+    links: LinkCache,
 }
 
 /// A directory as it was when it was read.
@@ -40,7 +42,8 @@ struct Directory {
 
 impl Found {
     /// Returns the paths of `.git` entries and of files and directories that run later, at and below the roots, in
-    /// order. They may be links. Takes a millisecond per thousand unchanged directories.
+    /// order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a millisecond per thousand
+    /// unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
@@ -67,7 +70,12 @@ impl Found {
             above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
         };
         state.entries.retain(|path| is_there(path));
-        state.entries.iter().cloned().collect()
+        let State { entries, links, .. } = &mut *state;
+        let is_git = |path: &&PathBuf| path.ends_with(".git");
+        let worktrees = entries.iter().filter(is_git).filter_map(|git| git.parent());
+        let linked: Vec<PathBuf> = Linked::find(worktrees, links).entries().collect();
+        entries.extend(linked.into_iter().filter(|path| is_there(path)));
+        entries.iter().cloned().collect()
     }
 }
 
