@@ -265,7 +265,8 @@ impl Range {
         place.write_outside("secret.txt", SECRET);
         prepare(&place);
         let mut services = desk.services.clone();
-        services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
+        services.toolbox =
+            Toolbox::built_in(Arc::new(Reaper::with_program(env!("CARGO_BIN_EXE_epitome").into())));
         let runtime = desk.on_runtime(tokio::runtime::Handle::current);
         desk.services = services.clone();
         desk.sessions = Sessions::new(services, runtime);

@@ -34,7 +34,8 @@ fn desk(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + S
 }
 
 fn with_real_tools(mut desk: Desk) -> Desk {
-    desk.services.toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
+    let reaper = Reaper::with_program(env!("CARGO_BIN_EXE_epitome").into());
+    desk.services.toolbox = Toolbox::built_in(Arc::new(reaper));
     let services = desk.services.clone();
     desk.sessions = desk.on_runtime(|| Sessions::new(services, tokio::runtime::Handle::current()));
     let ticket = desk.ticket();
@@ -170,7 +171,7 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
         concat!(module_path!(), "::a_missing_restriction_is_reported_once_and_in_each_permission_request");
     let line = format!("'{}' {}", own_process::program().display(), own_process::arguments(test).join(" "));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::with_program(env!("CARGO_BIN_EXE_epitome").into())));
     let run = toolbox.get("bash").expect("a built-in tool").run(json!({ "command": line }), context);
     let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await }).expect("in time");
     let told = format!("{:?}", result.content);
