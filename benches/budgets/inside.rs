@@ -88,7 +88,7 @@ fn sandbox(count: u32, lines: &mut Vec<Line>) -> Result<()> {
         ("HOME".into(), home.path().as_os_str().to_owned()),
     ];
     let workspace = Arc::new(Workspace::new(std::env::current_dir()?, Vec::new(), Arc::new(environment)));
-    let tools = Toolbox::built_in(Arc::new(Reaper::disabled()));
+    let tools = Toolbox::built_in(Arc::new(Reaper::with_program(env!("CARGO_BIN_EXE_epitome").into())));
     let bash = tools.get("bash").context("a built-in tool")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut times = [Vec::new(), Vec::new()];

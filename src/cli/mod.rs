@@ -38,6 +38,7 @@ use clap::{CommandFactory as _, Parser};
 use crate::daemon::control::fault::Fault;
 use crate::session_library::LibraryError;
 use crate::store::StoreError;
+use crate::tools::launcher::{LAUNCH_ARGUMENT, launch_main};
 use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
 
 /// The exit code after Ctrl-C: 128 + SIGINT, as in shells.
@@ -167,6 +168,7 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
     let words: Vec<&str> = arguments.iter().map_while(|argument| argument.to_str()).collect();
     match words[..] {
         [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
+        [LAUNCH_ARGUMENT] => Some(Ok(launch_main())),
         ["daemon", "serve"] => Some(daemon_serve::main()),
         [manual::COMPLETE, "sessions"] => Some(manual::complete_sessions()),
         _ => None,

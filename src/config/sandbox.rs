@@ -20,6 +20,8 @@ pub struct SandboxSettings {
     pub unix_sockets: bool,
     /// Maximum concurrent processes and threads per command, where the system can count them per command.
     pub processes: u64,
+    /// MiB of memory that the processes of one command may use together; `None` is a part of the machine's.
+    pub memory_mib: Option<u64>,
     /// Absolute paths that commands may write besides the workspace.
     pub write: Vec<PathBuf>,
     /// Absolute paths that commands may not read, in addition to the usual secrets.
@@ -34,6 +36,7 @@ impl Default for SandboxSettings {
             network: false,
             unix_sockets: false,
             processes: PROCESSES,
+            memory_mib: None,
             write: Vec::new(),
             hide: Vec::new(),
         }
@@ -45,6 +48,9 @@ const PROCESSES: u64 = 4_096;
 
 /// Configurable range: builds fail with fewer, and no system supports more.
 const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
+
+/// Configurable range: an interpreter starts with the lower, and no machine has the upper.
+const MEMORY_MIB_BOUNDS: RangeInclusive<i64> = 256..=1_073_741_824;
 
 impl ConfigReader<'_> {
     /// `home` is what `~` expands to.
@@ -64,6 +70,10 @@ impl ConfigReader<'_> {
                 let processes =
                     |value: &DeValue<'_>| between(value, PROCESSES_BOUNDS, "a number of processes");
                 self.set(value, &mut sandbox.processes, processes);
+            },
+            "memory" => {
+                let memory = |value: &DeValue<'_>| between(value, MEMORY_MIB_BOUNDS, "a number of MiB").map(Some);
+                self.set(value, &mut sandbox.memory_mib, memory);
             },
             "write" => self.set(value, &mut sandbox.write, |value| places(value, home)),
             "hide" => self.set(value, &mut sandbox.hide, |value| places(value, home)),

@@ -486,7 +486,7 @@ fn a_repository_cannot_set_the_small_model_or_betas() {
 
 #[test]
 fn only_the_user_configures_the_sandbox() {
-    let text = "[sandbox]\nnetwork = true\nwrite = [\"/srv/cache\", \"~/models\", \"here\"]\nhide = 3\n";
+    let text = "[sandbox]\nnetwork = true\nmemory = 2048\nwrite = [\"/srv/cache\", \"~/models\", \"here\"]\nhide = 3\n";
     let apply = |owner| {
         let mut settings = Settings::default();
         let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
@@ -494,6 +494,7 @@ fn only_the_user_configures_the_sandbox() {
     };
     let (sandbox, problems) = apply(FileOwner::User { home: Some(Path::new("/home/me")) });
     assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
+    assert_eq!(sandbox.memory_mib, Some(2048));
     assert_eq!(problems, 2, "a path that is not absolute, and a number");
     let instead = Path::new("/home/me/.epitome/config.toml");
     assert_eq!(apply(FileOwner::Repository { instead }), (SandboxSettings::default(), 1));

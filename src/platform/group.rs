@@ -14,13 +14,13 @@
 //! mark too is out of reach.
 
 use std::io;
-use std::process::Child;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
 use super::reaper::{AnnouncementKey, Reaper};
@@ -53,14 +53,13 @@ pub struct RunningCommand {
 impl RunningCommand {
     /// Takes over the leader of `group`, which is on the list of `reaper` as `key`.
     pub(super) fn new(
-        child: Child,
         group: Pid,
         mark: Option<ProcessMark>,
         reaper: Arc<Reaper>,
         key: AnnouncementKey,
     ) -> io::Result<RunningCommand> {
-        let group = ProcessGroup { id: group, mark, leader: Mutex::new(Some(child)), reaped: Condvar::new() };
-        let group = Arc::new(group);
+        let group =
+            Arc::new(ProcessGroup { id: group, mark, is_reaped: Mutex::new(false), reaped: Condvar::new() });
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
         let keeper = {
@@ -111,8 +110,8 @@ struct ProcessGroup {
     id: Pid,
     /// The mark in the environment of all processes that the command starts.
     mark: Option<ProcessMark>,
-    /// `None` once reaped; from then on `id` may belong to another process.
-    leader: Mutex<Option<Child>>,
+    /// From then on `id` may belong to another process.
+    is_reaped: Mutex<bool>,
     reaped: Condvar,
 }
 
@@ -143,8 +142,8 @@ impl ProcessGroup {
         self.signal(Signal::TERM);
         let group = self.clone();
         let killer = thread::Builder::new().name("command-end".to_string()).spawn(move || {
-            let leader = group.leader();
-            let wait = group.reaped.wait_timeout_while(leader, KILL_GRACE, |leader| leader.is_some());
+            let is_reaped = group.is_reaped();
+            let wait = group.reaped.wait_timeout_while(is_reaped, KILL_GRACE, |is_reaped| !*is_reaped);
             drop(wait);
             group.signal(Signal::KILL);
         });
@@ -155,24 +154,27 @@ impl ProcessGroup {
     }
 
     fn signal(&self, signal: Signal) {
-        let leader = self.leader();
-        if leader.is_some() {
+        let is_reaped = self.is_reaped();
+        if !*is_reaped {
             // Fails only if no process is left in the group.
             let _ = kill_process_group(self.id, signal);
         }
     }
 
     fn reap(&self) {
-        let mut leader = self.leader();
-        if let Some(mut child) = leader.take() {
+        let mut is_reaped = self.is_reaped();
+        if !*is_reaped {
             // It has ended or got its KILL, so this doesn't block for long.
-            let _ = child.wait();
+            while rustix::process::waitpid(Some(self.id), WaitOptions::empty())
+                .is_err_and(|e| e == Errno::INTR)
+            {}
+            *is_reaped = true;
         }
         self.reaped.notify_all();
     }
 
-    fn leader(&self) -> MutexGuard<'_, Option<Child>> {
-        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_reaped(&self) -> MutexGuard<'_, bool> {
+        self.is_reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,7 +186,7 @@ fn wait_without_reaping(leader: Pid) -> CommandExit {
                 let signal = status.terminating_signal().map(CommandExit::Signal);
                 return code.or(signal).unwrap_or(CommandExit::Unknown);
             }
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Ok(None) | Err(_) => return CommandExit::Unknown,
         }
     }

@@ -16,6 +16,13 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Memory of the machine in bytes; `None` where the system does not report it.
+pub fn machine_memory_bytes() -> Option<u64> {
+    // SAFETY: a query with an integer argument.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).ok()?.checked_mul(rustix::param::page_size() as u64).filter(|bytes| *bytes > 0)
+}
+
 /// To be run in a child before exec: creates a new session, detaches from the process tree by a second fork, and drops
 /// the inherited descriptors and blocked signals. Makes system calls only, and does not allocate.
 pub fn detach() -> io::Result<()> {

@@ -18,9 +18,9 @@
 //!   `KILL_GRACE` if all other numbers were used first. That risk remains.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,10 +29,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process_group, setrlimit, setsid,
+    test_kill_process_group,
 };
 
 use super::group::{KILL_GRACE, RunningCommand};
+use super::launcher::{Launcher, Request};
 use super::sandbox::Confinement;
 use super::stragglers::ProcessMark;
 
@@ -46,6 +48,8 @@ pub struct Reaper {
     /// Prefix of the marks of all commands of this process.
     mark: ProcessMark,
     link: Mutex<ReaperLink>,
+    /// The other helper process, which starts sandboxed commands.
+    launcher: Mutex<Launcher>,
 }
 
 /// Identifies an announcement; never reused.
@@ -77,14 +81,15 @@ impl Reaper {
         Reaper::new(Some(program))
     }
 
-    /// Disables the helper: commands end with their calls, but survive if the daemon is killed. For tests.
+    /// Disables the helpers: commands end with their calls, but survive if the daemon is killed, and can't be
+    /// sandboxed. For tests.
     pub fn disabled() -> Reaper {
         Reaper::new(None)
     }
 
     fn new(program: Option<PathBuf>) -> Reaper {
         keep_descriptors();
-        Reaper { program, mark: ProcessMark::generate(), link: Mutex::default() }
+        Reaper { program, mark: ProcessMark::generate(), link: Mutex::default(), launcher: Mutex::default() }
     }
 
     /// Starts a command as the leader of a new session and process group, announced to the helper process.
@@ -92,25 +97,15 @@ impl Reaper {
     /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
     /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, None, false)
+        self.spawn_with(command, false)
     }
 
-    /// Like `spawn`, but in a sandbox if there is one, and marked, so that processes that leave the group are ended
-    /// too.
-    pub fn spawn_marked(
-        self: &Arc<Reaper>,
-        command: &mut Command,
-        sandbox: Option<Confinement>,
-    ) -> io::Result<RunningCommand> {
-        self.spawn_with(command, sandbox, true)
+    /// Like `spawn`, but marked, so that processes that leave the group are ended too.
+    pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
+        self.spawn_with(command, true)
     }
 
-    fn spawn_with(
-        self: &Arc<Reaper>,
-        command: &mut Command,
-        mut sandbox: Option<Confinement>,
-        is_marked: bool,
-    ) -> io::Result<RunningCommand> {
+    fn spawn_with(self: &Arc<Reaper>, command: &mut Command, is_marked: bool) -> io::Result<RunningCommand> {
         let (key, pipe) = self.prepare();
         let mark = is_marked.then(|| self.mark.of_command(key));
         if let Some(mark) = &mark {
@@ -118,7 +113,7 @@ impl Reaper {
         }
         let before = DESCRIPTORS_BEFORE.get().copied();
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes system calls
-        // (setsid, setrlimit, write, and those of the sandbox) on data that it owns, and allocates nothing.
+        // (setsid, setrlimit, write) on data that it owns, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 let group = setsid()?;
@@ -129,15 +124,59 @@ impl Reaper {
                     let mut line = [0; LINE_BYTES];
                     rustix::io::write(&**pipe, announcement(key, group.as_raw_nonzero().get(), &mut line))?;
                 }
-                // Last: the process that goes on has another number inside of the sandbox.
-                sandbox.as_mut().map_or(Ok(()), Confinement::enter)
+                Ok(())
             });
         }
         let child = command.spawn().inspect_err(|_| self.forget(key))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
         self.link().groups.insert(key, group.as_raw_nonzero().get());
-        RunningCommand::new(child, group, mark, self.clone(), key)
+        RunningCommand::new(group, mark, self.clone(), key)
+    }
+
+    /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are
+    /// set; it gets no others, no input, and `output` for its output and errors. Needs the helper's executable.
+    pub fn spawn_confined(
+        self: &Arc<Reaper>,
+        command: &Command,
+        output: BorrowedFd<'_>,
+        confinement: Confinement,
+    ) -> io::Result<RunningCommand> {
+        let helper = self.program.as_ref().ok_or_else(|| {
+            io::Error::other("the sandbox needs a helper process, and there is no executable for it")
+        })?;
+        let (key, pipe) = self.prepare();
+        let mark = self.mark.of_command(key);
+        let variable = |(name, value): (&OsStr, Option<&OsStr>)| {
+            let mut variable = name.to_os_string();
+            variable.push("=");
+            variable.push(value?);
+            Some(variable)
+        };
+        let mut environment: Vec<OsString> = command.get_envs().filter_map(variable).collect();
+        environment.push(mark.variable());
+        let request = Request {
+            key,
+            program: command.get_program().to_os_string(),
+            arguments: command.get_args().map(OsStr::to_os_string).collect(),
+            environment,
+            descriptors: DESCRIPTORS_BEFORE.get().copied(),
+            confinement,
+        };
+        let launched = {
+            let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
+            launcher.launch(helper, &request, output, pipe.as_ref().map(AsFd::as_fd))
+        };
+        let launched = launched.inspect_err(|_| self.forget(key))?;
+        let group = launched.process;
+        self.link().groups.insert(key, group.as_raw_nonzero().get());
+        if let Err(error) = launched.wait() {
+            self.forget(key);
+            // It has ended, or is about to: nothing follows its error.
+            let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
+            return Err(error);
+        }
+        RunningCommand::new(group, Some(mark), self.clone(), key)
     }
 
     /// Removes a group from the list. Called before its leader is reaped.
@@ -248,10 +287,10 @@ fn start(
 }
 
 /// A sign, the longest key, a space, the longest number and a line break.
-const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
+pub(super) const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
 
 /// Writes `+7 123\n` to the end of `line` without allocating. It is short enough for an atomic pipe write.
-fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
+pub(super) fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
     let mut at = LINE_BYTES;
     let mut put = |byte: u8| {
         at -= 1;

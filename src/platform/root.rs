@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileType, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -330,6 +330,20 @@ impl OpenDirectory {
     pub fn metadata(&self, name: &OsStr) -> io::Result<Metadata> {
         metadata_at(&self.0, name)
     }
+}
+
+/// Reads a regular file of at most so many bytes. A pipe, a device or a larger file is an error; none is waited for.
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    if file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)? as u64 > bytes_max {
+        return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// What a directory entry is.

@@ -6,6 +6,7 @@
 //! by another program, such as a container runtime or a system daemon.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::Command;
@@ -49,6 +50,11 @@ impl ProcessMark {
 
     pub fn put_on(&self, command: &mut Command) {
         command.env(VARIABLE, &self.0);
+    }
+
+    /// The variable of the environment, with its name.
+    pub fn variable(&self) -> OsString {
+        format!("{VARIABLE}={}", self.0).into()
     }
 
     /// Kills every process with this mark. Blocks for some milliseconds; does nothing without `/proc`.

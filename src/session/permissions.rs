@@ -16,8 +16,8 @@ use epitome_thread::{
     CallId, Change, Decider, Mode, PermissionChoice, RecordedDecision, Rule, ToolCall, ToolDisplay,
 };
 use epitome_tools::command_line;
-use epitome_tools::permission::PermissionVerdict;
 use epitome_tools::permission::ruled;
+use epitome_tools::permission::{DiskFacts, PermissionVerdict};
 use epitome_tools::{Access, Toolbox, Workspace};
 use epitome_turn::Permit;
 
@@ -193,6 +193,7 @@ impl Permissions {
             kept: given.saved,
             rules: &given.settings.permissions,
             workspace: given.workspace,
+            facts: &DiskFacts::look_up(&access, given.workspace),
         });
         let ask = |access, always, because| match given.is_alone {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),

@@ -8,7 +8,7 @@ use super::core::Core;
 use epitome_thread::Mode;
 use epitome_tools::Access;
 use epitome_tools::permission::ruled::HiddenFiles;
-use epitome_tools::sandbox::{SandboxRules, TEMPORARY};
+use epitome_tools::sandbox::{SandboxRules, TEMPORARY, default_memory};
 
 impl Core {
     /// What the session's commands are held to.
@@ -24,6 +24,7 @@ impl Core {
             network: settings.network,
             unix_sockets: settings.unix_sockets,
             processes: Some(settings.processes),
+            memory: settings.memory_mib.map(|mib| mib << 20).or_else(default_memory),
             temporary: TEMPORARY.map(PathBuf::from).into(),
             write: settings.write.clone(),
             hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),

@@ -21,6 +21,7 @@ use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, To
 use super::background::{self, RUNNING_MAX};
 use super::git_commands::changes_repository;
 use super::output::{CommandOutput, Finished};
+use super::sandbox::GitChanges;
 use super::shell_run::{self, LiveOutput, OutputReader, StartedShell};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
@@ -166,7 +167,9 @@ impl ParsedTool for Bash {
             text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
         }
         if call.changes_git && call.outside.is_none() {
-            text.push_str("\n\nMay change the Git repository (`.git`), except for its settings and hooks.");
+            text.push_str(
+                "\n\nMay change the Git repository (`.git`), except for its hooks and settings that name programs.",
+            );
         }
         if let Some(reason) = call.outside {
             text = format!(
@@ -187,9 +190,15 @@ impl ParsedTool for Bash {
             let workspace = context.workspace.clone();
             let hold = call.outside.is_none() && context.sandbox.hold_in(context.mode);
             let rules = hold.then(|| context.sandbox.clone());
+            let git = match (call.changes_git, call.background) {
+                (false, _) => GitChanges::None,
+                // There is no end at which its settings could be examined before the next command.
+                (true, true) => GitChanges::WithoutSettings,
+                (true, false) => GitChanges::WithSettings,
+            };
             let command = call.command.clone();
             let started = disk::blocking(move |stop| {
-                let rules = rules.as_deref().map(|rules| (rules, call.changes_git));
+                let rules = rules.as_deref().map(|rules| (rules, git));
                 shell_run::start(&reaper, &command, &workspace, rules, stop)
             });
             match started.await {
@@ -243,7 +252,7 @@ pub struct BashCall {
 
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, is_held } = started;
+    let StartedShell { mut running, pipe, is_held, settings } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -269,16 +278,22 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
     reading.drain(|bytes| live.take(&output.take(bytes), Instant::now())).await;
     live.pass_on(Instant::now());
     running.release();
+    let report = match settings {
+        Some(settings) => disk::blocking(move |_| settings.finish()).await,
+        None => None,
+    };
     let network = is_held.then_some(context.sandbox.network);
-    result(output.finish(), ending, timed_out.then_some(timeout), network)
+    result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 
-/// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed.
+/// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed. `report`: what became of
+/// settings that it changed.
 fn result(
     output: Finished,
     ending: CommandExit,
     timed_out: Option<Duration>,
     network: Option<bool>,
+    report: Option<String>,
 ) -> ToolResult {
     let Finished { shown: output, whole } = output;
     let mut raw = json!({"stdout": output, "stderr": ""});
@@ -304,6 +319,9 @@ fn result(
         if let Some(hint) = sandbox::hint(&output, well, network) {
             say = format!("{say}\n{hint}");
         }
+    }
+    if let Some(report) = report {
+        say = format!("{say}\n{report}");
     }
     let border = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     let nothing = if output.is_empty() { "(no output)\n" } else { "" };

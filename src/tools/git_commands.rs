@@ -2,63 +2,111 @@
 
 use super::command_line::parts::CommandParts;
 
-/// Subcommands that leave a repository as it is, whatever their arguments. Others may change it.
-const READING: [&str; 42] = [
+/// Subcommands that leave the Git directory as it is, whatever their arguments; some of them write files elsewhere. Others
+/// may change it, also those of later versions and the user's own.
+const READING: [&str; 56] = [
     "annotate",
     "archive",
     "blame",
+    "bugreport",
     "cat-file",
     "check-attr",
     "check-ignore",
     "check-mailmap",
     "check-ref-format",
     "cherry",
+    "clean",
     "column",
     "count-objects",
     "describe",
+    "diagnose",
     "diff",
     "diff-files",
     "diff-index",
+    "diff-pairs",
     "diff-tree",
+    "difftool",
+    "fast-export",
+    "fmt-merge-msg",
     "for-each-ref",
+    "format-patch",
     "fsck",
+    "get-tar-commit-id",
     "grep",
     "help",
     "interpret-trailers",
+    "last-modified",
     "log",
     "ls-files",
     "ls-remote",
     "ls-tree",
     "mailinfo",
+    "mailsplit",
     "merge-base",
-    "merge-tree",
+    "merge-file",
     "name-rev",
     "patch-id",
     "range-diff",
+    "request-pull",
     "rev-list",
     "rev-parse",
     "shortlog",
     "show",
     "show-branch",
+    "show-index",
     "show-ref",
     "status",
+    "stripspace",
+    "unpack-file",
     "var",
-    "verify-commit",
-    "verify-tag",
+    "verify-pack",
     "version",
 ];
 
-/// Subcommands that only list something when called with nothing but options or one of these words.
-const LISTING: [(&str, &[&str]); 8] = [
-    ("branch", &[]),
-    ("config", &["get", "list"]),
-    ("notes", &["list", "show"]),
-    ("reflog", &["show", "exists"]),
-    ("remote", &["show", "get-url"]),
-    ("stash", &["list", "show"]),
-    ("tag", &[]),
-    ("worktree", &["list"]),
-];
+/// Subcommands of which only some forms change a repository.
+fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
+    let words: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with('-')).collect();
+    let first = words.first().copied();
+    let is_first = |listing: &[&str]| first.is_some_and(|first| listing.contains(&first));
+    let has = |options: &[&str]| rest.iter().any(|word| options.contains(&option(word)));
+    let lists_or_nothing = |listing: &[&str]| first.is_some() && !is_first(listing);
+    Some(match subcommand {
+        "branch" => {
+            first.is_some() && !has(&LISTS)
+                || rest.iter().any(|word| ["-d", "-D", "-m", "-M", "-c", "-C", "-f", "-u"].contains(word))
+                || has(&CHANGES)
+        }
+        "tag" => {
+            first.is_some() && !has(&LISTS) && !has(&["-n", "-v", "--verify"])
+                || has(&["-d", "-f"])
+                || has(&CHANGES)
+        }
+        // One name without a value is a question.
+        "config" => {
+            let asks = has(&LISTS) || is_first(&["get", "list"]) || has(&["-l"]);
+            let edits =
+                has(&["-e", "--edit", "--unset", "--unset-all", "--remove-section", "--rename-section"]);
+            edits || (!asks && (words.len() > 1 || is_first(&["edit"])))
+        }
+        "notes" => lists_or_nothing(&["list", "show", "get-ref"]),
+        "reflog" => is_first(&["expire", "delete", "drop", "write"]),
+        "remote" => lists_or_nothing(&["show", "get-url"]),
+        // `git stash` alone changes.
+        "stash" => !is_first(&["list", "show"]),
+        "worktree" => lists_or_nothing(&["list"]),
+        "submodule" => lists_or_nothing(&["status", "summary"]),
+        "bisect" => !is_first(&["log", "view", "visualize", "terms", "help"]),
+        "bundle" => !is_first(&["create", "verify", "list-heads"]),
+        "rerere" => !is_first(&["status", "diff", "remaining"]),
+        "sparse-checkout" => !is_first(&["list", "check-rules"]),
+        "symbolic-ref" => words.len() != 1 || has(&["-d", "--delete"]),
+        "hash-object" => has(&["-w"]),
+        "commit-graph" | "multi-pack-index" => !is_first(&["verify"]),
+        "refs" => !is_first(&["verify", "list", "exists"]),
+        "verify-commit" | "verify-tag" => false,
+        _ => return None,
+    })
+}
 
 /// Options of `git` itself that are followed by a value.
 const WITH_VALUE: [&str; 7] =
@@ -91,26 +139,8 @@ fn changes<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
             Some(word) => break word,
         }
     };
-    if READING.contains(&subcommand) {
-        return false;
-    }
     let rest: Vec<&str> = words.collect();
-    let first = rest.iter().find(|word| !word.starts_with('-'));
-    match LISTING.iter().find(|(name, _)| *name == subcommand) {
-        // `git stash` alone changes; `git branch` alone lists.
-        Some(("stash", words)) => !first.is_some_and(|first| words.contains(first)),
-        Some(("branch" | "tag", _)) => {
-            first.is_some()
-                && !rest.iter().any(|word| word.starts_with("--") && LISTS.contains(&option(word)))
-                || rest.iter().any(|word| ["-d", "-D", "-m", "-M", "-c", "-C", "-f", "-u"].contains(word))
-                || rest.iter().any(|word| CHANGES.contains(&option(word)))
-        }
-        Some((_, words)) => {
-            first.is_some_and(|first| !words.contains(first))
-                && !rest.iter().any(|word| LISTS.contains(&option(word)))
-        }
-        None => true,
-    }
+    !READING.contains(&subcommand) && changes_by_arguments(subcommand, &rest).unwrap_or(true)
 }
 
 /// The name of an option without its value.
@@ -118,8 +148,11 @@ fn option(word: &str) -> &str {
     word.split('=').next().unwrap_or(word)
 }
 
-const LISTS: [&str; 9] = [
+const LISTS: [&str; 12] = [
+    "-l",
     "--list",
+    "--show-current",
+    "--format",
     "--contains",
     "--no-contains",
     "--merged",
@@ -161,6 +194,28 @@ mod tests {
             ("git --version", false),
             ("cargo test", false),
             ("echo git commit", false),
+            ("git config user.name", false),
+            ("git config -l", false),
+            ("git branch --show-current", false),
+            ("git tag -l 'v1*'", false),
+            ("git reflog main", false),
+            ("git submodule status", false),
+            ("git bisect log", false),
+            ("git symbolic-ref HEAD", false),
+            ("git hash-object Cargo.toml", false),
+            ("git format-patch -1 -o x", false),
+            ("git bundle create x main", false),
+            ("git config user.name me", true),
+            ("git config --edit", true),
+            ("git config --unset user.name", true),
+            ("git reflog expire --all", true),
+            ("git remote add up x", true),
+            ("git symbolic-ref HEAD refs/heads/x", true),
+            ("git hash-object -w Cargo.toml", true),
+            ("git merge-tree main topic", true),
+            ("git tag -d v1", true),
+            ("git fetch", true),
+            ("git maintenance run", true),
             ("git commit -m x", true),
             ("git add -A", true),
             ("cd lib && /usr/bin/git -C x add .", true),
@@ -184,6 +239,46 @@ mod tests {
                 "{line}: {:?}",
                 CommandParts::parse(line).commands
             );
+        }
+    }
+
+    /// The list was written from memory. It is compared with the commands of the installed Git: each one that Git has is
+    /// known here, or is one of those that change something.
+    #[test]
+    fn every_command_of_git_is_classified() {
+        const CHANGING: &str = "add am apply bisect branch bundle checkout checkout-index cherry-pick citool clone commit \
+            commit-graph commit-tree config cvsexportcommit cvsimport cvsserver archimport credential credential-cache \
+            credential-store daemon fast-import fetch fetch-pack filter-branch for-each-repo fsck-objects gc gui gitk \
+            gitweb hash-object hook http-backend http-fetch http-push imap-send index-pack init init-db instaweb \
+            maintenance merge merge-index merge-octopus merge-one-file merge-ours merge-recursive \
+            merge-recursive-ours merge-recursive-theirs merge-resolve merge-subtree merge-tree mergetool mktag mktree \
+            multi-pack-index mv notes p4 pack-objects pack-redundant pack-refs pickaxe prune prune-packed pull push \
+            quiltimport read-tree rebase receive-pack reflog refs remote remote-ext remote-fd remote-ftp remote-ftps \
+            remote-http remote-https repack replace replay rerere reset restore revert rm scalar send-email send-pack \
+            shell sparse-checkout stage stash submodule svn switch symbolic-ref tag unpack-objects update-index update-ref \
+            update-server-info upload-archive upload-pack verify-commit verify-tag whatchanged worktree write-tree \
+            sh-i18n sh-setup";
+        let listed = std::process::Command::new("git").args(["--list-cmds=builtins,main,nohelpers"]).output();
+        let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {
+            eprintln!("skipped: there is no git");
+            return;
+        };
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let is_known = |name: &&str| {
+            READING.contains(name)
+                || CHANGING.split_whitespace().any(|known| known == *name)
+                || name.contains("--")
+                || name.contains('.')
+        };
+        let unknown: Vec<&str> = listed.split_whitespace().filter(|name| !is_known(name)).collect();
+        // One that a newer Git has counts as changing, which asks too often rather than too seldom.
+        eprintln!("not compared: {unknown:?}");
+        let version = std::process::Command::new("git").arg("--version").output().expect("it runs").stdout;
+        let is_newer = |name: &str| !String::from_utf8_lossy(&version).contains(name);
+        assert!(unknown.is_empty() || is_newer(" 2.47."), "{unknown:?}");
+        for name in READING {
+            assert!(!changes_repository(&format!("git {name} x")), "{name}");
+            assert!(!CHANGING.split_whitespace().any(|known| known == name), "{name} is in both lists");
         }
     }
 }

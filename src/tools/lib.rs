@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use epitome_platform::{group, reaper};
+pub use epitome_platform::{group, launcher, reaper};
 pub use parsed::ParsedTool;
 pub use shell_run::shell;
 

@@ -1,5 +1,5 @@
-//! Decides whether a call is allowed, denied, or needs to be confirmed by the user. Pure, except for one
-//! check whether a path is a directory; it prompts nobody and stores nothing.
+//! Decides whether a call is allowed, denied, or needs to be confirmed by the user. Pure: what it needs to know from the
+//! disk is looked up before (`DiskFacts`); it prompts nobody and stores nothing.
 //!
 //! "Always" never grants more than the permission prompt showed: this exact command line, all edits in this
 //! workspace, or reads below the directory of the file.
@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::git_commands::changes_repository;
-use super::secret_places::is_secret_name;
+use super::secret_places::{SecretPlaces, is_secret_name};
 use super::{Access, Workspace, real_path};
+use later::{Surroundings, is_asked_about};
 
+pub(crate) mod later;
 pub mod ruled;
 
 /// The decision about a call.
@@ -46,12 +48,40 @@ const OF_THE_SYSTEM: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// Text of the permission prompt for `Rule::EditsInWorkspace`.
 const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
 
+/// What a decision needs to know from the disk.
+#[derive(Clone, Debug, Default)]
+pub struct DiskFacts {
+    secrets: SecretPlaces,
+    /// The user's home, resolved.
+    home: Option<PathBuf>,
+    /// Which of the paths that are read are directories.
+    directories: Vec<PathBuf>,
+}
+
+impl DiskFacts {
+    /// Looks up what matters for one access: up to a few hundred system calls for files, none for other things.
+    pub fn look_up(access: &Access, workspace: &Workspace) -> DiskFacts {
+        let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
+        DiskFacts {
+            secrets: workspace.secrets(),
+            home: workspace.home().map(|home| real_path(&home)),
+            directories: paths.iter().filter(|path| path.is_dir()).cloned().collect(),
+        }
+    }
+}
+
 /// Decides about one access. The paths of `access` are already resolved.
-pub fn decide(access: &Access, mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
+pub fn decide(
+    access: &Access,
+    mode: Mode,
+    rules: &[Rule],
+    workspace: &Workspace,
+    facts: &DiskFacts,
+) -> PermissionVerdict {
     match access {
         Access::Nothing => PermissionVerdict::Allow { by: AllowedBy::Harmless },
-        Access::Read(paths) => read(paths, mode, rules, workspace),
-        Access::Write(paths) => write(paths, mode, rules, workspace),
+        Access::Read(paths) => read(paths, mode, rules, workspace, facts),
+        Access::Write(paths) => write(paths, mode, rules, workspace, facts),
         Access::Command { line, confined, changes_git } => {
             command(line, *confined, *changes_git, mode, rules)
         }
@@ -60,17 +90,23 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], workspace: &Workspace
     }
 }
 
-fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
-    let secrets = workspace.secrets();
-    let is_secret = paths.iter().any(|path| is_secret_name(path) || secrets.contain(path));
-    let outside: Vec<&PathBuf> = paths.iter().filter(|path| !workspace.contains(path)).collect();
-    if outside.is_empty() && !is_secret {
+fn read(
+    paths: &[PathBuf],
+    mode: Mode,
+    rules: &[Rule],
+    workspace: &Workspace,
+    facts: &DiskFacts,
+) -> PermissionVerdict {
+    let has_secret = paths.iter().any(|path| is_secret(path, facts));
+    let is_outside = |path: &&PathBuf| workspace.roots().containing(path).is_none();
+    let outside: Vec<&PathBuf> = paths.iter().filter(is_outside).collect();
+    if outside.is_empty() && !has_secret {
         return PermissionVerdict::Allow { by: AllowedBy::Harmless };
     }
     if mode == Mode::Full {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if is_secret {
+    if has_secret {
         return PermissionVerdict::Ask { always: None };
     }
     let Some(first) = outside.first() else {
@@ -85,13 +121,13 @@ fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) ->
         return PermissionVerdict::Allow { by: AllowedBy::Rule(rule.clone()) };
     }
     // One rule must cover all displayed paths and nothing above them, and never a home or other secret places.
-    let directory = if first.is_dir() { Some(first.as_path()) } else { first.parent() };
-    let home = workspace.home().map(|home| real_path(&home));
+    let is_directory = facts.directories.contains(first);
+    let directory = if is_directory { Some(first.as_path()) } else { first.parent() };
     let directory = directory.filter(|directory| {
         directory.parent().is_some()
             && outside.iter().all(|path| path.starts_with(directory))
-            && !home.as_ref().is_some_and(|home| home.starts_with(directory))
-            && !secrets.touch(directory)
+            && !facts.home.as_ref().is_some_and(|home| home.starts_with(directory))
+            && !facts.secrets.touch(directory)
             && !OF_THE_SYSTEM.iter().any(|system| directory.starts_with(system))
     });
     let always = directory.map(|directory| {
@@ -101,21 +137,24 @@ fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) ->
     PermissionVerdict::Ask { always }
 }
 
-fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -> PermissionVerdict {
+fn write(
+    paths: &[PathBuf],
+    mode: Mode,
+    rules: &[Rule],
+    workspace: &Workspace,
+    facts: &DiskFacts,
+) -> PermissionVerdict {
     if mode == Mode::ReadOnly {
         return denied("Files cannot be changed");
     }
-    if !paths.iter().all(|path| workspace.contains(path)) {
+    if !paths.iter().all(|path| workspace.roots().containing(path).is_some()) {
         return PermissionVerdict::Ask { always: None };
     }
     if mode == Mode::Full {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
     }
     // The error of an edit that doesn't match quotes the file to the model, so an edit is also a read.
-    let secrets = workspace.secrets();
-    let needs_caution =
-        |path: &PathBuf| may_run_later(path, workspace) || is_secret_name(path) || secrets.contain(path);
-    if paths.iter().any(needs_caution) {
+    if paths.iter().any(|path| is_secret(path, facts) || runs_later(path, workspace, facts)) {
         return PermissionVerdict::Ask { always: None };
     }
     if matches!(mode, Mode::AcceptEdits | Mode::Auto) {
@@ -125,6 +164,23 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], workspace: &Workspace) -
         return PermissionVerdict::Allow { by: AllowedBy::Rule(Rule::EditsInWorkspace) };
     }
     PermissionVerdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
+}
+
+/// Whether a file is likely to contain keys or passwords, by its name or by its place.
+fn is_secret(path: &Path, facts: &DiskFacts) -> bool {
+    is_secret_name(path) || facts.secrets.contain(path)
+}
+
+/// Whether writing this file may cause something to be executed later without a prompt, or change what agents do. Only
+/// the path below the workspace's directory counts: a workspace that is itself below a `.claude` directory is an
+/// ordinary one.
+fn runs_later(path: &Path, workspace: &Workspace, facts: &DiskFacts) -> bool {
+    let (root, below) = match workspace.roots().containing(path) {
+        Some((root, below)) => (Some(root.path()), below),
+        None => (None, path),
+    };
+    let has_home = root.zip(facts.home.as_ref()).is_some_and(|(root, home)| home.starts_with(root));
+    is_asked_about(below, if has_home { Surroundings::Home } else { Surroundings::Project })
 }
 
 fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
@@ -191,166 +247,6 @@ fn denied(what: &str) -> PermissionVerdict {
     }
 }
 
-/// Directories with files that other programs execute or obey (hooks, tasks, settings that contain commands), which
-/// commands can't change. For file tools all hidden directories are like this.
-pub(super) const DIRECTORIES_THAT_RUN: [&str; 16] = [
-    ".git",
-    ".hg",
-    ".epitome",
-    ".claude",
-    ".kodelet",
-    ".gemini",
-    ".cursor",
-    ".codex",
-    ".vscode",
-    ".devcontainer",
-    ".idea",
-    ".zed",
-    ".husky",
-    ".cargo",
-    ".ssh",
-    ".direnv",
-];
-
-/// Files that shells, editors and tools execute at startup.
-pub(super) const FILES_THAT_RUN: [&str; 25] = [
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".zlogout",
-    ".kshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".xprofile",
-    ".envrc",
-    ".gitconfig",
-    ".exrc",
-    ".vimrc",
-    ".nvimrc",
-    ".nvim.lua",
-    ".dir-locals.el",
-    ".mcp.json",
-    "config.fish",
-];
-
-/// Hidden files that no program executes or reads commands from, although most tools keep their settings in such
-/// files. Names that contain "ignore" are like this too.
-const INERT: [&str; 19] = [
-    ".changelog",
-    ".circleci",
-    ".clang-format",
-    ".codecov.yml",
-    ".codespellrc",
-    ".editorconfig",
-    ".gitkeep",
-    ".github",
-    ".gitlab",
-    ".gitlab-ci.yml",
-    ".keep",
-    ".mailmap",
-    ".markdownlint.json",
-    ".rustfmt.toml",
-    ".taplo.toml",
-    ".travis.yml",
-    ".typos.toml",
-    ".well-known",
-    ".yamllint",
-];
-
-/// Directories without a dot whose files are executed by other files, or found through the path of commands.
-const INSTALLED: [&str; 4] = ["node_modules", "venv", "virtualenv", "site-packages"];
-
-/// Files without a dot that are executed or obeyed without being named in a command.
-const OBEYED: [&str; 17] = [
-    "agent.md",
-    "agents.md",
-    "claude.md",
-    "codex.md",
-    "crush.md",
-    "gemini.md",
-    "qwen.md",
-    "skill.md",
-    "warp.md",
-    "copilot-instructions.md",
-    "devcontainer.json",
-    "bunfig.toml",
-    "mcp.json",
-    "prek.toml",
-    "pyvenv.cfg",
-    "sitecustomize.py",
-    "usercustomize.py",
-];
-
-/// Beginnings of further such names, before a dot: `mise.local.toml`, `CLAUDE.local.md`.
-const OBEYED_STEMS: [&str; 8] =
-    ["agents", "claude", "crush", "lefthook", "mise", "opencode", "pnpmfile", "windsurf"];
-
-const OBEYED_ENDINGS: [&str; 6] =
-    [".code-workspace", ".desktop", ".instructions.md", ".mdc", ".pth", ".sublime-project"];
-
-/// Git's hooks, which `core.hooksPath` may expect in any directory.
-const GIT_HOOKS: [&str; 15] = [
-    "applypatch-msg",
-    "pre-applypatch",
-    "post-applypatch",
-    "pre-commit",
-    "pre-merge-commit",
-    "prepare-commit-msg",
-    "commit-msg",
-    "post-commit",
-    "pre-rebase",
-    "post-checkout",
-    "post-merge",
-    "pre-push",
-    "post-rewrite",
-    "fsmonitor-watchman",
-    "reference-transaction",
-];
-
-/// Whether writing this file can cause something to be executed later without a prompt, or change what agents do.
-///
-/// Hidden files and directories are where tools look for settings and code; new ones do it too, so that they count
-/// unless they are known to be inert. Only the path below the workspace's directory counts: a workspace that is itself
-/// below a `.claude` directory is an ordinary one.
-fn may_run_later(path: &Path, workspace: &Workspace) -> bool {
-    let (root, rest) = match workspace.roots().containing(path) {
-        Some((root, rest)) => (Some(root.path()), rest),
-        None => (None, path),
-    };
-    let home = workspace.home().map(|home| real_path(&home));
-    // There, hidden files are the person's own settings, and commands are found in `bin`.
-    let has_home = root.zip(home.as_ref()).is_some_and(|(root, home)| home.starts_with(root));
-    let parts: Vec<String> = rest.iter().map(|part| part.to_string_lossy().to_ascii_lowercase()).collect();
-    let (name, above) = parts.split_last().map_or(("", &[][..]), |(name, above)| (name.as_str(), above));
-    let is_hidden = |part: &String| part.starts_with('.') && (has_home || !is_inert(part));
-    let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (has_home && part == "bin");
-    let stem = name.split('.').next().unwrap_or(name);
-    let is_settings = [".md", ".json", ".jsonc", ".toml", ".yml", ".yaml", ".js", ".cjs", ".mjs"]
-        .iter()
-        .any(|end| name.ends_with(end));
-    parts.iter().any(is_hidden)
-        || above.iter().any(is_installed)
-        || OBEYED.contains(&name)
-        || FILES_THAT_RUN.contains(&name)
-        || GIT_HOOKS.contains(&name)
-        || (is_settings && OBEYED_STEMS.contains(&stem))
-        || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether a hidden file or directory, given in lower case, is known to be inert.
-fn is_inert(name: &str) -> bool {
-    let is_template = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
-    INERT.contains(&name) || name.contains("ignore") || (name.starts_with(".env") && is_template)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,7 +259,8 @@ mod tests {
     const ASK_ONCE: PermissionVerdict = PermissionVerdict::Ask { always: None };
 
     fn judge(access: &Access, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
-        decide(access, mode, rules, &at("/w"))
+        let workspace = at("/w");
+        decide(access, mode, rules, &workspace, &DiskFacts::look_up(access, &workspace))
     }
 
     fn reading(path: &str) -> Access {
@@ -473,7 +370,11 @@ mod tests {
     #[test]
     fn workspace_below_a_settings_directory_is_ordinary() {
         let workspace = at("/me/.claude/worktrees/one");
-        let decide = |path: &str| letter(decide(&writing(path), Mode::AcceptEdits, &[], &workspace));
+        let decide = |path: &str| {
+            let access = writing(path);
+            let facts = DiskFacts::look_up(&access, &workspace);
+            letter(decide(&access, Mode::AcceptEdits, &[], &workspace, &facts))
+        };
         assert_eq!(decide("/me/.claude/worktrees/one/src/main.rs"), 'a');
         assert_eq!(decide("/me/.claude/worktrees/one/.claude/settings.json"), 'o');
         assert_eq!(decide("/me/.claude/worktrees/one/.git"), 'o');
@@ -516,156 +417,5 @@ mod tests {
     #[test]
     fn full_mode_says_that_the_mode_allowed_it() {
         assert_eq!(judge(&running("ls", true), Mode::Full, &[]), by_mode(Mode::Full));
-    }
-
-    /// Of 104 names of files that something executes or obeys later, 78 were written in `accept_edits` without a
-    /// prompt, because each was to be on a list.
-    #[test]
-    fn files_that_run_later_are_asked() {
-        let later = [
-            ".gitmodules",
-            ".gitattributes",
-            ".githooks/pre-push",
-            ".ripgreprc",
-            ".claude.json",
-            ".opencode/plugin/x.js",
-            "opencode.json",
-            "opencode.jsonc",
-            ".windsurf/rules.md",
-            ".roo/mcp.json",
-            ".kiro/hooks/a",
-            ".amp/x",
-            ".lldbinit",
-            ".gdbinit",
-            ".ycm_extra_conf.py",
-            ".pre-commit-config.yaml",
-            "mise.toml",
-            "mise.local.toml",
-            ".mise.toml",
-            ".tool-versions",
-            ".yarnrc.yml",
-            ".pnpmfile.cjs",
-            "epitome.code-workspace",
-            ".venv/bin/python",
-            "venv/bin/activate",
-            "node_modules/.bin/tsc",
-            "node_modules/left-pad/index.js",
-            ".mvn/extensions.xml",
-            "AGENTS.md",
-            "sub/AGENTS.md",
-            "CLAUDE.md",
-            "CLAUDE.local.md",
-            "GEMINI.md",
-            ".github/copilot-instructions.md",
-            ".github/instructions/a.instructions.md",
-            ".clinerules",
-            ".cursorrules",
-            ".aider.conf.yml",
-            ".continue/config.yaml",
-            ".new-agent/hooks.toml",
-            ".eslintrc.js",
-            ".prettierrc",
-            ".rubocop.yml",
-            ".pylintrc",
-            ".npmrc",
-            ".bundle/config",
-            ".irbrc",
-            ".pryrc",
-            ".psqlrc",
-            ".sqliterc",
-            ".inputrc",
-            ".tmux.conf",
-            ".screenrc",
-            ".emacs.d/init.el",
-            ".config/nvim/init.lua",
-            ".local/bin/ls",
-            ".Rprofile",
-            ".julia/config/startup.jl",
-            ".ghci",
-            ".ocamlinit",
-            ".perldb",
-            ".pdbrc",
-            ".pythonrc",
-            ".hgrc",
-            ".hushlogin",
-            ".zshrc.local",
-            ".bash_completion",
-            ".fleet/run.json",
-            ".nova/x",
-            ".sublime/x",
-            ".theia/x",
-            ".idea/runConfigurations/x.xml",
-            ".run/x.run.xml",
-            ".settings/x",
-            ".vs/tasks.vs.json",
-            ".kakrc",
-            ".helix/config.toml",
-            ".nvimrc",
-            ".exrc",
-            ".netrwhist",
-            ".lefthook.yml",
-            "lefthook.yml",
-            "hooks/pre-commit",
-            "hooks/post-checkout",
-            ".jj/repo/config.toml",
-            ".sl/config",
-            ".direnv/bin/x",
-            ".envrc",
-            ".devcontainer.json",
-            ".gitpod.yml",
-            ".vagrant/x",
-            ".nix/x",
-            ".terraformrc",
-            ".storybook/main.ts",
-            ".yarn/releases/yarn.cjs",
-            ".pnp.cjs",
-            ".cargo/config.toml",
-            ".husky/pre-commit",
-            "lib/sitecustomize.py",
-            "a.pth",
-            "evil.desktop",
-            "bunfig.toml",
-        ];
-        let asked = |path: &str, cwd: &str| {
-            letter(decide(&writing(&format!("{cwd}/{path}")), Mode::AcceptEdits, &[], &at(cwd))) == 'o'
-        };
-        let silent: Vec<_> = later.iter().filter(|path| !asked(path, "/w")).collect();
-        assert!(silent.is_empty(), "{silent:?}");
-        let ordinary = [
-            "src/main.rs",
-            "README.md",
-            "Makefile",
-            "package.json",
-            "bin/tool",
-            ".gitignore",
-            "sub/.dockerignore",
-            ".editorconfig",
-            ".github/workflows/ci.yml",
-            ".github/ISSUE_TEMPLATE/bug.md",
-            ".env.example",
-            ".gitlab-ci.yml",
-            "docs/agents/intro.md",
-            "src/claude.rs",
-            "src/mise.py",
-            "src/hooks/pre_commit.rs",
-            "tests/data/.keep",
-            "claude/notes.md",
-        ];
-        let wrong: Vec<_> = ordinary.iter().filter(|path| asked(path, "/w")).collect();
-        assert!(wrong.is_empty(), "{wrong:?}");
-        let at_home = [
-            ".config/autostart/x.desktop",
-            ".config/systemd/user/x.service",
-            ".local/bin/x",
-            "bin/ls",
-            ".config/fish/conf.d/x.fish",
-            ".config/git/config",
-            ".xinitrc",
-            ".config/nvim/init.lua",
-            ".gitignore",
-        ];
-        let silent: Vec<_> = at_home.iter().filter(|path| !asked(path, "/home/me")).collect();
-        assert!(silent.is_empty(), "{silent:?}");
-        assert!(!asked("work/src/main.rs", "/home/me"));
     }
 }

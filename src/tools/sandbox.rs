@@ -6,17 +6,20 @@
 //! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
 //! consented to; they run without it.
 
+mod denied;
 mod git;
+mod git_links;
+mod git_settings;
 mod hint;
 mod places;
 mod repositories;
 
-use std::io;
 use std::path::PathBuf;
 
 use epitome_platform::sandbox::{Confinement, SandboxAllowances};
 pub use epitome_platform::sandbox::{Namespaces, Support, support};
 use epitome_thread::Mode;
+pub use git_settings::StagedSettings;
 pub use hint::{HOW_TO_ASK, hint};
 pub use repositories::FoundRepositories;
 
@@ -37,6 +40,8 @@ pub struct SandboxRules {
     pub unix_sockets: bool,
     /// Processes and threads that one command may have at a time; `None` is unlimited.
     pub processes: Option<u64>,
+    /// Bytes of memory that the processes of one command may use together; `None` is unlimited.
+    pub memory: Option<u64>,
     /// Directories for temporary files, in addition to the one named by the environment.
     pub temporary: Vec<PathBuf>,
     /// Additional files and directories that commands may change; absolute.
@@ -45,6 +50,12 @@ pub struct SandboxRules {
     pub hide: Vec<PathBuf>,
     /// Path patterns of deny rules for reading; what they match when a command starts is hidden from it.
     pub deny_read: Vec<String>,
+}
+
+/// The memory of one command where the settings name none: three quarters of the machine's, so that what else runs
+/// there goes on.
+pub fn default_memory() -> Option<u64> {
+    epitome_platform::process::machine_memory_bytes().map(|all| all / 4 * 3)
 }
 
 impl SandboxRules {
@@ -65,22 +76,39 @@ impl SandboxRules {
     }
 }
 
-/// Prepares the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
-/// mechanisms. `changes_git`: whether the user agreed that the command may change the workspace's repositories.
-pub fn confinement(
-    rules: &SandboxRules,
-    workspace: &Workspace,
-    changes_git: bool,
-) -> io::Result<Option<Confinement>> {
+/// What a command may change of the workspace's repositories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GitChanges {
+    None,
+    /// All but settings and hooks.
+    WithoutSettings,
+    /// All but hooks, and settings as far as they are harmless.
+    WithSettings,
+}
+
+/// The sandbox of a command.
+pub struct Prepared {
+    pub confinement: Confinement,
+    /// To be finished when the command has ended.
+    pub settings: Option<StagedSettings>,
+}
+
+/// The sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
+/// mechanisms. `git`: what the user agreed to.
+pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges) -> Option<Prepared> {
     let support = support();
     if support.is_nothing() {
-        return Ok(None);
+        return None;
     }
-    let places = places::find(rules, workspace, changes_git, support);
-    let reach = SandboxAllowances {
-        network: rules.network,
-        unix_sockets: rules.unix_sockets,
-        processes: rules.processes,
-    };
-    Confinement::prepare(&places, &workspace.cwd, reach, support).map(Some)
+    let mut places = places::find(rules, workspace, git != GitChanges::None, support);
+    let can_stage = git == GitChanges::WithSettings && support.namespaces != Namespaces::None;
+    let settings = can_stage.then(|| {
+        let worktrees = places::repositories(workspace).filter_map(|git| Some(git.parent()?.to_path_buf()));
+        StagedSettings::stage(&mut places, &std::env::temp_dir(), worktrees.collect())
+    });
+    let settings = settings.flatten();
+    let SandboxRules { network, unix_sockets, processes, memory, .. } = *rules;
+    let reach = SandboxAllowances { network, unix_sockets, processes, memory };
+    let confinement = Confinement { places, start: workspace.cwd.clone(), reach, support: *support };
+    Some(Prepared { confinement, settings })
 }

@@ -231,8 +231,10 @@ impl SecretPlaces {
             found.extend(IN_HOME.iter().map(|place| home.join(place)));
             find_in_home(home, &mut found);
         }
-        let mut places: Vec<PathBuf> =
-            found.into_iter().filter_map(|place| place.canonicalize().ok()).collect();
+        // Most are not there, which one call tells; to resolve a path takes one for each of its components.
+        let is_there = |place: &PathBuf| place.symlink_metadata().is_ok();
+        let real = found.into_iter().filter(is_there).filter_map(|place| place.canonicalize().ok());
+        let mut places: Vec<PathBuf> = real.collect();
         // A link to the home or above it would hide everything.
         let home = home.and_then(|home| home.canonicalize().ok());
         places.retain(|place| home.as_ref().is_none_or(|home| !home.starts_with(place)));
@@ -266,33 +268,56 @@ impl SecretPlaces {
 
 /// The places that the rules find.
 fn find_in_home(home: &Path, found: &mut Vec<PathBuf>) {
-    for (name, path) in entries(home).filter(|(name, _)| name.starts_with('.')) {
+    for Listed { name, path, may_be_directory } in entries(home) {
+        if !name.starts_with('.') {
+            continue;
+        }
         if is_secret_entry(&name, &path) {
             found.push(path);
-        } else {
-            find_of_program(&path, found);
+        } else if may_be_directory {
+            find_of_program(&entries(&path), found);
         }
     }
     for directory in OF_PROGRAMS {
-        for (name, path) in entries(&home.join(directory)) {
-            if is_secret_entry(&name, &path) || OF_CHROMIUM.iter().any(|own| path.join(own).exists()) {
+        for Listed { name, path, may_be_directory } in entries(&home.join(directory)) {
+            if is_secret_entry(&name, &path) {
                 found.push(path);
-            } else {
-                find_of_program(&path, found);
-                find_of_program(&path.join("User"), found);
+                continue;
+            }
+            let own = if may_be_directory { entries(&path) } else { Vec::new() };
+            if own.iter().any(|own| OF_CHROMIUM.contains(&&*own.name)) {
+                found.push(path);
+                continue;
+            }
+            find_of_program(&own, found);
+            if own.iter().any(|own| own.name == "User") {
+                find_of_program(&entries(&path.join("User")), found);
             }
         }
     }
 }
 
-fn find_of_program(directory: &Path, found: &mut Vec<PathBuf>) {
-    let secret = entries(directory).filter(|(name, path)| is_secret_entry(name, path));
-    found.extend(secret.map(|(_, path)| path));
+fn find_of_program(entries: &[Listed], found: &mut Vec<PathBuf>) {
+    let secret = entries.iter().filter(|entry| is_secret_entry(&entry.name, &entry.path));
+    found.extend(secret.map(|entry| entry.path.clone()));
 }
 
-fn entries(directory: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+/// An entry of a directory.
+struct Listed {
+    name: String,
+    path: PathBuf,
+    /// A directory, or a link, which may lead to one.
+    may_be_directory: bool,
+}
+
+fn entries(directory: &Path) -> Vec<Listed> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX);
-    entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+    let listed = entries.map(|entry| Listed {
+        name: entry.file_name().to_string_lossy().into_owned(),
+        path: entry.path(),
+        may_be_directory: entry.file_type().is_ok_and(|kind| !kind.is_file()),
+    });
+    listed.collect()
 }
 
 /// Whether an entry of a home or of a program's directory is secret by its name.

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
 use super::disk::CancelFlag;
-use super::sandbox::{self, SandboxRules};
+use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::reaper::Reaper;
 
@@ -54,15 +54,17 @@ pub(super) struct StartedShell {
     pub pipe: pipe::Receiver,
     /// Whether it is sandboxed.
     pub is_held: bool,
+    /// Settings of repositories that it may change, to be finished when it has ended.
+    pub settings: Option<StagedSettings>,
 }
 
 /// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
-/// rules, and whether the command may change the workspace's repositories.
+/// rules, and what the command may change of the workspace's repositories.
 pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
-    sandbox: Option<(&SandboxRules, bool)>,
+    sandbox: Option<(&SandboxRules, GitChanges)>,
     stop: &CancelFlag,
 ) -> Result<StartedShell, String> {
     if stop.requested() {
@@ -97,10 +99,9 @@ pub(super) fn start(
     }
     };
     let (read, write) = io::pipe().map_err(failed)?;
+    let write = OwnedFd::from(write);
     let mut command = Command::new(shell(&workspace.environment));
-    command.arg("-c").arg(line).current_dir(&workspace.cwd).stdin(Stdio::null());
-    command.stdout(Stdio::from(OwnedFd::from(write.try_clone().map_err(failed)?)));
-    command.stderr(Stdio::from(OwnedFd::from(write)));
+    command.arg("-c").arg(line);
     let environment = workspace.exposure().for_commands(&workspace.environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);
     command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
@@ -114,20 +115,26 @@ pub(super) fn start(
     }
     // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
-    let confinement =
-        sandbox.map(|(rules, changes_git)| sandbox::confinement(rules, workspace, changes_git)).transpose();
-    let confinement = confinement.map_err(|error| match error.kind() {
-        io::ErrorKind::StaleNetworkFileHandle => failed(error),
-        _ => format!("The command's sandbox could not be made: {error}."),
-    });
-    let confinement = confinement?.flatten();
-    let is_held = confinement.is_some();
-    let running = reaper.spawn_marked(&mut command, confinement).map_err(failed)?;
-    // `command` contains our copies of the pipe's write end, and the reader sees no end of file while they
-    // are open.
-    drop(command);
+    let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
+    let is_held = prepared.is_some();
+    let mut settings = None;
+    let running = match prepared {
+        Some(prepared) => {
+            settings = prepared.settings;
+            reaper.spawn_confined(&command, write.as_fd(), prepared.confinement)
+        }
+        None => {
+            command.current_dir(&workspace.cwd).stdin(Stdio::null());
+            command.stdout(Stdio::from(write.try_clone().map_err(failed)?));
+            command.stderr(Stdio::from(write.try_clone().map_err(failed)?));
+            reaper.spawn_marked(&mut command)
+        }
+    };
+    let running = running.map_err(failed)?;
+    // They contain our copies of the pipe's write end, and the reader sees no end of file while they are open.
+    drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok(StartedShell { running, pipe, is_held })
+    Ok(StartedShell { running, pipe, is_held, settings })
 }
 
 /// Returns the `bash` in the environment's PATH, else the system's, else `sh`.

@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 
 use super::client::TestClient;
 use super::tool::Does;
+use super::user::program;
 use super::{WITHIN, in_turn, write_file};
 
 /// The services of a process with the built-in tools. Without the reaper's own process, and without a vocabulary: token
@@ -147,11 +148,12 @@ impl Setup {
         let runtime = runtime();
         let gate = Arc::new(Semaphore::new(0));
         let mut services = services(&Paths::below(&home));
-        let mut has_path = true;
-        if let Tools::Scripted(built_in) = &self.tools {
-            services.toolbox = scripted_tools(&services.toolbox, built_in, &gate);
-            has_path = false;
-        }
+        let has_path = matches!(self.tools, Tools::BuiltIn);
+        services.toolbox = match &self.tools {
+            Tools::Scripted(built_in) => scripted_tools(&services.toolbox, built_in, &gate),
+            // Commands in a sandbox are started by the program.
+            Tools::BuiltIn => Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
+        };
         services = SessionServices {
             rulers: self.rulers,
             functions: self.functions,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use epitome::thread::{Mode, OutcomeStatus};
-use epitome::tools::permission::{PermissionVerdict, decide};
+use epitome::tools::permission::{DiskFacts, PermissionVerdict, decide};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Namespaces, SandboxRules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
@@ -183,7 +183,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
     let (steps, first) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
     let mut seed = first;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::disabled())));
+    let tools =
+        Arc::new(Toolbox::built_in(Arc::new(Reaper::with_program(epitome_test_harness::user::program()))));
     let done = Arc::new(AtomicU64::new(0));
     let mut world = World::new();
     // Of fewer steps, some tools may have had none that can succeed.
@@ -283,7 +284,8 @@ fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
 async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolContext) -> Option<String> {
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
-    match decide(&access, context.mode, &[], &context.workspace) {
+    let facts = DiskFacts::look_up(&access, &context.workspace);
+    match decide(&access, context.mode, &[], &context.workspace, &facts) {
         PermissionVerdict::Allow { .. } => {
             let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
             let result = tool.run(input, context).await;

@@ -1,6 +1,8 @@
 //! The restrictions of the sandbox: each row is something that a command tries. On a kernel without the
 //! needed features, a test says so and passes.
 
+mod programs;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Namespaces, SandboxRules, support};
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
-use epitome_test_harness::{WITHIN, own_process};
+use epitome_test_harness::{WITHIN, own_process, user};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -62,7 +64,7 @@ impl Place {
         ];
         Place {
             workspace: Workspace::new(home.join("w"), Vec::new(), Arc::new(environment)),
-            tools: Toolbox::built_in(Arc::new(Reaper::disabled())),
+            tools: Toolbox::built_in(Arc::new(Reaper::with_program(user::program()))),
             rules: SandboxRules {
                 enabled: true,
                 hide: vec![home.join(".epitome/data"), home.join(".epitome/config.toml")],
@@ -252,7 +254,8 @@ async fn files_that_run_later_are_protected_in_the_workspace() {
             ("echo x > .git/index && echo x > .git/objects/y && rm .git/index", true),
             ("cat .git/config .git/hooks/pre-commit.sample .envrc > /dev/null", true),
             (evil, false),
-            ("echo '[core]' > .git/config", false),
+            // A copy.
+            ("echo '[core] evil' > .git/config", true),
             ("echo x > .git/c && mv .git/c .git/config", false),
             ("rm -rf .git/hooks && test ! -e .git/hooks", false),
             ("mv .git/hooks .git/old", false),
@@ -285,6 +288,7 @@ async fn files_that_run_later_are_protected_in_the_workspace() {
         .map(|entry| entry.expect("readable").file_name())
         .collect();
     assert_eq!(hooks, ["pre-commit.sample"]);
+    assert_eq!(fs::read_to_string(place.root.join("home/w/.git/config")).expect("it is there"), "[core]\n");
     assert_eq!(fs::read_to_string(place.root.join("home/w/.envrc")).expect("it is there"), "# mine\n");
 }
 
@@ -305,12 +309,13 @@ async fn a_worktree_commits_into_its_repository_but_not_into_its_hooks() {
         &[
             ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
             ("echo x > ../main/.git/hooks/pre-commit", false),
-            ("git config core.hooksPath /tmp", false),
             ("echo 'gitdir: /tmp' > .git", false),
             ("echo x > ../main/x", false),
         ],
     )
     .await;
+    let refused = place.bash("git config core.hooksPath /tmp").await;
+    assert!(text(&refused).contains("core.hookspath may make Git run a program"), "{}", text(&refused));
 }
 
 /// A command that wrote `.git/commondir` gave the repository different settings, and with them a program that
@@ -483,7 +488,21 @@ async fn commands_cannot_gain_privileges() {
     let bounding = u64::from_str_radix(bounding.trim(), 16).expect("a number");
     let is_administrator = rustix::process::geteuid().is_root();
     if is_administrator || support().namespaces == Namespaces::OfUser {
-        assert_eq!(bounding & (1 << 21), 0, "the right to mount is given up");
+        // Changing owners, ignoring modes, killing what it may, low ports. A list of what is dropped forgot real-time
+        // priorities, with which a command could stop the machine.
+        assert_eq!(bounding & !0b100_0011_1011, 0, "{bounding:x}");
+    }
+    if has_program("chrt") {
+        let realtime = place.bash("chrt -f 50 true").await;
+        assert_eq!(realtime.status, OutcomeStatus::Failed, "{realtime:?}");
+    }
+    if support().own_processes {
+        let first = place.bash("grep CapEff /proc/1/status; grep CapPrm /proc/1/status").await;
+        for line in text(&first).lines().filter(|line| line.starts_with("Cap")) {
+            let held = line.split_whitespace().next_back().expect("a number");
+            let held = u64::from_str_radix(held, 16).expect("a number");
+            assert_eq!(held & !0b100_0011_1011, 0, "{line}");
+        }
     }
 }
 
@@ -562,6 +581,13 @@ async fn git_runs_nothing_that_a_command_planted() {
             "the file that names a submodule's repository",
             lib.to_owned(),
             format!("cp -r .git/modules/lib e; {evil} > e/config; echo \"gitdir: $PWD/e\" > lib/.git"),
+        ),
+        (
+            "the same, far below",
+            "git init -q ../lib && git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && \
+             git -c protocol.file.allow=always submodule --quiet add ../lib s/b/c/d/e/f && git commit -q -m two"
+                .to_owned(),
+            format!("cp -r .git/modules/s/b/c/d/e/f e; {evil} > e/config; echo \"gitdir: $PWD/e\" > s/b/c/d/e/f/.git"),
         ),
         (
             "the settings of a submodule",
@@ -645,14 +671,7 @@ async fn git_works_in_all_its_forms_with_the_users_consent() {
         "git apply --check patches/*.patch 2> /dev/null; git clean -qn && git mv a moved && git rm -q --cached moved",
     ];
     hold(&place, &lines.map(|line| (line, true))).await;
-    // Git writes the submodule's settings at each update, and settings may name programs: only outside of the sandbox.
-    let update = "git -c protocol.file.allow=always submodule update --init --quiet";
-    let refused = place.bash(update).await;
-    assert!(text(&refused).contains("outside_sandbox"), "{}", text(&refused));
-    let outside =
-        json!({"description": "a test", "command": update, "outside_sandbox": true, "reason": "settings"});
-    assert_eq!(place.call(Mode::Ask, outside).await.status, OutcomeStatus::Completed);
-    // Without it they are read.
+    // Without it repositories are read.
     fs::write(place.workspace.cwd.join("s.sh"), "git status -s && git diff && git log -1 && git stash list")
         .expect("written");
     hold(&place, &[("sh s.sh", true)]).await;
@@ -660,6 +679,86 @@ async fn git_works_in_all_its_forms_with_the_users_consent() {
     let refused = place.bash("sh s.sh").await;
     assert!(text(&refused).contains("Set it if the command is meant to change"), "{}", text(&refused));
     assert_eq!(place.bash_on_git("sh s.sh").await.status, OutcomeStatus::Completed);
+}
+
+/// Git writes settings when a remote is added, an upstream is set or a submodule updated. All settings were read-only,
+/// because some of them name programs, so that these had to run outside of the sandbox.
+#[tokio::test]
+async fn settings_that_name_no_program_are_changed_and_others_are_not() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    as_user(
+        &place,
+        "rm -rf .git .epitome .envrc src && git init -q -b main . && git config user.name a && git config user.email a@b
+         git commit -q --allow-empty -m one && git init -q -b main ../lib
+         git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+         git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two",
+    );
+    let file = "git -c protocol.file.allow=always submodule";
+    hold(
+        &place,
+        &[
+            ("git config user.name b && test $(git config user.name) = b", true),
+            ("git remote add up ../lib && git fetch -q up && git branch -q --set-upstream-to=up/main", true),
+            (&format!("{file} update --init --quiet"), true),
+            (&format!("git submodule --quiet deinit -f lib && {file} update --init --quiet"), true),
+            (&format!("{file} --quiet add ../lib two && git commit -qm three"), true),
+            ("git worktree add -q wt && git worktree remove wt", true),
+        ],
+    )
+    .await;
+    let settings = as_user(&place, "git config -l --local; git submodule status");
+    for expected in [
+        "user.name=b",
+        "remote.up.url=../lib",
+        "branch.main.remote=up",
+        "submodule.two.active=true",
+        " two (heads/main)",
+    ] {
+        assert!(settings.contains(expected), "{expected} in {settings}");
+    }
+    for evil in [
+        "git config core.fsmonitor 'touch ~/ran; false' && git remote add evil ../lib",
+        "cp .git/config c && printf '[core]\\n\\tfsmonitor = \"touch ~/ran; false\"\\n' >> .git/config; git status",
+        "git config include.path ../c && git commit -q --allow-empty -m x",
+        "git -C lib config core.fsmonitor 'touch ~/ran; false'",
+        "git config submodule.lib.update '!touch ~/ran'",
+        "git config core.hooksPath . && git commit -q --allow-empty -m x",
+    ] {
+        let result = place.bash_on_git(evil).await;
+        assert!(text(&result).contains("was left as it was"), "{evil}: {}", text(&result));
+    }
+    let after =
+        as_user(&place, "git status > /dev/null; git -C lib status > /dev/null; git config -l --local");
+    assert!(!after.contains("evil") && !place.root.join("home/ran").exists(), "{after}");
+    // A repository that the index links to, with settings of its own: the user's `git status` runs Git in it.
+    let nested = "mkdir -p a/b/c/d/e && cd a/b/c/d/e && git init -q . && git -c user.name=a -c user.email=a@b commit -q \
+                  --allow-empty -m x && printf '[core]\\n\\tfsmonitor = \"touch ~/ran; false\"\\n' >> .git/config && \
+                  cd - > /dev/null && git update-index --add --cacheinfo 160000,$(git -C a/b/c/d/e rev-parse HEAD),a/b/c/d/e";
+    let result = place.bash_on_git(nested).await;
+    assert!(text(&result).contains("could make Git run a program: config"), "{}", text(&result));
+    as_user(
+        &place,
+        "git status > /dev/null; git commit -qm nested; git submodule status > /dev/null || true",
+    );
+    assert!(!place.root.join("home/ran").exists());
+    let report = place.bash("git config push.default simple").await;
+    assert!(text(&report).contains("push.default"), "the user sees what changed: {}", text(&report));
+    // A change of the user's in between is not overwritten.
+    let config = place.workspace.cwd.join(".git/config").display().to_string();
+    let slow =
+        place.bash_on_git("git config push.default current; touch changed; until [ -e done ]; do :; done");
+    let user = async {
+        while !place.workspace.cwd.join("changed").exists() {
+            tokio::task::yield_now().await;
+        }
+        as_user(&place, &format!("git config -f {config} user.email c@d; touch done"));
+    };
+    let (slow, ()) = tokio::join!(slow, user);
+    assert!(text(&slow).contains("changed it meanwhile"), "{}", text(&slow));
+    assert!(as_user(&place, "git config -l --local").contains("user.email=c@d"));
 }
 
 /// A session below /tmp: a command moved its directory away and put a link to the home there, and the next command
@@ -735,6 +834,69 @@ async fn what_deny_rules_name_is_not_read_by_commands() {
     assert!(!text(&read).contains("root:"), "{}", text(&read));
 }
 
+/// The first process of a command's namespace was a copy of the daemon, with the keys of model providers in its memory.
+/// It has the command's user and is in its Landlock domain; only the capabilities that it happened to keep were in the
+/// way of reading it.
+#[tokio::test]
+async fn a_command_cannot_look_into_the_process_that_started_it() {
+    if !has_namespaces() || !has("process namespace", support().own_processes) {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("test -e /proc/1/comm", true),
+            ("cat /proc/1/environ | grep -q .", false),
+            ("cat /proc/1/maps | grep -q .", false),
+            ("head -c1 /proc/1/mem || ls -l /proc/1/exe", false),
+            ("test ! -e /usr/bin/gdb || gdb -p 1 -batch -ex 'info registers rip' | grep -q rip", false),
+        ],
+    )
+    .await;
+    // The memory itself would not tell: what the helper knows is the command, and that is in its own process as well.
+    let fds = place.bash("ls /proc/self/fd").await;
+    assert_eq!(text(&fds).lines().take(4).collect::<Vec<_>>(), ["0", "1", "2", "3"], "{fds:?}");
+    assert!(!text(&fds).contains("\n4"), "no descriptor but the listed directory's: {fds:?}");
+}
+
+/// `mkfifo .git/config` in a workspace without a repository made every later command wait for a writer without end.
+#[tokio::test]
+async fn pipes_in_place_of_files_of_git_stop_no_command() {
+    if !has_namespaces() || !has_program("mkfifo") {
+        return;
+    }
+    let place = Place::new();
+    fs::remove_dir_all(place.workspace.cwd.join(".git")).expect("removed");
+    let pipes = "mkdir -p .git sub/.git tree && touch sub/.git/HEAD .git/HEAD && mkfifo .git/config .git/index \
+                 sub/.git/config sub/.git/index tree/.git";
+    for line in [pipes, "true", "true"] {
+        assert_eq!(place.bash(line).await.status, OutcomeStatus::Completed, "{line}");
+        assert_eq!(place.bash_on_git("true").await.status, OutcomeStatus::Completed, "{line}");
+    }
+}
+
+/// A command could use all memory of the machine, as root too.
+#[tokio::test]
+async fn a_command_that_uses_too_much_memory_is_ended() {
+    if !has("process namespace", support().own_processes) || !has_program("python3") {
+        return;
+    }
+    let mut place = Place::new();
+    place.rules.memory = Some(96 << 20);
+    // No process has as much; they have it together.
+    let held = "python3 -c 'import time; a = bytearray(60 << 20); time.sleep(20)'";
+    let ended = place.bash(&format!("{held} & {held}")).await;
+    assert!(text(&ended).contains("more than 96 MiB of memory"), "{ended:?}");
+    assert_eq!(ended.status, OutcomeStatus::Failed);
+    let works = place
+        .bash("python3 -c 'import mmap; mmap.mmap(-1, 1 << 36, mmap.MAP_PRIVATE | 0x20 | 0x4000)'")
+        .await;
+    assert_eq!(works.status, OutcomeStatus::Completed, "reserved is not used: {works:?}");
+    let score = place.bash("cat /proc/self/oom_score_adj").await;
+    assert!(text(&score).starts_with("500"), "{score:?}");
+}
+
 /// As root the kernel is asked for other namespaces than as an ordinary user, so that each is half of the truth.
 #[test]
 fn the_same_holds_for_an_ordinary_user() {
@@ -744,23 +906,29 @@ fn the_same_holds_for_an_ordinary_user() {
     }
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let open = std::os::unix::fs::PermissionsExt::from_mode;
-    let (program, home) = (scratch.path().join("tests"), scratch.path().join("home"));
+    let home = scratch.path().join("home");
     // By another process: a program that is open for writing in a child of this one can't be run.
-    let copied =
-        std::process::Command::new("cp").arg(own_process::program()).arg(&program).status().expect("cp runs");
-    assert!(copied.success());
+    let copy = |from: PathBuf, name: &str| {
+        let to = scratch.path().join(name);
+        let copied = std::process::Command::new("cp").arg(from).arg(&to).status().expect("cp runs");
+        assert!(copied.success());
+        to
+    };
+    let tests = copy(own_process::program(), "tests");
+    let program = copy(user::program(), "epitome");
     fs::create_dir(&home).expect("made");
     fs::set_permissions(&program, open(0o755)).expect("set");
     fs::set_permissions(scratch.path(), open(0o755)).expect("set");
     std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).expect("given away");
-    let mut tests = std::process::Command::new(&program);
+    let mut tests = std::process::Command::new(tests);
     tests
         .arg(module_path!().split_once("::").expect("below the crate").1)
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir(&home)
         .env("HOME", &home)
-        .env("TMPDIR", &home);
+        .env("TMPDIR", &home)
+        .env("CARGO_BIN_EXE_epitome", program);
     let output = tests.output().expect("it runs");
     let printed = String::from_utf8_lossy(&output.stdout);
     let has_passed = output.status.success() && !printed.contains("running 0 tests");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::output::HookOutput;
 use epitome_thread::Mode;
 use epitome_tools::disk::{self, CancelFlag};
-use epitome_tools::permission::{self, PermissionVerdict};
+use epitome_tools::permission::{self, DiskFacts, PermissionVerdict};
 use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, Workspace};
 
@@ -66,7 +66,8 @@ fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, St
     let real = inside(path, workspace)?;
     let judged_as = if mode == Mode::ReadOnly { mode } else { Mode::AcceptEdits };
     let access = Access::Write(vec![real.clone()]);
-    match permission::decide(&access, judged_as, &[], workspace) {
+    let facts = DiskFacts::look_up(&access, workspace);
+    match permission::decide(&access, judged_as, &[], workspace, &facts) {
         PermissionVerdict::Allow { .. } => Ok(real),
         PermissionVerdict::Ask { .. } => Err(format!(
             "{path} may be run later or hold secrets, so a recipe may not write it; choose another path"

@@ -11,34 +11,20 @@ use rustix::fs::{Mode, OFlags};
 use super::mounts::Mounts;
 use super::{Namespaces, SandboxPaths, Support, processes};
 
-/// Capabilities that commands run by root lose, because they could undo the sandbox or change the machine.
-/// The remaining ones apply to files, owners and processes, which Landlock and the namespaces restrict.
-const RIGHTS_GIVEN_UP: [libc::c_int; 24] = [
-    2,  // CAP_DAC_READ_SEARCH: permits opening files by handle.
-    6,  // CAP_SETGID
-    7,  // CAP_SETUID
-    8,  // CAP_SETPCAP
-    9,  // CAP_LINUX_IMMUTABLE
-    12, // CAP_NET_ADMIN
-    13, // CAP_NET_RAW
-    16, // CAP_SYS_MODULE
-    17, // CAP_SYS_RAWIO
-    19, // CAP_SYS_PTRACE
-    20, // CAP_SYS_PACCT
-    21, // CAP_SYS_ADMIN
-    22, // CAP_SYS_BOOT
-    24, // CAP_SYS_RESOURCE
-    25, // CAP_SYS_TIME
-    27, // CAP_MKNOD
-    31, // CAP_SETFCAP
-    32, // CAP_MAC_OVERRIDE
-    33, // CAP_MAC_ADMIN
-    34, // CAP_SYSLOG
-    35, // CAP_WAKE_ALARM
-    38, // CAP_PERFMON
-    39, // CAP_BPF
-    40, // CAP_CHECKPOINT_RESTORE
+/// Capabilities that commands run by root keep. They apply to files, owners and processes, which Landlock and the
+/// namespaces restrict, and to low ports of the command's own network. All others could undo the sandbox, change the
+/// machine or take it from other programs (real-time priorities, locked memory).
+const RIGHTS_KEPT: [u32; 6] = [
+    0,  // CAP_CHOWN
+    1,  // CAP_DAC_OVERRIDE
+    3,  // CAP_FOWNER
+    4,  // CAP_FSETID
+    5,  // CAP_KILL
+    10, // CAP_NET_BIND_SERVICE
 ];
+
+/// Capabilities that a kernel may have: two words of bits.
+const RIGHTS_MAX: u32 = 64;
 
 /// The private mounts, network and processes of a command.
 pub(super) struct SandboxWorld {
@@ -150,12 +136,43 @@ fn limit(processes: u64) -> libc::rlimit {
     libc::rlimit { rlim_cur: most, rlim_max: most }
 }
 
-/// Irrevocably drops the capabilities, if there are any.
+/// Irrevocably drops the capabilities, if there are any. The bounding set counts for programs that root executes; the
+/// process's own sets for the first process of a namespace, which executes none.
 pub(super) fn drop_capabilities() -> io::Result<()> {
-    for right in RIGHTS_GIVEN_UP {
+    /// `struct __user_cap_header_struct` of the kernel.
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        process: libc::c_int,
+    }
+    /// `struct __user_cap_data_struct`.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Rights {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    for right in (0..RIGHTS_MAX).filter(|right| !RIGHTS_KEPT.contains(right)) {
         // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, and then there is
-        // nothing to drop.
+        // nothing to drop, and for numbers that this kernel does not know.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
+    }
+    let header = Header { version: VERSION_3, process: 0 };
+    let mut rights = [Rights { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: the kernel reads and writes structures of the sizes that the version says, which outlive the calls.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, &raw const header, rights.as_mut_ptr()) == 0 {
+            let kept = RIGHTS_KEPT.iter().fold(0, |kept, right| kept | 1 << right);
+            let masks: [u32; 2] = [kept, 0];
+            for (rights, mask) in rights.iter_mut().zip(masks) {
+                rights.effective &= mask;
+                rights.permitted &= mask;
+                rights.inheritable = 0;
+            }
+            check(libc::syscall(libc::SYS_capset, &raw const header, rights.as_ptr()) as libc::c_int)?;
+        }
     }
     // SAFETY: a system call with integer arguments.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::OnceLock;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -74,10 +75,26 @@ const NEVER_FAMILIES: [libc::c_int; 3] = [libc::AF_PACKET, libc::AF_VSOCK, libc:
 #[cfg(target_arch = "x86_64")]
 const X32_BIT: i64 = 0x4000_0000;
 
-/// Builds the filters. `internet`: whether IP sockets may be created at all, even for a loopback only;
-/// `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may
+/// The filters for what a command may reach. `internet`: whether IP sockets may be created at all, even for a loopback
+/// only; `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may
 /// be created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
-pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgram>> {
+pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<&'static [BpfProgram]> {
+    /// Compiled once, for each combination.
+    static PROGRAMS: OnceLock<Result<Vec<Vec<BpfProgram>>, String>> = OnceLock::new();
+    let programs = PROGRAMS.get_or_init(|| {
+        let all = (0..COMBINATIONS).map(|bits| compiled(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0));
+        all.collect::<io::Result<_>>().map_err(|error| error.to_string())
+    });
+    match programs {
+        Ok(all) => Ok(&all[usize::from(internet) | usize::from(routes) << 1 | usize::from(unix) << 2]),
+        Err(error) => Err(io::Error::other(error.clone())),
+    }
+}
+
+/// Of three flags.
+const COMBINATIONS: usize = 8;
+
+fn compiled(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgram>> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for number in NEVER {

@@ -7,13 +7,14 @@
 //! - *Namespaces*: all mounts are read-only but those of the places that may be written, which also covers what
 //!   Landlock doesn't know (modes, owners, times); inside of those, files that are executed later without a prompt
 //!   (`.git`) are read-only again. The only network is a private loopback. The command sees no processes but its
-//!   own, and none of them survives it. In a user namespace the kernel also counts a command's processes
-//!   separately from the user's others, so that they can be limited.
+//!   own, and none of them survives it. Its first process ends the others when they use too much memory. In a user
+//!   namespace the kernel also counts a command's processes separately from the user's others, so that they can be
+//!   limited.
 //! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
 //!
-//! Everything is prepared before the fork (`Confinement::prepare`) and applied between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it. Whatever a path
-//! led to when it was prepared is what is mounted and allowed: if it leads elsewhere by then, the start fails.
+//! Everything happens in the command's own process, which a helper process forks (`launcher`): first paths are looked
+//! up, then the sandbox is entered. It can't be undone, and children inherit it. Whatever a path led to when it was
+//! looked up is what is mounted and allowed: if it leads elsewhere by then, the start fails.
 
 mod enter;
 mod filter;
@@ -23,7 +24,7 @@ mod processes;
 mod support;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use grants::all_but;
 pub use support::{Namespaces, Support, support};
@@ -47,6 +48,10 @@ pub struct SandboxPaths {
     /// Directories in which nothing can be created, changed or removed, except inside their fixed
     /// subdirectories.
     pub closed: Vec<PathBuf>,
+    /// Files in whose place a symbolic link is seen, in the order of `links`. Where that can't be done, they are frozen.
+    pub replaced: Vec<PathBuf>,
+    /// The links.
+    pub links: Vec<PathBuf>,
 }
 
 /// What a command may use in addition to files.
@@ -58,54 +63,73 @@ pub struct SandboxAllowances {
     pub unix_sockets: bool,
     /// Maximum number of processes and threads; `None` means no limit.
     pub processes: Option<u64>,
+    /// Maximum bytes of memory that all its processes use together; `None` means no limit.
+    pub memory: Option<u64>,
 }
 
-/// Everything needed to sandbox one command, prepared before the fork.
+impl SandboxPaths {
+    /// All lists, in a fixed order.
+    pub(crate) fn lists(&self) -> [&Vec<PathBuf>; 9] {
+        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+            self;
+        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+    }
+
+    pub(crate) fn lists_mut(&mut self) -> [&mut Vec<PathBuf>; 9] {
+        let SandboxPaths { hidden, covered, writable, devices, frozen, fixed, closed, replaced, links } =
+            self;
+        [hidden, covered, writable, devices, frozen, fixed, closed, replaced, links]
+    }
+}
+
+/// The sandbox of one command.
+#[derive(Clone, Debug)]
 pub struct Confinement {
-    ruleset: Option<std::os::fd::OwnedFd>,
-    filters: Vec<seccompiler::BpfProgram>,
-    world: Option<enter::SandboxWorld>,
+    pub places: SandboxPaths,
+    /// The directory that the command starts in.
+    pub start: PathBuf,
+    pub reach: SandboxAllowances,
+    pub support: Support,
 }
 
 impl Confinement {
-    /// Looks up the readable and writable paths on the disk; blocks. `start`: the directory that the command
-    /// starts in.
-    pub fn prepare(
-        places: &SandboxPaths,
-        start: &Path,
-        reach: SandboxAllowances,
-        support: &Support,
-    ) -> io::Result<Confinement> {
-        let SandboxAllowances { network, unix_sockets, processes } = reach;
-        let loopback = !network && support.namespaces != Namespaces::None;
+    /// Enters the sandbox irrevocably. For a process with one thread. The process that returns may be another than the
+    /// one that called, which then waits for it.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        let Confinement { places, start, reach, support } = self;
+        let loopback = !reach.network && support.namespaces != Namespaces::None;
+        let is_networked = reach.network || loopback;
         let ruleset = match support.landlock {
             0 => None,
-            _ => grants::ruleset(places, network || loopback)?,
+            _ => grants::ruleset(places, is_networked)?,
         };
-        let world = enter::SandboxWorld::new(places, start, support, loopback, processes)?;
-        let filters = match support.filter {
-            true => filter::programs(network || loopback, network, unix_sockets)?,
-            false => Vec::new(),
+        let mut world = enter::SandboxWorld::new(places, start, support, loopback, reach.processes)?;
+        let filters: &[_] = match support.filter {
+            true => filter::programs(is_networked, reach.network, reach.unix_sockets)?,
+            false => &[],
         };
-        Ok(Confinement { ruleset, filters, world })
-    }
-
-    /// Enters the sandbox irrevocably. For use between fork and exec: makes system calls only and allocates
-    /// nothing. The process that returns may be another than the one that called, which then waits for it.
-    pub(crate) fn enter(&mut self) -> io::Result<()> {
         enter::raise_oom_score();
-        let entered = self.world.as_mut().map(enter::SandboxWorld::enter).transpose()?.unwrap_or_default();
+        let entered = world.as_mut().map(enter::SandboxWorld::enter).transpose()?.unwrap_or_default();
         enter::drop_capabilities()?;
-        if let Some(ruleset) = &self.ruleset {
+        if let Some(ruleset) = &ruleset {
             if let Some(proc) = &entered.proc {
                 enter::allow_reading(ruleset, proc)?;
             }
             enter::restrict(ruleset)?;
         }
-        for filter in self.filters.iter().filter(|filter| !filter.is_empty()) {
-            // Take the error of the system call: the conversion of the crate's error would allocate.
+        for filter in filters {
             seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
         }
-        entered.command.map_or(Ok(()), processes::PendingCommand::start)
+        let Some(mut command) = entered.command else { return Ok(()) };
+        // The kernel's own counts of processes do not bind root on every system; that of the namespace is exact.
+        let processes = reach.processes.filter(|_| !support.namespaces.count_processes());
+        command.limits = processes::Limits { memory: reach.memory, processes };
+        command.start()
     }
+}
+
+/// Compiles the system call filters, which forks of this process then have.
+pub(crate) fn prepare_filters() {
+    // An error is reported by the command that needs the filter.
+    let _ = filter::programs(false, false, false);
 }

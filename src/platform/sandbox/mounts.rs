@@ -24,6 +24,8 @@ pub(super) struct Mounts {
     /// Mounted over themselves, and therefore not renamable: writable before everything else becomes read-only.
     writable: Vec<Mount>,
     inner: Vec<Mount>,
+    /// Files, and the links that are mounted over them.
+    links: Vec<(MountTarget, CString)>,
     /// The directory that the command starts in.
     start: Option<MountTarget>,
     /// Whether `/proc` shows the processes of the command's own namespace.
@@ -78,6 +80,10 @@ impl Mounts {
                 mounts.inner.extend(Mount::resolve(path, kind)?);
             }
         }
+        for (path, link) in places.replaced.iter().zip(&places.links) {
+            let target = MountTarget::resolve(path)?.ok_or(io::ErrorKind::NotFound)?;
+            mounts.links.push((target, CString::new(link.as_os_str().as_bytes())?));
+        }
         Ok(mounts)
     }
 
@@ -111,6 +117,14 @@ impl Mounts {
         }
         for mount in &self.inner {
             mount.make()?;
+        }
+        for (target, link) in &self.links {
+            let target = target.open()?;
+            if attach_link(link, &target).is_err() {
+                let frozen = copy(target.as_fd())?;
+                set_read_only(frozen.as_fd(), c"", libc::AT_EMPTY_PATH)?;
+                attach(&frozen, &target)?;
+            }
         }
         Ok(())
     }
@@ -231,6 +245,14 @@ fn copy(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 fn attach(mount: &OwnedFd, at: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount, c"", at, c"", flags)?)
+}
+
+/// Mounts a symbolic link over a file, of which the kernel makes no difference.
+fn attach_link(link: &CStr, at: &OwnedFd) -> io::Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    attach(&open_tree(CWD, link, flags)?, at)
 }
 
 fn new_file_system(name: &CStr) -> io::Result<OwnedFd> {

@@ -4,6 +4,11 @@
 //! command's process, stays outside of the namespace, waits, and ends as the command did. The *first process* of
 //! the namespace adopts the command's orphans; when it ends, the kernel kills all that is left. The command itself
 //! is the second.
+//!
+//! The first process also looks at what all of them together use, and ends them when that is too much. A limit of the
+//! kernel per process (`RLIMIT_AS`, `RLIMIT_DATA`) would bind none of this: a command may have thousands of processes,
+//! and programs with sanitizers reserve terabytes that they never use. A control group would, but only root and systemd
+//! have one to give.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,6 +18,18 @@ const LEFT_GRACE_MILLISECONDS: i32 = 500;
 
 /// Milliseconds between two looks at whether it has ended.
 const LOOK_MILLISECONDS: i32 = 5;
+
+/// Milliseconds between two looks at what the command uses: in one of them a process fills a gigabyte or so.
+const WATCH_MILLISECONDS: libc::c_long = 250;
+
+/// What the processes of a command may use together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    /// Bytes of memory that is not shared with files.
+    pub memory: Option<u64>,
+    /// Processes, where the kernel does not count them.
+    pub processes: Option<u64>,
+}
 
 /// Enters a new process namespace, which this process has been given for its children. Returns in the first process
 /// of the namespace; the stand-in never returns.
@@ -26,7 +43,7 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
             // group that both are in is killed as a whole.
             // SAFETY: a system call with integer arguments.
             check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-            Ok(PendingCommand { ended: shared })
+            Ok(PendingCommand { ended: shared, limits: Limits::default() })
         }
         first => exit_like_command(first, &shared),
     }
@@ -35,18 +52,22 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
 /// The command that the first process of a namespace is about to start.
 pub(super) struct PendingCommand {
     ended: SharedStatus,
+    pub limits: Limits,
 }
 
 impl PendingCommand {
     /// Forks; returns in the command's process. The first process never returns.
     pub fn start(self) -> io::Result<()> {
+        // The first process is in the same namespace as the command, which could otherwise trace it.
+        // SAFETY: a system call with integer arguments.
+        check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })?;
         match fork()? {
             0 => {
                 // SAFETY: a system call with integer arguments. The signal is not inherited, but clear it all the
                 // same: this process may go on to run a program that forks.
                 check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })
             }
-            command => first_process(command, &self.ended),
+            command => first_process(command, &self.ended, self.limits),
         }
     }
 }
@@ -80,7 +101,7 @@ impl SharedStatus {
 
 /// Waits for the first process and ends as the command did.
 fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
-    keep_nothing(c"epitome-wait");
+    keep_only(c"epitome-wait", &[]);
     let mut status = 0;
     // SAFETY: system calls with integers and a pointer to a local variable.
     unsafe {
@@ -103,19 +124,33 @@ fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
 }
 
 /// Adopts and reaps the namespace's orphans until the command has ended, asks what is left to end, and ends.
-fn first_process(command: libc::pid_t, ended: &SharedStatus) -> ! {
-    keep_nothing(c"epitome-init");
+fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: Limits) -> ! {
+    // The command's errors stay open, to say why it was ended.
+    keep_only(c"epitome-init", &[libc::STDERR_FILENO]);
+    let is_watched = limits.memory.is_some() || limits.processes.is_some();
     // SAFETY: system calls with integers and pointers to local variables.
     unsafe {
         let mut status = 0;
-        loop {
-            let process = libc::waitpid(-1, &raw mut status, 0);
-            if process == command {
-                ended.get().store(status, Ordering::Release);
-                break;
+        'running: loop {
+            loop {
+                let process = libc::waitpid(-1, &raw mut status, if is_watched { libc::WNOHANG } else { 0 });
+                if process == command {
+                    ended.get().store(status, Ordering::Release);
+                    break 'running;
+                }
+                if process == 0 || (process < 0 && errno() == libc::EINTR) {
+                    break;
+                }
+                if process < 0 {
+                    break 'running;
+                }
             }
-            if process < 0 && errno() != libc::EINTR {
-                break;
+            if is_watched {
+                wait_for_child();
+                if let Some(excess) = excess(limits) {
+                    let _ = rustix::io::write(rustix::stdio::stderr(), excess.text().as_bytes());
+                    libc::kill(-1, libc::SIGKILL);
+                }
             }
         }
         libc::kill(-1, libc::SIGTERM);
@@ -136,14 +171,85 @@ fn first_process(command: libc::pid_t, ended: &SharedStatus) -> ! {
     }
 }
 
+/// Waits until a child has ended or it is time for a look. All signals are blocked, so that none is missed.
+fn wait_for_child() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: WATCH_MILLISECONDS * 1_000_000 };
+    // SAFETY: a local set and a local time, which outlive the call.
+    unsafe {
+        let mut ended: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut ended);
+        libc::sigaddset(&raw mut ended, libc::SIGCHLD);
+        libc::sigtimedwait(&raw const ended, std::ptr::null_mut(), &raw const time);
+    }
+}
+
+/// A limit that was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    Memory(u64),
+    Processes(u64),
+}
+
+impl Excess {
+    fn text(self) -> String {
+        match self {
+            Excess::Memory(limit) => format!(
+                "\n[{EXCEEDED}: what it started used more than {} MiB of memory together (`memory` in [sandbox]), and \
+                 all of it was ended]\n",
+                limit >> 20
+            ),
+            Excess::Processes(limit) => format!(
+                "\n[{EXCEEDED}: it had more than {limit} processes (`processes` in [sandbox]), and all of them were \
+                 ended]\n"
+            ),
+        }
+    }
+}
+
+/// How the message of a command begins that was ended because of a limit.
+const EXCEEDED: &str = "the sandbox ended this command";
+
+/// Looks at the processes of this process's namespace, by its own `/proc`.
+fn excess(limits: Limits) -> Option<Excess> {
+    let page = rustix::param::page_size() as u64;
+    let (mut processes, mut bytes) = (0, 0);
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) else {
+            continue;
+        };
+        processes += 1;
+        let statm = std::fs::read_to_string(format!("/proc/{name}/statm")).unwrap_or_default();
+        bytes += own_pages(&statm).saturating_mul(page);
+    }
+    let memory = limits.memory.filter(|limit| bytes > *limit).map(Excess::Memory);
+    memory.or_else(|| limits.processes.filter(|limit| processes > *limit).map(Excess::Processes))
+}
+
+/// The resident pages of a process that belong to no file, from a line of `statm`.
+fn own_pages(statm: &str) -> u64 {
+    let mut numbers = statm.split_ascii_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(resident), Some(of_files)) => resident.saturating_sub(of_files),
+        _ => 0,
+    }
+}
+
 /// Prepares a process that only waits: closes its files, among them the pipe that the command writes to, and
-/// ignores what is sent to the command's group.
-fn keep_nothing(name: &std::ffi::CStr) {
+/// ignores what is sent to the command's group. `kept`: descriptors that stay open.
+fn keep_only(name: &std::ffi::CStr, kept: &[libc::c_int]) {
     // SAFETY: system calls with integers and pointers to local variables; no Rust value of this process uses a
     // descriptor from here on.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0);
-        libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, 0_u32);
+        let mut from = 0;
+        for kept in kept.iter().filter_map(|kept| libc::c_uint::try_from(*kept).ok()) {
+            if kept > from {
+                libc::syscall(libc::SYS_close_range, from, kept - 1, 0_u32);
+            }
+            from = kept + 1;
+        }
+        libc::syscall(libc::SYS_close_range, from, u32::MAX, 0_u32);
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
@@ -167,4 +273,20 @@ fn errno() -> libc::c_int {
 
 fn check(done: libc::c_int) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_uses_is_read_from_its_statm() {
+        assert_eq!(own_pages("2000 700 300 10 0 90 0\n"), 400);
+        assert_eq!(own_pages("0 0 0 0 0 0 0\n"), 0);
+        assert_eq!(own_pages(""), 0, "it ended meanwhile");
+        assert!(Excess::Memory(512 << 20).text().contains("512 MiB"));
+        let all = Limits { memory: Some(u64::MAX), processes: Some(u64::MAX) };
+        assert_eq!(excess(all), None);
+        assert_eq!(excess(Limits { memory: Some(0), processes: None }), Some(Excess::Memory(0)));
+    }
 }

@@ -125,14 +125,19 @@ impl Support {
         }
         if self.namespaces == Namespaces::None {
             gaps.push(
-                "what runs later in the workspace, such as .git/hooks, can be changed by commands".to_owned(),
+                "what runs later in the workspace, such as .git/hooks, can be changed by commands, and their processes \
+                 and memory are not limited"
+                    .to_owned(),
             );
             if !self.filter {
                 gaps.push("commands reach the network".to_owned());
             }
         }
         if self.namespaces != Namespaces::None && !self.own_processes {
-            gaps.push("commands see the command lines of your other processes".to_owned());
+            gaps.push(
+                "commands see the command lines of your other processes, and their memory is not limited"
+                    .to_owned(),
+            );
         }
         if !self.filter {
             gaps.push("commands reach the sockets of other programs".to_owned());

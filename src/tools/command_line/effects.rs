@@ -67,18 +67,26 @@ struct ProgramOptions {
     values: &'static str,
 }
 
-const PROGRAMS: [ProgramOptions; 18] = [
+const PROGRAMS: [ProgramOptions; 26] = [
     program("find", &FIND, "", ""),
     program("fd", &[], "xX", "etdEgSoc"),
     program("fdfind", &[], "xX", "etdEgSoc"),
-    program("git", &["--git-dir", "--work-tree"], "", ""),
+    program("git", &["--git-dir", "--work-tree", "--textconv", "--filters"], "", ""),
+    program("git interpret-trailers", &["--in-place"], "", ""),
+    program("git init", &["--template", "--separate-git-dir"], "", ""),
+    program("git fast-export", &["--export-marks"], "", ""),
+    program("git mailsplit", &[], "o", "df"),
+    program("git diagnose", &[], "o", "s"),
+    program("git difftool", &["--extcmd", "--tool"], "xt", ""),
+    program("git daemon", &["--access-hook"], "", ""),
+    program("git instaweb", &["--httpd"], "d", "pm"),
+    program("git svn", &["--authors-prog"], "", ""),
     program("git grep", &[], "O", "efABCm"),
     program("git archive", &[], "o", ""),
     program("git format-patch", &[], "o", "nv"),
     program("git bugreport", &[], "o", "s"),
     program("git rebase", &[], "x", "XsC"),
-    program("git difftool", &[], "x", "t"),
-    program("git clone", &["--config"], "uc", "boj"),
+    program("git clone", &["--config", "--template", "--separate-git-dir"], "uc", "boj"),
     program("sort", &[], "o", "ktST"),
     program("sed", &["--in-place"], "i", "efl"),
     program("rg", &["--pre", "--hostname-bin"], "", ""),
@@ -86,6 +94,15 @@ const PROGRAMS: [ProgramOptions; 18] = [
     program("less", &[], "oO", "ptTxy"),
     program("tar", &[], "IF", "fCXT"),
     program("curl", &["--remote-name", "--remote-name-all", "--config"], "oODcK", "HdXuAebFTmrwxyz"),
+];
+/// Subcommands of Git with the word after which they run a program.
+const RUNNING: [(&str, &str); 6] = [
+    ("bisect", "run"),
+    ("filter-branch", "filter-branch"),
+    ("for-each-repo", "for-each-repo"),
+    ("hook", "run"),
+    ("merge-index", "merge-index"),
+    ("submodule", "foreach"),
 ];
 const FIND: [&str; 9] =
     ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"];
@@ -113,6 +130,9 @@ pub(super) fn options(words: &[String]) -> Vec<String> {
         let next = arguments.get(at + 1).map_or("", String::as_str);
         let spelling = if programs.is_empty() { Spelling::Complete } else { Spelling::Abbreviated };
         found.extend(long_option(word, spelling).filter(|_| is_git || !selects_format(word, next)));
+        if is_git && RUNNING.contains(&(subcommand, word.as_str())) {
+            found.push(word.clone());
+        }
         // `git -c core.pager=…`; `git log -c` is another option.
         if is_git && word == "-c" && next.contains(['=', UNKNOWN]) {
             found.push("-c".to_owned());
@@ -225,6 +245,19 @@ mod tests {
             ("git fetch --upload-pack=x .", "--upload-pack"),
             ("git archive -o x HEAD", "-o"),
             ("git rebase -x make HEAD~2", "-x"),
+            ("git rebase --exec make HEAD~2", "--exec"),
+            ("git ls-remote --exec=./x origin", "--exec"),
+            ("git cat-file --textconv HEAD:x", "--textconv"),
+            ("git cat-file --filters HEAD:x", "--filters"),
+            ("git interpret-trailers --in-place README", "--in-place"),
+            ("git init --template=./evil x", "--template"),
+            ("git clone --template ./evil a b", "--template"),
+            ("git difftool --extcmd=./x", "--extcmd"),
+            ("git bisect run ./x", "run"),
+            ("git submodule foreach ./x", "foreach"),
+            ("git hook run x", "run"),
+            ("git merge-index ./x -a", "merge-index"),
+            ("git bugreport -o x", "-o"),
             ("find . -name a -exec rm {} +", "-exec"),
             ("find . -delete", "-delete"),
             ("find . -fprintf x %p", "-fprintf"),
@@ -264,6 +297,8 @@ mod tests {
             "git -C sub status --short",
             "git branch --contains HEAD",
             "git grep -n -e output",
+            "git submodule status run",
+            "git log run",
             "find . -name *.rs -newer x -print0 -o -type d",
             "fd -e rs -o root x",
             "grep -rnoc --include=*.rs --exclude-dir=x -e -o x",
@@ -291,6 +326,8 @@ mod tests {
             ("--output", "git log --output=*", true),
             ("--output", "git log --output *", true),
             ("--output", "git log *", false),
+            ("run", "git bisect run *", true),
+            ("run", "git bisect *", false),
             ("-o", "sort -o *", true),
             ("-o", "sort -uo *", true),
             ("-o", "sort *", false),

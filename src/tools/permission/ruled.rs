@@ -1,5 +1,5 @@
 //! Applies the permission rules of configuration files, on top of modes and stored rules. Accesses the disk
-//! only to resolve links and, in `decide`, to check for a directory.
+//! only to resolve the links in rules.
 //!
 //! Deny takes precedence over ask, and ask over allow, whichever file a rule is in. A call that a mode denies
 //! stays denied. An allow rule must certainly cover the entire call; for ask and deny rules it is sufficient
@@ -13,7 +13,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use epitome_rules::{RuleEffect, RulePattern, WrittenRule};
 use epitome_thread::{Decider, Mode, RecordedDecision, Rule};
 
-use super::{AllowedBy, PermissionVerdict, decide, may_run_later};
+use super::{AllowedBy, DiskFacts, PermissionVerdict, decide, is_secret, runs_later};
 use crate::command_line::parts::CommandParts;
 use crate::command_line::{self, matches_pattern};
 use crate::secret_places::is_secret_name;
@@ -58,6 +58,7 @@ pub struct PermissionQuery<'a> {
     /// Rules of the configuration, in the order of its files.
     pub rules: &'a [WrittenRule],
     pub workspace: &'a Workspace,
+    pub facts: &'a DiskFacts,
 }
 
 /// The result of the decision.
@@ -93,7 +94,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
         };
     }
     let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
-    let base = decide(asked.access, call.mode(), &rules, asked.workspace);
+    let base = decide(asked.access, call.mode(), &rules, asked.workspace, asked.facts);
     match base {
         PermissionVerdict::Deny { why } => Judged {
             verdict: PermissionVerdict::Deny { why },
@@ -309,12 +310,12 @@ impl<'a> ParsedCall<'a> {
 
     /// Whether a rule allows a path to be read or written. Sensitive paths must be named by the rule itself.
     fn covers(&self, pattern: &RulePattern, path: &Path, writes: bool) -> bool {
-        let workspace = self.asked.workspace;
-        let secrets = workspace.secrets();
-        let needs_caution = |path: &Path| {
-            is_secret_name(path) || secrets.contain(path) || (writes && may_run_later(path, workspace))
+        let PermissionQuery { workspace, facts, .. } = self.asked;
+        let needs_caution =
+            |path: &Path| is_secret(path, facts) || (writes && runs_later(path, workspace, facts));
+        let Some(about) = &pattern.about else {
+            return workspace.roots().containing(path).is_some() && !needs_caution(path);
         };
-        let Some(about) = &pattern.about else { return workspace.contains(path) && !needs_caution(path) };
         let globs = Globs::new(about, workspace, CaseSensitivity::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
     }
@@ -425,19 +426,11 @@ impl Globs {
         self.named.iter().any(|named| named.iter().zip(open).all(|(part, open)| same(part, open)))
     }
 
-    /// Whether a path itself matches, and not only because it is below one that does.
-    fn matches_itself(&self, path: &Path) -> bool {
-        self.matchers.iter().any(|matcher| matcher.is_match(path))
-    }
-
     fn fit(&self, path: &Path) -> bool {
         path.as_os_str().len() <= PATH_BYTES_MAX
             && path.ancestors().any(|part| self.matchers.iter().any(|matcher| matcher.is_match(part)))
     }
 }
-
-/// Files and directories of a workspace that are compared with patterns, each time that a command is started.
-const ENTRIES_LOOKED_AT: usize = 50_000;
 
 /// Files that searches skip because an ask or deny rule applies to reading them.
 #[derive(Default)]
@@ -465,31 +458,21 @@ impl HiddenFiles {
         of_reading.filter_map(|rule| rule.pattern.about.clone()).collect()
     }
 
-    /// Returns the existing paths at and below the workspace's directories that these patterns of deny rules match,
-    /// and those elsewhere that they name without a wildcard.
-    pub fn existing(patterns: &[String], workspace: &Workspace) -> Vec<PathBuf> {
-        let hidden = HiddenFiles(
+    /// What these patterns of deny rules match.
+    pub(crate) fn by_patterns(patterns: &[String], workspace: &Workspace) -> HiddenFiles {
+        HiddenFiles(
             patterns.iter().map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect(),
-        );
-        let named = hidden.0.iter().flat_map(|globs| &globs.named).filter(|path| hidden.hides(path)).cloned();
-        let mut found: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
-        let has_wildcards =
-            patterns.iter().any(|about| !about.contains('/') || about.contains(['*', '?', '[', '{']));
-        let mut pending: Vec<PathBuf> =
-            workspace.roots().iter().map(|root| root.path().to_path_buf()).collect();
-        let mut left = if has_wildcards { ENTRIES_LOOKED_AT } else { 0 };
-        while let Some(directory) = pending.pop() {
-            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten().take(left) {
-                left -= 1;
-                let path = entry.path();
-                if hidden.0.iter().any(|globs| globs.matches_itself(&path)) {
-                    found.push(path);
-                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    pending.push(path);
-                }
-            }
-        }
-        found
+        )
+    }
+
+    /// The paths that the patterns name without a wildcard.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter().flat_map(|globs| &globs.named).filter(|path| self.hides(path))
+    }
+
+    /// Whether a path itself is hidden, and not only because it is below one that is.
+    pub(crate) fn hides_itself(&self, path: &Path) -> bool {
+        self.0.iter().any(|globs| globs.matchers.iter().any(|matcher| matcher.is_match(path)))
     }
 
     pub fn hides(&self, path: &Path) -> bool {

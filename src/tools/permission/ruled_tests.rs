@@ -26,6 +26,7 @@ fn judged(tool: &str, access: &Access, mode: Mode, rules: &[WrittenRule]) -> Jud
         kept: &[],
         rules,
         workspace: &workspace,
+        facts: &DiskFacts::look_up(access, &workspace),
     })
 }
 
@@ -133,6 +134,7 @@ fn auto_asks_about_commands_without_a_complete_sandbox() {
             kept: &[],
             rules: &[],
             workspace: &workspace,
+            facts: &DiskFacts::default(),
         };
         assert_eq!(letter(&judge(&asked)), wanted, "{access:?}");
     }
@@ -299,6 +301,7 @@ fn decisions_name_their_source() {
         kept: std::slice::from_ref(&rule),
         rules: &[],
         workspace: &workspace,
+        facts: &DiskFacts::look_up(&access, &workspace),
     };
     assert_eq!(
         judge(&asked).decided,
@@ -327,6 +330,7 @@ fn deny_rule_for_a_link_applies_to_its_target() {
         kept: &[],
         rules: &rules,
         workspace: &workspace,
+        facts: &DiskFacts::look_up(&access, &workspace),
     };
     assert_eq!(letter(&judge(&asked)), 'd');
     let hidden = HiddenFiles::from("grep_tool", &rules, &workspace);

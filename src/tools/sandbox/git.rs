@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Namespaces, Support};
 use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
 
 /// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
@@ -28,6 +29,9 @@ const READABLE: u32 = 0o644;
 
 /// Maximum number of submodules and worktrees of a repository that are looked up.
 const MODULES_MAX: usize = 64;
+
+/// Bytes of a file of Git's that is read, other than an index.
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Depth of the search for submodules: their paths are module names, which may contain slashes.
 const MODULES_DEPTH_MAX: usize = 4;
@@ -137,10 +141,15 @@ fn is_true(git: &Path, section: &str, key: &str) -> bool {
     })
 }
 
+/// The text of a file of Git's. A command may have put a pipe in its place.
+fn text_of(file: &Path) -> Option<String> {
+    let bytes = read_regular(file, FILE_BYTES_MAX).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The last value of this key in a file with settings; section and key are given in lower case.
 fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
-    let text = std::fs::read(file).ok()?;
-    let text = String::from_utf8_lossy(&text);
+    let text = text_of(file)?;
     let (mut is_in_section, mut found) = (false, None);
     for line in text.lines() {
         let mut line = line.trim();
@@ -171,13 +180,27 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
     if !metadata.is_file() {
         return None;
     }
-    let text = std::fs::read_to_string(&git).ok()?;
-    let own = root.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-    let back = std::fs::read_to_string(own.join("gitdir")).ok()?;
+    let own = named_directory(root)?;
+    let back = text_of(&own.join("gitdir"))?;
     let is_ours = Path::new(back.trim()).canonicalize().is_ok_and(|back| back == git);
     let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
     let common = worktrees.parent()?.to_path_buf();
     (is_ours && common.join("HEAD").exists()).then_some(common)
+}
+
+/// Whether a `commondir` file, if there is one, names the directory that it is in.
+pub(super) fn is_own_common_directory(git: &Path) -> bool {
+    let file = git.join(COMMON);
+    match text_of(&file) {
+        Some(text) => [".", "./"].contains(&text.trim_end_matches('\n')),
+        None => file.symlink_metadata().is_err(),
+    }
+}
+
+/// The directory that the `.git` file of a working tree names, resolved.
+pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
+    let text = text_of(&worktree.join(".git"))?;
+    worktree.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()
 }
 
 /// Collects the submodules' directories below this one.

@@ -52,9 +52,9 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     }
     if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
         let text = "[this ran in a sandbox in which .git is read-only unless the line calls git to change it or \
-                    `changes_git` is set. Set it if the command is meant to change the repository. Its settings and \
-                    hooks stay read-only even then: what changes them (git config, git remote add, git submodule \
-                    update) needs `outside_sandbox: true` and a `reason`; the user is asked then.]";
+                    `changes_git` is set. Set it if the command is meant to change the repository. Hooks and settings \
+                    that name programs stay as they are even then: what changes them needs `outside_sandbox: true` and \
+                    a `reason`; the user is asked then.]";
         return Some(text.to_owned());
     }
     let what = if !network && says(&NO_NETWORK) {

@@ -3,9 +3,8 @@
 
 use std::path::PathBuf;
 
-use super::{Namespaces, SandboxRules, Support, git};
+use super::{Namespaces, SandboxRules, Support, denied, git};
 use crate::Workspace;
-use crate::permission::ruled::HiddenFiles;
 use crate::secret_places::SecretPlaces;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
@@ -91,7 +90,7 @@ pub(super) fn find(
     };
     let mut hidden = SecretPlaces::find(home.as_deref()).paths().to_vec();
     hidden.extend(real(rules.hide.clone()));
-    hidden.extend(real(HiddenFiles::existing(&rules.deny_read, workspace)));
+    hidden.extend(real(denied::find(&rules.deny_read, workspace)));
     hidden.sort();
     hidden.dedup();
 
@@ -163,6 +162,12 @@ pub(super) fn find(
         }
     }
     places
+}
+
+/// The `.git` entries of the workspace.
+pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBuf> {
+    let entries = workspace.found().entries(workspace.roots().iter().map(epitome_platform::root::Root::path));
+    entries.into_iter().filter(|entry| entry.ends_with(".git"))
 }
 
 /// Makes a file or directory read-only. Of a link both itself and what it leads to.

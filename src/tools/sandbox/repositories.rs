@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+use super::git_links::{LinkCache, Linked};
+use crate::permission::later::{RunsLater, class_of};
 
 /// Levels of directories below a root that are looked through. Repositories are often checked out side by side,
 /// or below a directory for vendored ones.
@@ -28,6 +29,7 @@ pub struct FoundRepositories(Mutex<RepositoryState>);
 struct RepositoryState {
     read: HashMap<PathBuf, ScannedDirectory>,
     entries: BTreeSet<PathBuf>,
+    links: LinkCache,
 }
 
 /// A directory as it was when it was read.
@@ -40,7 +42,8 @@ struct ScannedDirectory {
 
 impl FoundRepositories {
     /// Returns the paths of `.git` entries and of files and directories that run later, at and below the roots, in
-    /// order. They may be links. Takes a millisecond per thousand unchanged directories.
+    /// order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a millisecond per thousand
+    /// unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
@@ -67,7 +70,12 @@ impl FoundRepositories {
             above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
         };
         state.entries.retain(|path| is_there(path));
-        state.entries.iter().cloned().collect()
+        let RepositoryState { entries, links, .. } = &mut *state;
+        let is_git = |path: &&PathBuf| path.ends_with(".git");
+        let worktrees = entries.iter().filter(is_git).filter_map(|git| git.parent());
+        let linked: Vec<PathBuf> = Linked::find(worktrees, links).entries().collect();
+        entries.extend(linked.into_iter().filter(|path| is_there(path)));
+        entries.iter().cloned().collect()
     }
 }
 
@@ -94,9 +102,7 @@ impl ScannedDirectory {
         let mut directory = ScannedDirectory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if DIRECTORIES_THAT_RUN.iter().chain(&FILES_THAT_RUN).any(|runs| name.eq_ignore_ascii_case(runs))
-            {
+            if class_of(&name.to_string_lossy()) == RunsLater::Unasked {
                 directory.entries.push(entry.path());
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directory.inner.push(entry.path());

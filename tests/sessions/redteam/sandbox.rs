@@ -27,6 +27,10 @@ fn namespaces() -> bool {
     landlock() && support().namespaces != Namespaces::None
 }
 
+fn own_processes() -> bool {
+    namespaces() && support().own_processes
+}
+
 fn filter() -> bool {
     support().filter
 }
@@ -212,9 +216,22 @@ pub fn group() -> Group {
             held(
                 "a program in Git's settings",
                 "git config core.fsmonitor ./a.txt || echo x >> .git/config",
+                "was left as it was",
+                namespaces,
+            ),
+            held(
+                "the same by a script",
+                "echo '[core] fsmonitor = ./a.txt' >> .git/config",
                 "Read-only file system",
                 namespaces,
             ),
+            held(
+                "the memory of the process that starts it",
+                "head -c1 /proc/1/mem /proc/1/environ /proc/1/maps",
+                "Permission denied",
+                own_processes,
+            ),
+            held("descriptors of others", "ls /proc/self/fd | wc -l | grep -x 4", "4", landlock),
             held(
                 "other settings for Git",
                 "mkdir g && cp -r .git/HEAD g && echo '[core] fsmonitor = ./a.txt' > g/config && echo ../g > .git/commondir",

@@ -9,9 +9,8 @@ use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{SandboxRules, TEMPORARY, support};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
 use epitome_scripted_model::{ModelStep, RecordedRequest};
-use epitome_test_harness::own_process;
 use epitome_test_harness::session::{Setup, TestSession};
-use epitome_test_harness::{in_turn, text};
+use epitome_test_harness::{in_turn, own_process, text, user};
 use serde_json::{Value, json};
 
 use super::resting::rests;
@@ -149,7 +148,7 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
         concat!(module_path!(), "::a_missing_restriction_is_reported_once_and_in_each_permission_request");
     let line = format!("'{}' {}", own_process::program().display(), own_process::arguments(test).join(" "));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::with_program(user::program())));
     let run = toolbox.get("bash").expect("a built-in tool").run(json!({ "command": line }), context);
     let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await }).expect("in time");
     let told = format!("{:?}", result.content);

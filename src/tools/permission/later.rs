@@ -1,0 +1,355 @@
+//! Which files are executed or obeyed later, by programs that the user runs without thinking of this file. Pure.
+//!
+//! The file tools ask about all of them. The sandbox keeps only those from commands that run without anybody asking for
+//! it (`RunsLater::Unasked`): a build may write the others, and a checkout of another branch has to.
+
+use std::path::Path;
+
+/// How a file or directory gets executed or obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunsLater {
+    /// When a shell starts, a directory is entered or opened in an editor, a version control system or an agent runs.
+    Unasked,
+    /// When the tool runs that it belongs to.
+    WithItsTool,
+    Never,
+}
+
+/// What kind of directory a path is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surroundings {
+    Project,
+    /// The user's home, or a directory above it: there, hidden files are the user's own settings, and commands are found
+    /// in `bin`.
+    Home,
+}
+
+/// How an entry with this name gets executed. Hidden files and directories are where tools look for settings and code;
+/// new ones do it too, so that they count unless they are known to be inert.
+pub(crate) fn class_of(name: &str) -> RunsLater {
+    let name = &*name.to_ascii_lowercase();
+    if DIRECTORIES_THAT_RUN.contains(&name) || FILES_THAT_RUN.contains(&name) {
+        RunsLater::Unasked
+    } else if name.starts_with('.') && !is_inert(name) {
+        RunsLater::WithItsTool
+    } else {
+        RunsLater::Never
+    }
+}
+
+/// Whether the file tools ask before they write a file with this path, relative to the workspace's directory.
+pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
+    let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().to_ascii_lowercase()).collect();
+    let (name, above) = parts.split_last().map_or(("", &[][..]), |(name, above)| (name.as_str(), above));
+    let is_at_home = surroundings == Surroundings::Home;
+    let runs = |part: &String| class_of(part) != RunsLater::Never || (is_at_home && part.starts_with('.'));
+    let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (is_at_home && part == "bin");
+    let stem = name.split('.').next().unwrap_or(name);
+    let is_settings = [".md", ".json", ".jsonc", ".toml", ".yml", ".yaml", ".js", ".cjs", ".mjs"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    parts.iter().any(runs)
+        || above.iter().any(is_installed)
+        || OBEYED.contains(&name)
+        || GIT_HOOKS.contains(&name)
+        || (is_settings && OBEYED_STEMS.contains(&stem))
+        || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Directories whose files programs execute or obey without being told to: hooks, tasks, settings with commands.
+const DIRECTORIES_THAT_RUN: [&str; 16] = [
+    ".git",
+    ".hg",
+    ".epitome",
+    ".claude",
+    ".kodelet",
+    ".gemini",
+    ".cursor",
+    ".codex",
+    ".vscode",
+    ".devcontainer",
+    ".idea",
+    ".zed",
+    ".husky",
+    ".cargo",
+    ".ssh",
+    ".direnv",
+];
+
+/// Files that shells, editors and tools execute at startup.
+const FILES_THAT_RUN: [&str; 25] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".xprofile",
+    ".envrc",
+    ".gitconfig",
+    ".exrc",
+    ".vimrc",
+    ".nvimrc",
+    ".nvim.lua",
+    ".dir-locals.el",
+    ".mcp.json",
+    "config.fish",
+];
+
+/// Hidden files that no program executes or reads commands from, although most tools keep their settings in such
+/// files. Names that contain "ignore" are like this too.
+const INERT: [&str; 19] = [
+    ".changelog",
+    ".circleci",
+    ".clang-format",
+    ".codecov.yml",
+    ".codespellrc",
+    ".editorconfig",
+    ".gitkeep",
+    ".github",
+    ".gitlab",
+    ".gitlab-ci.yml",
+    ".keep",
+    ".mailmap",
+    ".markdownlint.json",
+    ".rustfmt.toml",
+    ".taplo.toml",
+    ".travis.yml",
+    ".typos.toml",
+    ".well-known",
+    ".yamllint",
+];
+
+/// Directories without a dot whose files are executed by other files, or found through the path of commands.
+const INSTALLED: [&str; 4] = ["node_modules", "venv", "virtualenv", "site-packages"];
+
+/// Files without a dot that are executed or obeyed without being named in a command.
+const OBEYED: [&str; 17] = [
+    "agent.md",
+    "agents.md",
+    "claude.md",
+    "codex.md",
+    "crush.md",
+    "gemini.md",
+    "qwen.md",
+    "skill.md",
+    "warp.md",
+    "copilot-instructions.md",
+    "devcontainer.json",
+    "bunfig.toml",
+    "mcp.json",
+    "prek.toml",
+    "pyvenv.cfg",
+    "sitecustomize.py",
+    "usercustomize.py",
+];
+
+/// Beginnings of further such names, before a dot: `mise.local.toml`, `CLAUDE.local.md`.
+const OBEYED_STEMS: [&str; 8] =
+    ["agents", "claude", "crush", "lefthook", "mise", "opencode", "pnpmfile", "windsurf"];
+
+const OBEYED_ENDINGS: [&str; 6] =
+    [".code-workspace", ".desktop", ".instructions.md", ".mdc", ".pth", ".sublime-project"];
+
+/// Git's hooks, which `core.hooksPath` may expect in any directory.
+const GIT_HOOKS: [&str; 15] = [
+    "applypatch-msg",
+    "pre-applypatch",
+    "post-applypatch",
+    "pre-commit",
+    "pre-merge-commit",
+    "prepare-commit-msg",
+    "commit-msg",
+    "post-commit",
+    "pre-rebase",
+    "post-checkout",
+    "post-merge",
+    "pre-push",
+    "post-rewrite",
+    "fsmonitor-watchman",
+    "reference-transaction",
+];
+
+/// Whether a hidden file or directory, given in lower case, is known to be inert.
+fn is_inert(name: &str) -> bool {
+    let is_template = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
+    INERT.contains(&name) || name.contains("ignore") || (name.starts_with(".env") && is_template)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 104 names of files that something executes or obeys later, 78 were written in `accept_edits` without a
+    /// prompt, because each was to be on a list.
+    #[test]
+    fn files_that_run_later_are_asked() {
+        let later = [
+            ".gitmodules",
+            ".gitattributes",
+            ".githooks/pre-push",
+            ".ripgreprc",
+            ".claude.json",
+            ".opencode/plugin/x.js",
+            "opencode.json",
+            "opencode.jsonc",
+            ".windsurf/rules.md",
+            ".roo/mcp.json",
+            ".kiro/hooks/a",
+            ".amp/x",
+            ".lldbinit",
+            ".gdbinit",
+            ".ycm_extra_conf.py",
+            ".pre-commit-config.yaml",
+            "mise.toml",
+            "mise.local.toml",
+            ".mise.toml",
+            ".tool-versions",
+            ".yarnrc.yml",
+            ".pnpmfile.cjs",
+            "epitome.code-workspace",
+            ".venv/bin/python",
+            "venv/bin/activate",
+            "node_modules/.bin/tsc",
+            "node_modules/left-pad/index.js",
+            ".mvn/extensions.xml",
+            "AGENTS.md",
+            "sub/AGENTS.md",
+            "CLAUDE.md",
+            "CLAUDE.local.md",
+            "GEMINI.md",
+            ".github/copilot-instructions.md",
+            ".github/instructions/a.instructions.md",
+            ".clinerules",
+            ".cursorrules",
+            ".aider.conf.yml",
+            ".continue/config.yaml",
+            ".new-agent/hooks.toml",
+            ".eslintrc.js",
+            ".prettierrc",
+            ".rubocop.yml",
+            ".pylintrc",
+            ".npmrc",
+            ".bundle/config",
+            ".irbrc",
+            ".pryrc",
+            ".psqlrc",
+            ".sqliterc",
+            ".inputrc",
+            ".tmux.conf",
+            ".screenrc",
+            ".emacs.d/init.el",
+            ".config/nvim/init.lua",
+            ".local/bin/ls",
+            ".Rprofile",
+            ".julia/config/startup.jl",
+            ".ghci",
+            ".ocamlinit",
+            ".perldb",
+            ".pdbrc",
+            ".pythonrc",
+            ".hgrc",
+            ".hushlogin",
+            ".zshrc.local",
+            ".bash_completion",
+            ".fleet/run.json",
+            ".nova/x",
+            ".sublime/x",
+            ".theia/x",
+            ".idea/runConfigurations/x.xml",
+            ".run/x.run.xml",
+            ".settings/x",
+            ".vs/tasks.vs.json",
+            ".kakrc",
+            ".helix/config.toml",
+            ".nvimrc",
+            ".exrc",
+            ".netrwhist",
+            ".lefthook.yml",
+            "lefthook.yml",
+            "hooks/pre-commit",
+            "hooks/post-checkout",
+            ".jj/repo/config.toml",
+            ".sl/config",
+            ".direnv/bin/x",
+            ".envrc",
+            ".devcontainer.json",
+            ".gitpod.yml",
+            ".vagrant/x",
+            ".nix/x",
+            ".terraformrc",
+            ".storybook/main.ts",
+            ".yarn/releases/yarn.cjs",
+            ".pnp.cjs",
+            ".cargo/config.toml",
+            ".husky/pre-commit",
+            "lib/sitecustomize.py",
+            "a.pth",
+            "evil.desktop",
+            "bunfig.toml",
+        ];
+        let asked = |path: &str, surroundings| is_asked_about(Path::new(path), surroundings);
+        let silent: Vec<_> = later.iter().filter(|path| !asked(path, Surroundings::Project)).collect();
+        assert!(silent.is_empty(), "{silent:?}");
+        let ordinary = [
+            "src/main.rs",
+            "README.md",
+            "Makefile",
+            "package.json",
+            "bin/tool",
+            ".gitignore",
+            "sub/.dockerignore",
+            ".editorconfig",
+            ".github/workflows/ci.yml",
+            ".github/ISSUE_TEMPLATE/bug.md",
+            ".env.example",
+            ".gitlab-ci.yml",
+            "docs/agents/intro.md",
+            "src/claude.rs",
+            "src/mise.py",
+            "src/hooks/pre_commit.rs",
+            "tests/data/.keep",
+            "claude/notes.md",
+        ];
+        let wrong: Vec<_> = ordinary.iter().filter(|path| asked(path, Surroundings::Project)).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let at_home = [
+            ".config/autostart/x.desktop",
+            ".config/systemd/user/x.service",
+            ".local/bin/x",
+            "bin/ls",
+            ".config/fish/conf.d/x.fish",
+            ".config/git/config",
+            ".xinitrc",
+            ".config/nvim/init.lua",
+            ".gitignore",
+        ];
+        let silent: Vec<_> = at_home.iter().filter(|path| !asked(path, Surroundings::Home)).collect();
+        assert!(silent.is_empty(), "{silent:?}");
+        assert!(!asked("work/src/main.rs", Surroundings::Home));
+    }
+
+    /// There were two lists of such names, one for the file tools and one for the sandbox.
+    #[test]
+    fn only_what_runs_unasked_is_kept_from_commands() {
+        for name in [".git", ".GIT", ".envrc", ".vscode", ".bashrc", "config.fish", ".mcp.json"] {
+            assert_eq!(class_of(name), RunsLater::Unasked, "{name}");
+            assert!(is_asked_about(Path::new(name), Surroundings::Project), "{name}");
+        }
+        for name in [".venv", ".eslintrc.js", ".gitattributes", ".next"] {
+            assert_eq!(class_of(name), RunsLater::WithItsTool, "{name}");
+        }
+        for name in [".gitignore", ".github", "src", "Makefile", ".env.example"] {
+            assert_eq!(class_of(name), RunsLater::Never, "{name}");
+        }
+    }
+}

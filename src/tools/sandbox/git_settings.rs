@@ -1,0 +1,409 @@
+//! Settings of repositories that a command may change as long as no program is named in them.
+//!
+//! Git replaces `.git/config` as a whole, for a remote, an upstream or an update of a submodule, and another Git may read
+//! it at any moment, in a prompt or an editor. A command therefore never changes the file itself: in its place it sees a
+//! link to a copy, which Git follows and changes. When the command has ended, the copy is compared with what was there,
+//! and takes its place if only settings differ that are known to be harmless.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::git;
+use super::git_links::{LinkCache, Linked};
+use crate::normal;
+use epitome_files::atomic_file::private_directory;
+use epitome_platform::root::DirectoryEntry;
+use epitome_platform::sandbox::SandboxPaths;
+
+/// Names of settings that a report lists.
+const REPORTED_MAX: usize = 8;
+
+/// Copies of settings that a command works with. Dropped, they are removed.
+#[derive(Debug)]
+pub struct StagedSettings {
+    directory: PathBuf,
+    files: Vec<StagedFile>,
+    /// The working trees whose repositories may be changed.
+    worktrees: Vec<PathBuf>,
+    /// The repositories that these linked to before.
+    linked: Linked,
+}
+
+#[derive(Debug)]
+struct StagedFile {
+    real: PathBuf,
+    copy: PathBuf,
+    before: Vec<u8>,
+}
+
+impl StagedSettings {
+    /// Replaces the repositories' settings, which are frozen, by links to copies. `None` if there are none, or if no
+    /// copy can be made; they stay frozen then.
+    pub(super) fn stage(
+        places: &mut SandboxPaths,
+        temporary: &Path,
+        worktrees: Vec<PathBuf>,
+    ) -> Option<StagedSettings> {
+        let is_settings = |path: &&PathBuf| {
+            let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
+            path.ends_with("config") && is_file() && path.with_file_name("HEAD").exists()
+        };
+        let configs: Vec<PathBuf> = places.frozen.iter().filter(is_settings).cloned().collect();
+        let mut staged = StagedSettings::in_new_directory(temporary).ok().filter(|_| !configs.is_empty())?;
+        for (number, real) in configs.into_iter().enumerate() {
+            let Ok(before) = read(&real) else { continue };
+            // What can't be compared afterwards is not worth a copy.
+            if Settings::parse(&before).is_none() {
+                continue;
+            }
+            let copy = staged.directory.join(number.to_string()).join("config");
+            let link = staged.directory.join(format!("{number}.link"));
+            let made = fs::create_dir(staged.directory.join(number.to_string()))
+                .and_then(|()| fs::write(&copy, &before))
+                .and_then(|()| std::os::unix::fs::symlink(&copy, &link));
+            if made.is_err() {
+                continue;
+            }
+            places.frozen.retain(|path| *path != real);
+            places.replaced.push(real.clone());
+            places.links.push(link);
+            staged.files.push(StagedFile { real, copy, before });
+        }
+        places.writable.push(staged.directory.clone());
+        staged.linked = Linked::find(worktrees.iter().map(PathBuf::as_path), &mut LinkCache::default());
+        staged.worktrees = worktrees;
+        Some(staged)
+    }
+
+    fn in_new_directory(temporary: &Path) -> io::Result<StagedSettings> {
+        let temporary = temporary.canonicalize()?;
+        let directory = temporary.join(format!("epitome-git-{:016x}", fastrand::u64(..)));
+        private_directory(&directory)?;
+        Ok(StagedSettings { directory, files: Vec::new(), worktrees: Vec::new(), linked: Linked::default() })
+    }
+
+    /// Takes over what the command changed, and describes it for the model and the user; `None` if nothing changed.
+    pub fn finish(self) -> Option<String> {
+        let mut reports: Vec<String> = self.files.iter().filter_map(StagedFile::finish).collect();
+        let worktrees = self.worktrees.iter().map(PathBuf::as_path);
+        reports.extend(Linked::find(worktrees, &mut LinkCache::default()).refuse_new(&self.linked));
+        (!reports.is_empty()).then(|| reports.join("\n"))
+    }
+}
+
+impl Drop for StagedSettings {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.directory) {
+            tracing::debug!(path = %self.directory.display(), %error, "copies of settings remain");
+        }
+    }
+}
+
+impl StagedFile {
+    fn finish(&self) -> Option<String> {
+        let name = self.real.display();
+        let after = match read(&self.copy) {
+            Ok(after) if after == self.before => return None,
+            Ok(after) => after,
+            Err(error) => return Some(format!("[changes of {name} were not taken over: {error}]")),
+        };
+        let (Some(old), Some(new)) = (Settings::parse(&self.before), Settings::parse(&after)) else {
+            return Some(format!("[changes of {name} were not taken over: it can't be read any more]"));
+        };
+        let changed = old.differences(&new);
+        let directory = self.real.parent()?;
+        let refused: Vec<String> = changed
+            .iter()
+            .filter(|setting| !setting.is_harmless(directory))
+            .map(|setting| setting.name())
+            .collect();
+        if !refused.is_empty() {
+            return Some(format!(
+                "[{name} was left as it was: {} may make Git run a program or use other files. Whoever wants that can \
+                 set it outside of the sandbox]",
+                listed(refused)
+            ));
+        }
+        match self.replace(&after) {
+            // Only the order or the comments differ.
+            Ok(()) if changed.is_empty() => None,
+            Ok(()) => Some(format!(
+                "[changed in {name}: {}]",
+                listed(changed.iter().map(|setting| setting.name()).collect())
+            )),
+            Err(error) => Some(format!("[changes of {name} were not taken over: {error}]")),
+        }
+    }
+
+    /// Replaces the file as Git does, with its lock.
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        let lock = self.real.with_extension("lock");
+        let mode = self.real.symlink_metadata()?.permissions().mode();
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&lock)?;
+        let mut replace = || -> io::Result<()> {
+            if read(&self.real)? != self.before {
+                return Err(io::Error::other("somebody else changed it meanwhile"));
+            }
+            file.write_all(text)?;
+            file.sync_all()?;
+            fs::rename(&lock, &self.real)
+        };
+        replace().inspect_err(|_| drop(fs::remove_file(&lock)))
+    }
+}
+
+fn listed(mut names: Vec<String>) -> String {
+    names.sort();
+    names.dedup();
+    let more = names.len().saturating_sub(REPORTED_MAX);
+    names.truncate(REPORTED_MAX);
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Reads a file with settings, without following links, which others may have put there.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let file = DirectoryEntry::at(path)?.read()?;
+    if !file.metadata()?.is_file() || file.metadata()?.len() > git::FILE_BYTES_MAX {
+        return Err(io::Error::other("it is no file, or too large"));
+    }
+    file.take(git::FILE_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// A file with settings, read as strictly as possible: programs that read such files differ in the unusual ones.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Settings(Vec<Setting>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Setting {
+    section: String,
+    subsection: Option<String>,
+    /// Empty for a line that is not understood, which is its value. It must not change.
+    key: String,
+    value: String,
+}
+
+impl Settings {
+    /// `None` if it is not certain where a section begins or a value ends.
+    pub(super) fn parse(text: &[u8]) -> Option<Settings> {
+        let text = std::str::from_utf8(text).ok()?;
+        let (mut section, mut subsection) = (String::new(), None);
+        let mut settings = Vec::new();
+        for line in text.split('\n') {
+            let line = line.trim_matches([' ', '\t', '\r']);
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            if line.ends_with('\\') || line.starts_with('\u{feff}') {
+                return None;
+            }
+            if let Some(header) = line.strip_prefix('[') {
+                (section, subsection) = header_of(header)?;
+                continue;
+            }
+            let (key, value) = match line.split_once('=') {
+                Some((key, value)) => (key.trim_end_matches([' ', '\t']), plain(value)),
+                None => (line, Some("true".to_owned())),
+            };
+            let is_key = key.starts_with(|c: char| c.is_ascii_alphabetic())
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            let (key, value) = match value.filter(|_| is_key) {
+                Some(value) => (key.to_ascii_lowercase(), value),
+                None => (String::new(), line.to_owned()),
+            };
+            settings.push(Setting { section: section.clone(), subsection: subsection.clone(), key, value });
+        }
+        Some(Settings(settings))
+    }
+
+    /// Whether none of them makes Git run a program, in a repository that Git has just made.
+    pub(super) fn are_harmless_when_new(&self, git: &Path) -> bool {
+        const OF_NEW: [&str; 3] = ["bare", "precomposeunicode", "repositoryformatversion"];
+        self.0.iter().all(|setting| {
+            let is_of_new = setting.section == "core" && OF_NEW.contains(&setting.key.as_str())
+                || setting.section == "extensions"
+                    && ["objectformat", "refstorage"].contains(&setting.key.as_str());
+            (is_of_new && setting.subsection.is_none()) || setting.is_harmless(git)
+        })
+    }
+
+    /// What only one of them has.
+    fn differences(&self, other: &Settings) -> Vec<Setting> {
+        let mut only_here = self.0.clone();
+        let mut only_there = Vec::new();
+        for setting in &other.0 {
+            match only_here.iter().position(|own| own == setting) {
+                Some(at) => drop(only_here.remove(at)),
+                None => only_there.push(setting.clone()),
+            }
+        }
+        only_here.append(&mut only_there);
+        only_here
+    }
+}
+
+/// Section and subsection of a header line without its first bracket.
+fn header_of(header: &str) -> Option<(String, Option<String>)> {
+    let header = header.strip_suffix(']')?;
+    let (section, subsection) = match header.split_once([' ', '\t']) {
+        None => (header, None),
+        Some((section, rest)) => {
+            let quoted = rest.trim_matches([' ', '\t']).strip_prefix('"')?.strip_suffix('"')?;
+            (section, Some(quoted))
+        }
+    };
+    let is_plain = |text: &str| !text.chars().any(|c| c == '"' || c == '\\' || c.is_control());
+    let is_name = !section.is_empty() && section.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    (is_name && subsection.is_none_or(is_plain))
+        .then(|| (section.to_ascii_lowercase(), subsection.map(str::to_owned)))
+}
+
+/// A value without escapes and comments; whole in quotes or without any.
+fn plain(value: &str) -> Option<String> {
+    let value = value.trim_matches([' ', '\t']);
+    let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    let inner = quoted.unwrap_or(value);
+    let ends_it = |c: char| c == '"' || c == '\\' || c.is_control() || (quoted.is_none() && "#;".contains(c));
+    (!inner.contains(ends_it)).then(|| inner.to_owned())
+}
+
+/// Settings that name no program, file or other repository, with the sections that they are in.
+const HARMLESS: [(&str, &[&str]); 13] = [
+    ("user", &["name", "email"]),
+    ("branch", &["autosetupmerge", "autosetuprebase"]),
+    ("core", &["autocrlf", "eol", "filemode", "ignorecase", "logallrefupdates", "symlinks"]),
+    ("fetch", &["prune", "prunetags"]),
+    ("init", &["defaultbranch"]),
+    ("merge", &["ff", "conflictstyle"]),
+    ("pull", &["ff", "rebase"]),
+    ("push", &["autosetupremote", "default", "followtags"]),
+    ("rebase", &["autosquash", "autostash", "updaterefs"]),
+    ("rerere", &["enabled"]),
+    ("status", &["short", "branch", "showuntrackedfiles"]),
+    ("submodule", &["active", "recurse", "fetchjobs"]),
+    ("tag", &["sort"]),
+];
+
+/// The same in subsections. Addresses are examined.
+const HARMLESS_IN_SUBSECTIONS: [(&str, &[&str]); 3] = [
+    ("branch", &["description", "merge", "pushremote", "rebase", "remote"]),
+    (
+        "remote",
+        &[
+            "fetch",
+            "partialclonefilter",
+            "promisor",
+            "prune",
+            "push",
+            "pushurl",
+            "skipfetchall",
+            "tagopt",
+            "url",
+        ],
+    ),
+    ("submodule", &["active", "branch", "fetchrecursesubmodules", "ignore", "shallow", "update", "url"]),
+];
+
+impl Setting {
+    fn name(&self) -> String {
+        let Setting { section, subsection, key, .. } = self;
+        let key = if key.is_empty() { "an unusual line" } else { key };
+        match subsection {
+            Some(subsection) => format!("{section}.{subsection}.{key}"),
+            None => format!("{section}.{key}"),
+        }
+    }
+
+    /// Whether this setting makes Git run no program, whoever uses the repository, and use no files but its own.
+    fn is_harmless(&self, git: &Path) -> bool {
+        let Setting { section, subsection, key, value } = self;
+        let known = match subsection {
+            Some(_) => &HARMLESS_IN_SUBSECTIONS[..],
+            None => &HARMLESS[..],
+        };
+        if section == "core" && key == "worktree" && subsection.is_none() {
+            return is_own_worktree(git, value);
+        }
+        let is_known = known.iter().any(|(own, keys)| own == section && keys.contains(&key.as_str()));
+        // `ext::sh -c …` and the like name a program, and an argument that looks like an option could.
+        let is_address = matches!(key.as_str(), "url" | "pushurl" | "remote" | "pushremote");
+        let is_safe_address = !value.contains("::") && !value.starts_with('-');
+        // `!command` is run.
+        let is_safe_update =
+            key != "update" || ["checkout", "rebase", "merge", "none"].contains(&value.as_str());
+        is_known && (!is_address || is_safe_address) && is_safe_update
+    }
+}
+
+/// Whether a submodule's settings name the working tree that names the submodule's directory.
+fn is_own_worktree(git: &Path, worktree: &str) -> bool {
+    let worktree = normal(&git.join(worktree));
+    let named = git::named_directory(&worktree);
+    worktree.parent().is_some() && named.is_some_and(|named| git.canonicalize().is_ok_and(|git| git == named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "[core]\n\tbare = false\n[alias]\n\tx = \"!f() { echo \\\"$1\\\"; }; f\"\n";
+
+    fn refused(after: &str) -> Vec<String> {
+        let parse = |text: &str| Settings::parse(text.as_bytes()).expect("it is readable");
+        let changed = parse(BEFORE).differences(&parse(&format!("{BEFORE}{after}")));
+        changed.iter().filter(|one| !one.is_harmless(Path::new("/w/.git"))).map(Setting::name).collect()
+    }
+
+    #[test]
+    fn settings_that_name_no_program_are_taken_over() {
+        for harmless in [
+            "[remote \"up\"]\n\turl = https://example.com/a.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
+            "[branch \"main\"]\n\tremote = up\n\tmerge = refs/heads/main\n",
+            "[submodule \"lib\"]\n\tactive = true\n\turl = /srv/lib\n",
+            "[user]\n\tname = \"A # B\"\n\temail = a@b\n",
+            "# a comment\n",
+        ] {
+            assert_eq!(refused(harmless), [""; 0], "{harmless}");
+        }
+        for (harmful, name) in [
+            ("[core]\n\tfsmonitor = ./x\n", "core.fsmonitor"),
+            ("[CORE]\n FSMonitor=./x\n", "core.fsmonitor"),
+            ("[core]\n\thooksPath = h\n", "core.hookspath"),
+            ("[core]\n\tworktree = /home/me\n", "core.worktree"),
+            ("[include]\n\tpath = x\n", "include.path"),
+            ("[includeIf \"gitdir:/\"]\n\tpath = x\n", "includeif.gitdir:/.path"),
+            ("[filter \"x\"]\n\tsmudge = ./x\n", "filter.x.smudge"),
+            ("[submodule \"lib\"]\n\tupdate = !./x\n", "submodule.lib.update"),
+            ("[remote \"o\"]\n\turl = ext::sh -c x\n", "remote.o.url"),
+            ("[remote \"o\"]\n\tuploadpack = ./x\n", "remote.o.uploadpack"),
+            ("[extensions]\n\tworktreeConfig = true\n", "extensions.worktreeconfig"),
+            ("[url \"https://evil/\"]\n\tinsteadOf = https://\n", "url.https://evil/.insteadof"),
+            ("[alias]\n\tst = \"!x\" ; y\n", "alias.an unusual line"),
+            ("[user]\n\tname = a\u{b}b\n", "user.an unusual line"),
+        ] {
+            assert_eq!(refused(harmful), [name], "{harmful}");
+        }
+    }
+
+    /// What Git and other programs may read otherwise than we do is not taken over at all.
+    #[test]
+    fn unclear_files_are_not_read() {
+        for unclear in [
+            "[core]\n\tx = a\\\n\tfsmonitor = ./x\n",
+            "[core] fsmonitor = ./x\n",
+            "[core.sub]\n\tx = 1\n",
+            "[a \"b\\\"]\n[core]\"]\n",
+            "\u{feff}[core]\n",
+            "[user\n\tname = a\n",
+        ] {
+            assert_eq!(Settings::parse(unclear.as_bytes()), None, "{unclear}");
+        }
+        assert_eq!(Settings::parse(b"[user]\n\tname = \xff\n"), None);
+    }
+}
