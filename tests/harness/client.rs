@@ -74,7 +74,7 @@ impl TestClient {
 
     /// The next event with its session; not one of `seen`.
     #[track_caller]
-    pub fn next(&mut self) -> (SessionId, SessionEvent) {
+    pub fn next_event(&mut self) -> (SessionId, SessionEvent) {
         let next = self.events.recv_timeout(WITHIN);
         next.unwrap_or_else(|_| panic!("it did not come; so far {}", described(&self.seen)))
     }
@@ -84,7 +84,7 @@ impl TestClient {
     pub fn until<T>(&mut self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.seen.len() {
-                let (_, out) = self.next();
+                let (_, out) = self.next_event();
                 self.seen.push(out);
             }
             if let Some(found) = wanted(&self.seen[at]) {

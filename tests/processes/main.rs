@@ -1,5 +1,7 @@
 //! Tests of the built program as a user or an editor starts it.
 
+#![expect(clippy::duplicate_mod, reason = "the tests of an agent run without a daemon and with one")]
+
 mod cli;
 mod daemon;
 mod docs;

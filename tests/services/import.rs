@@ -407,7 +407,7 @@ fn user_of_other_agents() -> User {
         let mut line = user("a", None, words);
         line["cwd"] = json!(cwd);
         let answer = reply("b", "a", "m1", said("Yes."));
-        home.write(&format!(".claude/projects/-any/{id}.jsonl"), &lines(&[line, answer]));
+        home.write(format!(".claude/projects/-any/{id}.jsonl"), &lines(&[line, answer]));
     };
     claude("11111111-0000-4000-8000-000000000000", Path::new("/other"), "In another folder");
     claude("22222222-0000-4000-8000-000000000000", &project, "In this folder");

@@ -76,7 +76,7 @@ fn a_complete_session_with_the_reference_client() {
             .connect_with(streams, async |connection: agent_client_protocol::v1::ConnectionTo<_>| {
                 let initialize = wire::InitializeRequest::new(ProtocolVersion::V1);
                 connection.send_request(initialize).block_task().await?;
-                let new = wire::NewSessionRequest::new(&user.project());
+                let new = wire::NewSessionRequest::new(user.project());
                 let session = connection.send_request(new).block_task().await?.session_id;
                 for words in ["mend it", "/compact", "say two", "/undo", "say three"] {
                     let prompt = wire::PromptRequest::new(session.clone(), vec![words.into()]);

@@ -112,7 +112,7 @@ impl Player {
     /// Waits for the answer. The first permission request is allowed for the session, all others once.
     fn answered(&mut self, wanted: Ticket) {
         loop {
-            match self.client.next().1 {
+            match self.client.next_event().1 {
                 SessionEvent::Answer { ticket, answer } if ticket == wanted => {
                     answer.expect("it is done");
                     return;

@@ -36,7 +36,7 @@ impl Shower {
     fn until<T>(&mut self, wanted: impl Fn(&SessionId, &SessionEvent) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.told.len() {
-                self.told.push(self.client.next());
+                self.told.push(self.client.next_event());
             }
             let (session, out) = &self.told[at];
             if !self.found.contains(&at)
