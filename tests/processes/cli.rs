@@ -335,7 +335,7 @@ fn an_imported_session_is_compacted_without_any_model() {
     machine.write("talk.jsonl", &lines.join("\n").replace("\"parentId\":\"\"", "\"parentId\":null"));
     machine.run(&["sessions", "import", "talk.jsonl"]).ok();
     let dry = machine.run(&["compact", "--dry-run"]).ok();
-    assert!(dry.starts_with("A compaction now would do this."), "{dry}");
+    assert!(dry.starts_with("A compaction would do this now."), "{dry}");
     let compacted = machine.run(&["compact"]).ok();
     assert!(compacted.starts_with("Compacted: "), "{compacted}");
     let history = machine.run(&["history"]).ok();
@@ -595,7 +595,7 @@ fn usage_errors_have_a_different_exit_code_than_failures() {
 fn the_demo_succeeds() {
     let ran = Machine::new().run(&["demo", "--fast"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for part in ["Compacted", "Undone", "kill -9", "Interrupted", "All went as it should"] {
+    for part in ["Compacted", "Undone", "kill -9", "Interrupted", "Everything worked"] {
         assert!(ran.out.contains(part), "{part}: {ran:?}");
     }
     assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
@@ -618,7 +618,7 @@ fn the_demo_succeeds_on_a_terminal() {
     };
     let ran = Ran::of(output);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.out.contains("All went as it should") && ran.out.contains('\u{1b}'), "{ran:?}");
+    assert!(ran.out.contains("Everything worked") && ran.out.contains('\u{1b}'), "{ran:?}");
 }
 
 #[test]

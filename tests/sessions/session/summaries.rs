@@ -218,7 +218,7 @@ fn a_summary_prepared_ahead_is_used_without_waiting() {
     let is_ready = |desk: &mut Desk| {
         desk.ask("/context");
         desk.client.entry(|change| match change {
-            Change::Noted { text, .. } => Some(text.contains("written already")),
+            Change::Noted { text, .. } => Some(text.contains("already written")),
             _ => None,
         })
     };
