@@ -107,7 +107,7 @@ impl<'a> Record<'a> {
                     OutcomeStatus::Denied => ", denied",
                     OutcomeStatus::Interrupted => ", interrupted",
                 };
-                format!("result of {}{how}", call.map_or_else(|| "a call".to_owned(), called))
+                format!("outcome of {}{how}", call.map_or_else(|| "a call".to_owned(), called))
             }
         }
     }

@@ -179,10 +179,7 @@ fn a_result_shows_kind_time_and_matching_lines() {
 #[test]
 fn entries_parts_and_ranges_are_read() {
     for (entry, wanted) in [
-        (
-            "e1",
-            "[e1 said by the person · 1970-01-01 01:00 · bytes 0 to 27 of 27]\nLook at the Parser, please.",
-        ),
+        ("e1", "[e1 said by the user · 1970-01-01 01:00 · bytes 0 to 27 of 27]\nLook at the Parser, please."),
         ("e2.2", "[e2.2 call of bash (make) · 1970-01-01 02:00 · bytes 0 to 13 of 13]\ncommand: make"),
         (
             "e6-e7",
@@ -244,7 +241,7 @@ fn pages_together_are_the_complete_text() {
     assert_eq!(text, whole);
     assert!(pages > 5);
     let late = answer(log(), &RecallQuery { offset: 10_000_000, ..read("e3") });
-    assert!(late.unwrap_err().contains("behind their end"));
+    assert!(late.unwrap_err().contains("past the end"));
     // In the middle of a character, and at the offset of a result.
     assert!(answer(log(), &RecallQuery { offset: 4, ..read("e3") }).expect("a page").contains("bytes 5 to"));
     let hit = answer(log(), &self::text("2999 déjà")).expect("a find");
@@ -312,7 +309,7 @@ fn text_removed_by_a_hook_is_never_found() {
     }
     let mut log = conversation();
     log.push(edited(ViewEdit::Mask { at: at(1, None), note: note() }));
-    assert!(answer(log, &read("e1")).unwrap_err().contains("taken out by a hook"));
+    assert!(answer(log, &read("e1")).unwrap_err().contains("a hook removed it"));
 }
 
 #[test]

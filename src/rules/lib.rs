@@ -266,7 +266,7 @@ mod tests {
             ("todo_write(x)", "nothing in parentheses", "todo_write"),
             ("file_read(/etc/**)", "not certain", "//etc/**"),
             ("file_read(../x)", "has .. in it", "//"),
-            ("Edit(~root/x)", "another person's", "~/"),
+            ("Edit(~root/x)", "another user's", "~/"),
             ("Edit(a[)", "no pattern for paths", "src/**"),
             ("web_fetch(https://docs.rs/x)", "no host", "web_fetch(docs.rs)"),
             ("bash(a\nb)", "the character '\\n'", "one line"),

@@ -174,12 +174,12 @@ fn undo_is_refused_with_a_reason() {
         (
             after(vec![mutated(4), mutated(5)]),
             6,
-            Err("e6 lies below the history e7 by swap: undo that first"),
+            Err("e6 is covered by the history e7 by swap: undo that first"),
         ),
         (
             after(vec![pruned(&[3]), edited(vec![masked(3)])]),
             6,
-            Err("e6 lies below the edit e7 by tidy: undo that first"),
+            Err("e6 is covered by the edit e7 by tidy: undo that first"),
         ),
         // The hook that dropped the prompt relied on the message that another hook had put before it.
         (

@@ -95,7 +95,7 @@ fn powers(thread: &Thread) -> Vec<String> {
     match thread.rules().len() {
         0 => {}
         rules => notes.push(format!(
-            "{rules} permissions were granted in it for good, and still apply; `epitome sessions show ID \
+            "permissions were granted in it for good ({rules}), and still apply; `epitome sessions show ID \
              --json` has them"
         )),
     }

@@ -304,5 +304,8 @@ fn an_import_reports_what_needs_no_permission() {
 {\"seq\":1,\"at\":1,\"change\":\"mode_chosen\",\"mode\":\"full\"}
 {\"seq\":2,\"at\":1,\"change\":\"allowed\",\"rule\":{\"rule\":\"command\",\"line\":\"make\"}}";
     let (_, notes) = read_one(log);
-    assert!(notes[0].contains("Full access") && notes[1].contains("1 things were allowed"), "{notes:?}");
+    assert!(
+        notes[0].contains("Full access") && notes[1].contains("permissions were granted in it for good (1)"),
+        "{notes:?}"
+    );
 }

@@ -221,7 +221,7 @@ fn an_imported_session_is_compacted_without_any_model() {
     user.write("project/talk.jsonl", &lines.join("\n").replace("\"parentId\":\"\"", "\"parentId\":null"));
     user.run(&["sessions", "import", "talk.jsonl"]).ok();
     let dry = user.run(&["compact", "--dry-run"]).ok();
-    assert!(dry.starts_with("A compaction now would do this."), "{dry}");
+    assert!(dry.starts_with("A compaction would do this now."), "{dry}");
     let compacted = user.run(&["compact"]).ok();
     assert!(compacted.starts_with("Compacted: "), "{compacted}");
     let history = user.run(&["history"]).ok();
@@ -479,7 +479,7 @@ fn usage_errors_have_a_different_exit_code_than_failures() {
 fn the_demo_succeeds() {
     let ran = User::new().run(&["demo", "--fast"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for part in ["Compacted", "Undone", "kill -9", "Interrupted", "All went as it should"] {
+    for part in ["Compacted", "Undone", "kill -9", "Interrupted", "Everything worked"] {
         assert!(ran.out.contains(part), "{part}: {ran:?}");
     }
     assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
@@ -502,7 +502,7 @@ fn the_demo_succeeds_on_a_terminal() {
     };
     let ran = Ran::from(output);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.out.contains("All went as it should") && ran.out.contains('\u{1b}'), "{ran:?}");
+    assert!(ran.out.contains("Everything worked") && ran.out.contains('\u{1b}'), "{ran:?}");
 }
 
 #[test]

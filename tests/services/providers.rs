@@ -489,6 +489,6 @@ async fn an_invalid_base_url_fails_immediately_with_a_hint() {
     for base in ["127.0.0.1:8000/v1", "localhost", "http://", "ftp://host.example/v1"] {
         let (_, error) = call(base).await.expect_err("no address");
         assert_eq!(error.class, ErrorClass::Refused, "{base}");
-        assert!(error.message.contains("begins with http:// or https://"), "{error:?}");
+        assert!(error.message.contains("must begin with http:// or https://"), "{error:?}");
     }
 }

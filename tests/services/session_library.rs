@@ -189,7 +189,7 @@ fn an_export_is_imported_as_the_same_conversation() {
         );
 
         let again = import(&other.store(), &file, true).expect_err("it exists already");
-        assert!(again.contains("is there already"), "{again}");
+        assert!(again.contains("exists already"), "{again}");
         let fresh = import(&other.store(), &file, false).expect("an import");
         let (before, after) = (thread(&store, &session), thread(&other.store(), &fresh[0].session));
         assert_eq!(after.view().entries(), before.view().entries());
@@ -228,7 +228,7 @@ fn an_invalid_file_aborts_the_entire_import() {
     for (bad, words) in [
         (export.replacen("\"seq\":1", "\"seq\":7", 1), "bad.jsonl:2:1"),
         ("nonsense".to_owned(), "no conversation"),
-        (export.clone(), "there already"),
+        (export.clone(), "exists already"),
     ] {
         let path = home.path().join("bad.jsonl");
         fs::write(&path, bad).expect("written");

@@ -132,7 +132,7 @@ fn an_entry_shows_its_visibility_and_bounded_text() {
     assert_eq!(looked.seen, SeenByModel::Whole);
     assert_eq!((looked.blocks[0].bytes, looked.blocks[0].cut), (200_000, true));
     assert!(looked.blocks[0].text.len() <= 64 * 1024);
-    assert!(looked.why.contains("The model sees it as it came"), "{}", looked.why);
+    assert!(looked.why.contains("The model sees it unchanged"), "{}", looked.why);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn the_last_turn_is_rewound_with_its_files_and_restored() {
     test.ask("What do you know?");
     let sent = test.last_request().body.to_string();
     assert!(sent.contains("Write a file") && !sent.contains("Change it by a command"), "{sent}");
-    assert!(sent.contains("took changes to files back") && sent.contains("sub/new.txt (deleted)"), "{sent}");
+    assert!(sent.contains("reverted changes to files") && sent.contains("sub/new.txt (deleted)"), "{sent}");
 
     // Later messages stay; the rewound ones are in the view again, and the files restored.
     let undone = outcome(&mut test, "/rewind undo", "rewind");

@@ -222,7 +222,7 @@ fn a_summary_prepared_ahead_is_used_without_waiting() {
     let is_ready = |test: &mut TestSession| {
         test.ask("/context");
         test.client.entry(|change| match change {
-            Change::Noted { text, .. } => Some(text.contains("written already")),
+            Change::Noted { text, .. } => Some(text.contains("already written")),
             _ => None,
         })
     };
