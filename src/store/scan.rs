@@ -142,7 +142,7 @@ impl Damage {
 
 /// A line of the file.
 enum Piece<'a> {
-    Intact(Sealed<'a>, Entry),
+    Intact(Sealed<'a>, Arc<Entry>),
     Damaged,
 }
 
@@ -303,7 +303,7 @@ impl<'a> Reader<'a> {
         Some(Place { line, lost, fault })
     }
 
-    fn keep(&mut self, entry: Entry, crc: u32, number: u64, bytes: Range<usize>) {
+    fn keep(&mut self, entry: Arc<Entry>, crc: u32, number: u64, bytes: Range<usize>) {
         let at = entry.seq.0 as usize;
         if let Change::DamageAccepted { places, entries } = entry.change
             && self.damage.count <= places
@@ -324,7 +324,7 @@ impl<'a> Reader<'a> {
             self.damage.lost = self.damage.lost.saturating_sub(1);
         }
         self.lines.push(ScannedLine { seq: entry.seq, bytes, number, crc });
-        self.entries[at] = Some(Arc::new(entry));
+        self.entries[at] = Some(entry);
         self.crcs[at] = crc;
     }
 
@@ -396,7 +396,7 @@ fn pieces<'a>(
                 return Ok(None);
             }
             next = next.max(entry.seq.0 + 1);
-            Ok(Some(Found { number, bytes: part, piece: Piece::Intact(sealed, entry) }))
+            Ok(Some(Found { number, bytes: part, piece: Piece::Intact(sealed, Arc::new(entry)) }))
         };
         if let Some(line) = read(whole.clone())? {
             found.push(line);

@@ -117,8 +117,10 @@ fn a_log_with_compactions_keeps_its_meaning() {
 fn a_journal_of_an_earlier_build_opens_and_folds_to_the_same_view() {
     let session = "s_a33ad165dae2871492e0";
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/journals").join(session);
-    let entries = Store::read_outside(&path.with_extension("jsonl"), &SessionId(session.into()));
-    let thread = Thread::replay(entries.expect("a journal without damage")).expect("a log that folds");
+    let entries = Store::read_outside(&path.with_extension("jsonl"), Some(&SessionId(session.into())));
+    let journal = entries.expect("it can be read").expect("a journal");
+    assert!(!journal.is_damaged && journal.lost_entries == 0);
+    let thread = Thread::replay(journal.entries).expect("a log that folds");
     let expected = std::fs::read_to_string(path.with_extension("txt")).expect("the golden text is there");
     assert_eq!(seen(&thread), expected);
 }

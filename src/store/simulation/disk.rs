@@ -284,7 +284,7 @@ impl State {
                     if let Data::Bytes { offset, bytes } = &mut blank {
                         // Only blocks that are new to the file; each second page of them at most.
                         for (at, byte) in bytes.iter_mut().enumerate() {
-                            if *offset + at >= durable.len() && (*offset + at) / PAGE % 2 == 0 {
+                            if *offset + at >= durable.len() && ((*offset + at) / PAGE).is_multiple_of(2) {
                                 *byte = 0;
                             }
                         }
