@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use super::meter::Meter;
-use super::timeline::{CallMark, Facts, HookMark, LayerMark, PermissionMark, Round, Switched, Turn};
-use super::words::head;
+use super::timeline::{CallMark, Facts, HookMark, LayerMark, PermissionMark, Round, Switched, Turn, head};
 use epitome_provider::spent::cost_of_change;
 use epitome_session::why;
 use epitome_thread::text as lines;
