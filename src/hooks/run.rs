@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::chain::{Chain, Link, Run};
 use super::hook::{Hook, Kind, Place};
+use super::moment::Moment;
 use super::output::{Exit, Ran, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
 use super::process::{self, Order, Program};
@@ -119,33 +120,43 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
     } else {
         None
     };
+    deliver(runner, hook, &run.event_name, || input(hook, &run.moment, &run.event_name, transcript)).await
+}
+
+/// The input of a hook at a moment.
+pub fn input(hook: &Hook, moment: &Moment, event_name: &str, transcript: Option<&Path>) -> Value {
+    if let Kind::Claude { .. } = hook.kind {
+        // In a session it is always written for this kind of hook.
+        return claude::payload::payload(moment, transcript.unwrap_or(Path::new("")));
+    }
+    payload(moment, &Addressee { name: &hook.name, event_name, messages: hook.manifest.messages, transcript })
+}
+
+/// Runs a hook with this input.
+pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOnce() -> Value) -> Ran {
     let limit = hook.manifest.timeout;
     match &hook.kind {
         Kind::Declared { then } => Ran::Object(then.clone()),
         Kind::Script { path } => {
-            let stdin = line(&ours(hook, run, transcript));
-            run_process(order(runner, hook, run, Program::script(path), stdin)).await
+            run_process(order(runner, hook, event, Program::script(path), line(&input()))).await
         }
         Kind::Claude { line: shell_line, .. } => {
-            // It is always written for this kind of hook.
-            let transcript = transcript.unwrap_or(Path::new(""));
-            let stdin = line(&claude::payload::payload(&run.moment, transcript));
-            let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
+            let program = Program::Line(shell_line.clone());
+            let mut order = order(runner, hook, event, program, line(&input()));
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
             run_process(order).await
         }
         Kind::Webhook { url, headers, secret } => {
-            let body = line(&ours(hook, run, transcript));
             let to = Webhook { url, headers, secret: secret.as_deref() };
-            webhook::post(&runner.http, to, body, limit).await
+            webhook::post(&runner.http, to, line(&input()), limit).await
         }
         Kind::Resident { path } => {
-            let mut order = order(runner, hook, run, Program::script(path), Vec::new());
+            let mut order = order(runner, hook, event, Program::script(path), Vec::new());
             // One process handles many events.
             order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
             let resident = Resident { name, digest, order, services: runner.services.clone() };
-            runner.residents.ask(resident, ours(hook, run, transcript), limit).await
+            runner.residents.ask(resident, input(), limit).await
         }
     }
 }
@@ -173,16 +184,6 @@ fn wants_transcript(hook: &Hook) -> bool {
     }
 }
 
-fn ours(hook: &Hook, run: &Run, transcript: Option<&Path>) -> Value {
-    let to = Addressee {
-        name: &hook.name,
-        event_name: &run.event_name,
-        messages: hook.manifest.messages,
-        transcript,
-    };
-    payload(&run.moment, &to)
-}
-
 fn line(payload: &Value) -> Vec<u8> {
     let mut line = payload.to_string().into_bytes();
     line.push(b'\n');
@@ -192,10 +193,10 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u8>) -> Order {
+fn order(runner: &Runner, hook: &Hook, event: &str, program: Program, stdin: Vec<u8>) -> Order {
     let workspace = &runner.at.workspace;
     let more = vec![
-        (EVENT_VARIABLE, OsString::from(&run.event_name)),
+        (EVENT_VARIABLE, OsString::from(event)),
         ("EPITOME_SESSION_ID", OsString::from(&runner.session)),
         ("EPITOME_CWD", workspace.cwd.clone().into_os_string()),
         ("EPITOME_HOOK_PROTOCOL", OsString::from(PROTOCOL.to_string())),
