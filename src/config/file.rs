@@ -158,14 +158,14 @@ impl Reader<'_> {
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.
-    pub(super) fn set<T>(
+    pub(super) fn set<T, F: From<T>>(
         &mut self,
         value: &Value<'_>,
-        field: &mut T,
+        field: &mut F,
         read: impl FnOnce(&DeValue<'_>) -> Result<T, Wrong>,
     ) {
         match read(value.get_ref()) {
-            Ok(read) => *field = read,
+            Ok(read) => *field = read.into(),
             Err(Wrong { message, hint }) => self.problem(value.span(), message, hint),
         }
     }
@@ -202,9 +202,9 @@ impl Reader<'_> {
             let mut key_variable = None;
             let mut headers = BTreeMap::new();
             fields!(self, table, key, value, {
-                "wire" => self.set(value, &mut wire, |value| wire_format(value).map(Some)),
-                "base_url" => self.set(value, &mut base_url, |value| url(value).map(Some)),
-                "key_variable" => self.set(value, &mut key_variable, |value| variable(value).map(Some)),
+                "wire" => self.set(value, &mut wire, wire_format),
+                "base_url" => self.set(value, &mut base_url, url),
+                "key_variable" => self.set(value, &mut key_variable, variable),
                 "headers" => self.set(value, &mut headers, header_map),
             });
             let name_text = name.get_ref().to_string();
