@@ -36,7 +36,6 @@ fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Place {
     /// The session to show; the list of all sessions if absent.
-    #[serde(default)]
     session: Option<Name>,
 }
 

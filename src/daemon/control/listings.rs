@@ -87,7 +87,6 @@ fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Surroundings {
     cwd: PathBuf,
-    #[serde(default)]
     environment: Option<Environment>,
 }
 
@@ -126,7 +125,6 @@ fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    #[serde(default)]
     provider: Option<String>,
     /// Include models of providers without a key.
     #[serde(default)]
@@ -135,9 +133,7 @@ struct Wanted {
     #[serde(default)]
     refresh: bool,
     /// Directory whose settings apply in addition to the user's own.
-    #[serde(default)]
     cwd: Option<PathBuf>,
-    #[serde(default)]
     environment: Option<Environment>,
 }
 
