@@ -345,7 +345,7 @@ impl Workspace {
     /// The home directory of the editor's user.
     fn home(&self) -> Option<PathBuf> {
         let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
-        named.filter(|home: &PathBuf| home.is_absolute()).or_else(|| std::env::home_dir())
+        named.filter(|home: &PathBuf| home.is_absolute()).or_else(std::env::home_dir)
     }
 }
 
