@@ -20,7 +20,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 
 use driver::Subject;
 use measures::{Effort, GROUPS, Group, Stage};
@@ -30,22 +31,28 @@ use table::{Pass, Row, Samples};
 /// The argument with which the bench starts itself as the floor.
 const FORWARD: &str = "__forward";
 
-const USAGE: &str = "\
-cargo bench --bench budgets -- [OPTIONS]
-
-  --quick          few repetitions: a look, not a record
-  --only NAME      only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel,
-                   hooks, found, binary, inside) or
-                   rows whose name holds NAME
-  --json           print JSON instead of the table, one object a line for each store
-  --big            measure again with a store of 500 MB (filled first, takes minutes)
-  --agent CMD...   measure another ACP agent: everything behind it is its command line";
-
+/// Measure everything that a user waits for
+#[derive(Debug, clap::Parser)]
+#[command(name = "budgets")]
 struct Options {
-    effort: Effort,
+    /// Given by `cargo bench`
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Few repetitions: a look, not a record
+    #[arg(long)]
+    quick: bool,
+    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks, found,
+    /// binary, inside) or rows whose name has NAME
+    #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Print JSON instead of the table, one object a line for each store
+    #[arg(long)]
     json: bool,
+    /// Measure again with a store of 500 MB (filled first, takes minutes)
+    #[arg(long)]
     big: bool,
+    /// Measure another ACP agent: everything that follows is its command line
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     agent: Option<Vec<OsString>>,
 }
 
@@ -54,7 +61,7 @@ fn main() -> ExitCode {
         forwarder::run();
         return ExitCode::SUCCESS;
     }
-    let outcome = parse().and_then(|options| options.map_or(Ok(true), |options| bench(&options)));
+    let outcome = parse().map_or(Ok(true), |options| bench(&options));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -65,42 +72,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
-fn parse() -> Result<Option<Options>> {
-    use lexopt::prelude::*;
+impl Options {
+    fn effort(&self) -> Effort {
+        if self.quick { Effort::Quick } else { Effort::Full }
+    }
+}
 
-    let mut options = Options { effort: Effort::Full, only: None, json: false, big: false, agent: None };
-    let mut asked_by_cargo_bench = false;
-    let mut parser = lexopt::Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("bench") => asked_by_cargo_bench = true,
-            Long("quick") => options.effort = Effort::Quick,
-            Long("only") => options.only = Some(parser.value()?.string()?.to_lowercase()),
-            Long("json") => options.json = true,
-            Long("big") => options.big = true,
-            Long("agent") => {
-                // Cargo appends its `--bench` to all arguments: it is meant for the bench, not for the agent.
-                let mut command: Vec<OsString> = parser.raw_args()?.collect();
-                if command.last().is_some_and(|last| last == "--bench") {
-                    command.pop();
-                    asked_by_cargo_bench = true;
-                }
-                ensure!(!command.is_empty(), "--agent needs a command line");
-                options.agent = Some(command);
-            }
-            Long("help") | Short('h') => {
-                println!("{USAGE}");
-                return Ok(None);
-            }
-            Short(_) | Long(_) | Value(_) => bail!("{}\n\n{USAGE}", argument.unexpected()),
-        }
+/// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
+fn parse() -> Option<Options> {
+    let mut options = Options::parse();
+    options.only = options.only.map(|only| only.to_lowercase());
+    // Cargo appends its `--bench` to all arguments: it is meant for the bench, not for the agent.
+    if let Some(command) = &mut options.agent {
+        options.bench |= command.pop_if(|last| last == "--bench").is_some();
     }
-    if !asked_by_cargo_bench {
+    if !options.bench {
         println!("Nothing is measured: run `cargo bench --bench budgets`.");
-        return Ok(None);
+        return None;
     }
-    Ok(Some(options))
+    Some(options)
 }
 
 fn bench(options: &Options) -> Result<bool> {
@@ -124,7 +114,7 @@ fn bench(options: &Options) -> Result<bool> {
     if let Some(only) = &options.only {
         let any =
             !groups.is_empty() || chosen(options, "binary", &[Row::Binary]) || chosen(options, "inside", &[]);
-        ensure!(any, "no group or row is called {only}\n\n{USAGE}");
+        ensure!(any, "no group or row is called {only}; `--help` names them");
     }
     if cfg!(debug_assertions) {
         eprintln!("This is not an optimized build: the numbers show that it works, no more.");
@@ -132,7 +122,7 @@ fn bench(options: &Options) -> Result<bool> {
 
     let mut whole = pass(options, &groups, &model, [&floor, &ours], &Homes::Fresh, "empty store")?;
     if options.agent.is_none() && chosen(options, "inside", &[]) {
-        inside::run(options.effort, options.json)?;
+        inside::run(options.effort(), options.json)?;
     }
     if options.big {
         let home = tempfile::Builder::new().prefix("epitome-big").tempdir()?;
@@ -199,7 +189,7 @@ fn pass(
                 let workspace = fresh.path().join("workspace");
                 std::fs::create_dir(&workspace)?;
                 let stage = Stage { subject, home: home.to_path_buf(), workspace, model };
-                if let Err(error) = (group.run)(&stage, options.effort, &mut samples[index]) {
+                if let Err(error) = (group.run)(&stage, options.effort(), &mut samples[index]) {
                     samples[index].failures.push(format!("{}: {error:#}", group.name));
                     going[index] = false;
                     model.clear();

@@ -9,25 +9,31 @@ mod speed;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 
 use bench::corpus::Corpus;
 
-const USAGE: &str = "\
-cargo bench --bench keep -- [OPTIONS]
-
-  --corpus DIR    measure on these sessions (or EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory
-  --missing       list the facts that Epitome's message lacks, and its lines that are wrong by the log
-  --messages DIR  write Epitome's message of each session into this directory, to be read
-  --write         write RESULTS.md and the README's part
-
-Without a corpus only times are measured.";
-
-#[derive(Default)]
+/// Measure how much of a conversation is still known after a compaction
+///
+/// Without a corpus only times are measured.
+#[derive(Debug, clap::Parser)]
+#[command(name = "keep")]
 struct Options {
+    /// Given by `cargo bench`
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Measure on these sessions (or EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory
+    #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
+    /// List the facts that Epitome's message lacks, and its lines that are wrong by the log
+    #[arg(long)]
     missing: bool,
+    /// Write Epitome's message of each session into this directory, to be read
+    #[arg(long, value_name = "DIR")]
     messages: Option<PathBuf>,
+    /// Write RESULTS.md and the README's part
+    #[arg(long)]
     write: bool,
 }
 
@@ -43,27 +49,9 @@ fn main() -> ExitCode {
 
 /// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
 fn parse() -> Result<Option<Options>> {
-    use lexopt::prelude::*;
-
-    let corpus = std::env::var_os("EPITOME_CORPUS").map(PathBuf::from);
-    let mut options = Options { corpus, ..Options::default() };
-    let mut asked_by_cargo_bench = false;
-    let mut parser = lexopt::Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("bench") => asked_by_cargo_bench = true,
-            Long("corpus") => options.corpus = Some(parser.value()?.into()),
-            Long("missing") => options.missing = true,
-            Long("messages") => options.messages = Some(parser.value()?.into()),
-            Long("write") => options.write = true,
-            Long("help") | Short('h') => {
-                println!("{USAGE}");
-                return Ok(None);
-            }
-            Short(_) | Long(_) | Value(_) => bail!("{}\n\n{USAGE}", argument.unexpected()),
-        }
-    }
-    if !asked_by_cargo_bench {
+    let mut options = Options::parse();
+    options.corpus = options.corpus.or_else(|| std::env::var_os("EPITOME_CORPUS").map(PathBuf::from));
+    if !options.bench {
         println!("Nothing is measured: run `cargo bench --bench keep`.");
         return Ok(None);
     }

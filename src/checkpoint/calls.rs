@@ -12,6 +12,7 @@ use super::record::{LineCount, PathName, TouchedPath};
 use super::scan::{self, ScanScope, ScanTime, WorkspaceSnapshot};
 use super::tracker::{AffectedFiles, Checkpoints, TrackerState, opened};
 use super::{Bounds, CheckpointError};
+use epitome_thread::diff::{DiffTag, line_ops};
 
 /// Changed files per call whose lines are counted, and maximum bytes of each compared side: the counts are
 /// only for a listing.
@@ -258,8 +259,8 @@ fn count(blobs: &CheckpointBlobs, before: &FileNode, after: &FileNode) -> Option
     }
     let (before, after) = (text(before)?, text(after)?);
     let mut count = LineCount::default();
-    for op in similar::TextDiff::from_lines(&before, &after).ops() {
-        if op.tag() != similar::DiffTag::Equal {
+    for op in line_ops(&before, &after) {
+        if op.tag() != DiffTag::Equal {
             count.removed += op.old_range().len() as u64;
             count.added += op.new_range().len() as u64;
         }

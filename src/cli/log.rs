@@ -4,15 +4,13 @@
 #[cfg(feature = "otel")]
 mod otel;
 
-use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -24,6 +22,8 @@ const FILES_MAX: usize = 7;
 
 /// Largest file of a day, in bytes. A busy day has some megabytes; more is the same error over and over.
 const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+const DAY_S: u64 = 24 * 60 * 60;
 
 /// The default log filter. The MCP SDK logs the content of unexpected messages as warnings, which may have secrets.
 const FILTER: &str = "epitome=info,rmcp=error,warn";
@@ -43,7 +43,7 @@ pub fn to_file(paths: &Paths) {
         Some(Err(error)) => (EnvFilter::new(FILTER), Some(error)),
         None => (EnvFilter::new(FILTER), None),
     };
-    let writer = LogFile { directory: paths.log_directory(), file: OnceLock::new() };
+    let writer = LogFile { directory: paths.log_directory(), day: Mutex::default() };
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     #[cfg(feature = "otel")]
@@ -72,133 +72,75 @@ pub fn flush() {
 /// logging must not stop work.
 struct LogFile {
     directory: PathBuf,
-    file: OnceLock<Option<BoundedAppender>>,
+    day: Mutex<Option<Day>>,
+}
+
+/// The file of a day, named by its date in UTC.
+struct Day {
+    /// In days since the Unix epoch, which costs less than the date as text.
+    number: u64,
+    file: File,
+    /// In bytes. What other processes wrote before the file was opened counts too.
+    written: u64,
 }
 
 impl<'a> MakeWriter<'a> for LogFile {
-    type Writer = Box<dyn Write + 'a>;
+    type Writer = &'a LogFile;
 
     fn make_writer(&'a self) -> Self::Writer {
-        match self.file.get_or_init(|| BoundedAppender::open(&self.directory)) {
-            Some(file) => Box::new(file),
-            None => Box::new(io::sink()),
-        }
+        self
     }
 }
 
-/// The appender with the size of the day's file.
-struct BoundedAppender {
-    appender: RollingFileAppender,
-    directory: PathBuf,
-    /// The day whose file is known to be private, in days since the Unix epoch.
-    private_day: AtomicU64,
-    day: Mutex<Day>,
-}
-
-impl BoundedAppender {
-    fn open(directory: &Path) -> Option<BoundedAppender> {
-        // The appender would report a missing directory on stderr.
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).ok()?;
-        let date = today();
-        make_private(directory, &date);
-        let appender = RollingFileAppender::builder()
-            .rotation(Rotation::DAILY)
-            .max_log_files(FILES_MAX)
-            .filename_prefix("epitome")
-            .filename_suffix("log")
-            .build(directory)
-            .ok()?;
-        // What other processes have written today counts too.
-        let file = directory.join(format!("epitome.{date}.log"));
-        let written = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        let private_day = AtomicU64::new(day_number());
-        Some(BoundedAppender {
-            appender,
-            directory: directory.to_path_buf(),
-            private_day,
-            day: Mutex::new(Day { date, written }),
-        })
-    }
-}
-
-impl Write for &BoundedAppender {
-    /// Expects complete lines, as the formatter writes them.
+impl Write for &LogFile {
+    /// Expects complete lines, as the formatter writes them. Returns no errors: the formatter prints them on stderr.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let room = self.day.lock().unwrap_or_else(PoisonError::into_inner).take(today, line.len());
-        let now = day_number();
-        if self.private_day.swap(now, Ordering::Relaxed) != now {
-            make_private(&self.directory, &today());
-        }
-        let mut file = self.appender.make_writer();
-        match room {
-            RoomLeft::Fits => file.write_all(line)?,
-            RoomLeft::Last => writeln!(
-                file,
-                "The log of this day has {} MiB: what process {} has to say today is left out from here on.",
-                DAY_BYTES_MAX / 1024 / 1024,
-                std::process::id()
-            )?,
-            RoomLeft::None => {}
-        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        drop(self.write_at(now / DAY_S, line));
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.appender.make_writer().flush()
+        Ok(())
     }
 }
 
-/// Creates the file of a day before the appender does, which would let others read it. If that fails, the directory still
-/// keeps them out.
-fn make_private(directory: &Path, date: &str) {
-    let file = directory.join(format!("epitome.{date}.log"));
-    if let Ok(file) = OpenOptions::new().append(true).create(true).mode(0o600).open(file) {
-        // One of an earlier version.
-        drop(file.set_permissions(Permissions::from_mode(0o600)));
+impl LogFile {
+    fn write_at(&self, today: u64, line: &[u8]) -> io::Result<()> {
+        let mut day = self.day.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = match &mut *day {
+            Some(day) if day.number == today => day,
+            other => other.insert(Day::open(&self.directory, today)?),
+        };
+        let was_full = day.written > DAY_BYTES_MAX;
+        day.written = day.written.saturating_add(line.len() as u64);
+        match day.written > DAY_BYTES_MAX {
+            false => day.file.write_all(line),
+            true if was_full => Ok(()),
+            true => writeln!(
+                day.file,
+                "The log of this day has {} MiB: what process {} has to say today is left out from here on.",
+                DAY_BYTES_MAX / 1024 / 1024,
+                std::process::id()
+            ),
+        }
     }
-}
-
-/// Today in days since the Unix epoch, which costs less than the date as text.
-fn day_number() -> u64 {
-    const DAY_S: u64 = 24 * 60 * 60;
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_S)
-}
-
-/// The date in the name of the appender's file, in UTC.
-fn today() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
-}
-
-/// A day and the size of its file in bytes.
-struct Day {
-    date: String,
-    written: u64,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum RoomLeft {
-    Fits,
-    /// It is the first line that does not fit.
-    Last,
-    None,
 }
 
 impl Day {
-    /// Whether a line of this many bytes fits into the day's file.
-    fn take(&mut self, today: impl Fn() -> String, bytes: usize) -> RoomLeft {
-        let was_full = self.written > DAY_BYTES_MAX;
-        self.written = self.written.saturating_add(bytes as u64);
-        if self.written <= DAY_BYTES_MAX {
-            return RoomLeft::Fits;
+    fn open(directory: &Path, number: u64) -> io::Result<Day> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let date = jiff::Timestamp::from_second((number * DAY_S) as i64).map_err(io::Error::other)?;
+        let path = directory.join(date.strftime("epitome.%Y-%m-%d.log").to_string());
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        // It may be one of an earlier version, which others could read.
+        drop(file.set_permissions(Permissions::from_mode(0o600)));
+        let kept = super::daemon::logs_of(directory);
+        for old in &kept[..kept.len().saturating_sub(FILES_MAX)] {
+            drop(std::fs::remove_file(old));
         }
-        // Checked only when the file is full, so that not every line needs the date. Lines written after midnight until
-        // then count for the wrong day, which at most makes the next file smaller.
-        let date = today();
-        if date != self.date {
-            *self = Day { date, written: bytes as u64 };
-            return RoomLeft::Fits;
-        }
-        if was_full { RoomLeft::None } else { RoomLeft::Last }
+        let written = file.metadata()?.len();
+        Ok(Day { number, file, written })
     }
 }
 
@@ -213,37 +155,40 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_is_full_says_so_once_and_the_next_day_has_room_again() {
-        let date = |date: &'static str| move || date.to_owned();
-        let mut day = Day { date: "2026-01-01".to_owned(), written: DAY_BYTES_MAX - 10 };
-        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::Fits);
-        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::Last);
-        assert_eq!(day.take(date("2026-01-01"), 10), RoomLeft::None);
-        assert_eq!(day.take(date("2026-01-02"), 10), RoomLeft::Fits);
-        assert_eq!(day.written, 10);
+    fn lines_go_to_the_private_file_of_the_day_until_it_is_full() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let log = LogFile { directory: home.path().join("logs"), day: Mutex::default() };
+        let lines = |name: &str| {
+            let path = home.path().join("logs").join(name);
+            let mode = std::fs::metadata(&path).expect("the file of the day").permissions().mode();
+            assert_eq!(
+                mode & 0o777,
+                0o600,
+                "nobody else can read {name}, not even where the directory is moved"
+            );
+            std::fs::read_to_string(path).expect("text").lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        log.write_at(20_454, b"one\n").expect("room");
+        log.day.lock().expect("nothing panicked").as_mut().expect("open").written = DAY_BYTES_MAX;
+        for line in [b"two\n", b"six\n"] {
+            log.write_at(20_454, line).expect("a full day is no error");
+        }
+        let first = lines("epitome.2026-01-01.log");
+        assert_eq!((first[0].as_str(), first.len()), ("one", 2), "{first:?}");
+        assert!(first[1].contains("is left out from here on"), "{first:?}");
+        log.write_at(20_455, b"midnight\n").expect("the next day has room again");
+        assert_eq!(lines("epitome.2026-01-02.log"), ["midnight"]);
     }
 
     #[test]
-    fn lines_go_to_the_file_of_the_day_until_it_is_full() {
+    fn files_of_older_days_are_removed() {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let file = BoundedAppender::open(home.path()).expect("a log");
-        (&file).write_all(b"one\n").expect("room");
-        let path = home.path().join(format!("epitome.{}.log", today()));
-        let mode = std::fs::metadata(&path).expect("the appender names its file so").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "nobody else can read it, not even where the directory is moved");
-        // At the next midnight the appender would create the next file.
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
-        file.private_day.store(0, Ordering::Relaxed);
-        (&file).write_all(b"midnight\n").expect("room");
-        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        file.day.lock().expect("nothing panicked").written = DAY_BYTES_MAX;
-        (&file).write_all(b"two\n").expect("room");
-        (&file).write_all(b"three\n").expect("room");
-        let text = std::fs::read_to_string(home.path().join(format!("epitome.{}.log", today())));
-        let text = text.expect("the appender names its file so");
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines[0], lines.len()), ("one", 3), "{text}");
-        assert!(lines[2].contains("is left out from here on"), "{text}");
+        let log = LogFile { directory: home.path().to_owned(), day: Mutex::default() };
+        for day in 0..=FILES_MAX as u64 {
+            log.write_at(20_454 + day, b"line\n").expect("room");
+        }
+        let left = super::super::daemon::logs_of(home.path());
+        assert_eq!(left.len(), FILES_MAX);
+        assert!(left[0].ends_with("epitome.2026-01-02.log"), "{left:?}");
     }
 }

@@ -14,7 +14,7 @@ use crate::session::{
 };
 use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
-use crate::thread::visible::{visible, visible_line};
+use crate::thread::visible::{shortened, visible, visible_line};
 use crate::thread::{
     CallId, Change, ChangeGroup, Content, Message, MessageId, Origin, OutcomeStatus, ToolDisplay,
     ToolOutcome, describe,
@@ -223,7 +223,7 @@ impl<'a> Printer<'a> {
             parts.push(format!("{} of {} tokens", text::tokens(usage.used), text::round(usage.size)));
         }
         if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
-            parts.push(clipped(title, PROGRESS_TITLE_CHARS_MAX));
+            parts.push(shortened(title, PROGRESS_TITLE_CHARS_MAX));
         }
         let mut rows = vec![format!("  {}", parts.join(" · "))];
         let indented = terminal::columns().saturating_sub(LIVE_INDENT.len());
@@ -522,7 +522,7 @@ pub fn diff_line(line: &DiffLine, style: Style) -> String {
 
 fn clipped_lines(text: &str, lines_max: usize) -> Vec<String> {
     let text = visible(text);
-    limited(text.lines().map(|line| clipped(line, LINE_CHARS_MAX)).collect(), lines_max)
+    limited(text.lines().map(|line| shortened(line, LINE_CHARS_MAX)).collect(), lines_max)
 }
 
 fn limited(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
@@ -532,14 +532,6 @@ fn limited(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
         lines.push(format!("… {more} more lines"));
     }
     lines
-}
-
-fn clipped(line: &str, chars_max: usize) -> String {
-    if line.chars().count() <= chars_max {
-        return line.to_owned();
-    }
-    let head: String = line.chars().take(chars_max - 1).collect();
-    format!("{head}…")
 }
 
 /// The line for a change other than replies, results and hooks; `None` for changes that are not

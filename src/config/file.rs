@@ -166,14 +166,14 @@ impl ConfigReader<'_> {
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.
-    pub(super) fn set<T>(
+    pub(super) fn set<T, F: From<T>>(
         &mut self,
         value: &TomlValue<'_>,
-        field: &mut T,
+        field: &mut F,
         read: impl FnOnce(&DeValue<'_>) -> Result<T, ValueError>,
     ) {
         match read(value.get_ref()) {
-            Ok(read) => *field = read,
+            Ok(read) => *field = read.into(),
             Err(ValueError { message, hint }) => self.problem(value.span(), message, hint),
         }
     }
@@ -210,9 +210,9 @@ impl ConfigReader<'_> {
             let mut key_variable = None;
             let mut headers = BTreeMap::new();
             fields!(self, table, key, value, {
-                "wire" => self.set(value, &mut wire, |value| wire_format(value).map(Some)),
-                "base_url" => self.set(value, &mut base_url, |value| url(value).map(Some)),
-                "key_variable" => self.set(value, &mut key_variable, |value| variable(value).map(Some)),
+                "wire" => self.set(value, &mut wire, wire_format),
+                "base_url" => self.set(value, &mut base_url, url),
+                "key_variable" => self.set(value, &mut key_variable, variable),
                 "headers" => self.set(value, &mut headers, header_map),
             });
             let name_text = name.get_ref().to_string();

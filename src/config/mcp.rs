@@ -241,19 +241,19 @@ impl ConfigReader<'_> {
             let Some(table) = self.table(value, "an MCP server") else { continue };
             let mut fields = ServerFields { enabled: true, ..ServerFields::default() };
             fields!(self, table, key, value, {
-                "command" => self.set(value, &mut fields.command, |value| text(value).map(Some)),
+                "command" => self.set(value, &mut fields.command, text),
                 "args" => self.set(value, &mut fields.args, names),
                 "env" => self.set(value, &mut fields.env, header_map),
-                "url" => self.set(value, &mut fields.url, |value| url(value).map(Some)),
+                "url" => self.set(value, &mut fields.url, url),
                 "headers" => self.set(value, &mut fields.headers, header_map),
                 "key_variable" => {
-                    self.set(value, &mut fields.key_variable, |value| variable(value).map(Some));
+                    self.set(value, &mut fields.key_variable, variable);
                 },
                 "enabled" => self.set(value, &mut fields.enabled, truth),
                 "timeout_s" => self.set(value, &mut fields.timeout, |value| {
-                    between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs).map(Some)
+                    between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs)
                 }),
-                "tools" => self.set(value, &mut fields.tools, |value| names(value).map(Some)),
+                "tools" => self.set(value, &mut fields.tools, names),
             });
             // With an invalid value left out, the server could be a different one than intended.
             if self.problem_count() > before {

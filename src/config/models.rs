@@ -4,7 +4,7 @@
 use serde::Serialize;
 use toml::de::DeValue;
 
-use super::file::{ConfigReader, TomlValue};
+use super::file::{ConfigReader, TomlValue, fields};
 use super::values::{ValueError, model_name, names, number, small_tokens, text, tokens, truth, wrong_type};
 use super::{Settings, WireFormat};
 
@@ -87,8 +87,6 @@ impl Effort {
     }
 }
 
-const KEYS: [&str; 8] =
-    ["context_window", "max_output", "betas", "images", "documents", "thinking", "compaction", "price"];
 const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 
 impl ConfigReader<'_> {
@@ -105,41 +103,29 @@ impl ConfigReader<'_> {
             let Some(table) = self.table(value, "what is known of a model") else { continue };
             let mut model: ModelSettings =
                 settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
-            for (key, value) in table {
-                match &**key.get_ref() {
-                    "context_window" => {
-                        self.set(value, &mut model.context_window, |value| tokens(value).map(Some));
+            // Beta features may cost more, and so does an effort list containing only the highest level, which
+            // overrides the level that the user chose; a price of 0 would hide costs.
+            fields!(self, table, key, value, {
+                "context_window" => self.set(value, &mut model.context_window, tokens),
+                "max_output" => self.set(value, &mut model.max_output, small_tokens),
+                "images" => self.set(value, &mut model.images, truth),
+                "documents" => self.set(value, &mut model.documents, truth),
+                "betas" => if !self.refused(key.span(), "betas") {
+                    self.set(value, &mut model.betas, names);
+                },
+                "thinking" => if !self.refused(key.span(), "thinking") {
+                    self.set(value, &mut model.thinking, thinking);
+                },
+                "compaction" => if !self.refused(key.span(), "compaction of a model") {
+                    self.set(value, &mut model.native_compaction, native);
+                    if model.native_compaction == Some(true) {
+                        self.native.push((name.get_ref().to_string(), value.span()));
                     }
-                    "max_output" => {
-                        self.set(value, &mut model.max_output, |value| small_tokens(value).map(Some));
-                    }
-                    "images" => self.set(value, &mut model.images, |value| truth(value).map(Some)),
-                    "documents" => self.set(value, &mut model.documents, |value| truth(value).map(Some)),
-                    "compaction" => {
-                        if !self.refused(key.span(), "compaction of a model") {
-                            self.set(value, &mut model.native_compaction, |value| native(value).map(Some));
-                            if model.native_compaction == Some(true) {
-                                self.native.push((name.get_ref().to_string(), value.span()));
-                            }
-                        }
-                    }
-                    // Beta features may cost more, and so does an effort list containing only the highest
-                    // level, which overrides the level that the user chose; a price of 0 would hide costs.
-                    key_text @ ("betas" | "thinking" | "price") => {
-                        if self.refused(key.span(), key_text) {
-                            continue;
-                        }
-                        match key_text {
-                            "betas" => self.set(value, &mut model.betas, names),
-                            "thinking" => {
-                                self.set(value, &mut model.thinking, |value| thinking(value).map(Some));
-                            }
-                            _ => self.price(value, &mut model.price),
-                        }
-                    }
-                    other => self.unknown(key.span(), other, &KEYS),
-                }
-            }
+                },
+                "price" => if !self.refused(key.span(), "price") {
+                    self.price(value, &mut model.price);
+                },
+            });
             settings.models.insert(name.get_ref().to_string(), model);
         }
     }
@@ -170,7 +156,7 @@ impl ConfigReader<'_> {
         let mut read = [None; PRICE_KEYS.len()];
         for (key, value) in table {
             match PRICE_KEYS.iter().position(|known| *known == key.get_ref()) {
-                Some(at) => self.set(value, &mut read[at], |value| dollars(value).map(Some)),
+                Some(at) => self.set(value, &mut read[at], dollars),
                 None => self.unknown(key.span(), key.get_ref(), &PRICE_KEYS),
             }
         }

@@ -5,10 +5,10 @@
 //! calls, one that gives it a name and one that renames it to its destination.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use epitome_platform::unnamed_file;
@@ -116,6 +116,23 @@ fn name_of(path: &Path) -> io::Result<&OsStr> {
 /// Atomically replaces a file with one that only its owner can read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_private(path, bytes)?.put(path)
+}
+
+/// Locks a file against other processes until the result is dropped, by a private file next to it. Creates the
+/// directory. The file itself can't be locked, because each change replaces it.
+pub fn lock_for_change(path: &Path) -> io::Result<File> {
+    private_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let lock = options.open(path.with_extension("lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Like `replace_private`, but creates the directory too.
+pub fn replace_in_private_directory(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    private_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    replace_private(path, bytes)
 }
 
 /// Like `replace_private`, but doesn't wait until the file is on the disk.

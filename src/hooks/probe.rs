@@ -17,7 +17,7 @@ use super::output::{ProcessExit, RawOutcome};
 use super::payload::PROTOCOL;
 use super::process::{self, HookProgram, ProcessSpec};
 use super::read::shown;
-use super::trust;
+use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_files::paths::Paths;
 
 /// Maximum time an executable may take to answer.
@@ -133,7 +133,7 @@ impl AnswerCache {
             self.known.retain(|path, _| used.contains(path));
         }
         let written = serde_json::to_vec(&self.known).map_err(io::Error::from);
-        if let Err(error) = written.and_then(|bytes| trust::replace(&self.file, &bytes)) {
+        if let Err(error) = written.and_then(|bytes| replace_in_private_directory(&self.file, &bytes)) {
             tracing::debug!(file = %self.file.display(), %error, "the answers of hooks cannot be kept");
         }
     }

@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::chain::{Chain, ChainLink, ChainRun};
 use super::hook::{Hook, HookKind, HookOrigin};
+use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
 use super::process::{self, HookProgram, ProcessSpec};
@@ -121,33 +122,47 @@ async fn perform_one(runner: &Runner, run: &ChainRun, transcript: &WrittenTransc
     } else {
         None
     };
+    deliver(runner, hook, &run.event_name, || input(hook, &run.hook_context, &run.event_name, transcript))
+        .await
+}
+
+/// The input of a hook at a moment.
+pub fn input(hook: &Hook, hook_context: &HookContext, event_name: &str, transcript: Option<&Path>) -> Value {
+    if let HookKind::Claude { .. } = hook.kind {
+        // In a session it is always written for this kind of hook.
+        return claude::payload::payload(hook_context, transcript.unwrap_or(Path::new("")));
+    }
+    payload(
+        hook_context,
+        &Addressee { name: &hook.name, event_name, messages: hook.manifest.messages, transcript },
+    )
+}
+
+/// Runs a hook with this input.
+pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOnce() -> Value) -> RawOutcome {
     let limit = hook.manifest.timeout;
     match &hook.kind {
         HookKind::Declared { then } => RawOutcome::Object(then.clone()),
         HookKind::Script { path } => {
-            let stdin = line(&own_payload(hook, run, transcript));
-            run_process(order(runner, hook, run, HookProgram::script(path), stdin)).await
+            run_process(order(runner, hook, event, HookProgram::script(path), line(&input()))).await
         }
         HookKind::Claude { line: shell_line, .. } => {
-            // It is always written for this kind of hook.
-            let transcript = transcript.unwrap_or(Path::new(""));
-            let stdin = line(&claude::payload::payload(&run.hook_context, transcript));
-            let mut order = order(runner, hook, run, HookProgram::Line(shell_line.clone()), stdin);
+            let program = HookProgram::Line(shell_line.clone());
+            let mut order = order(runner, hook, event, program, line(&input()));
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
             run_process(order).await
         }
         HookKind::Webhook { url, headers, secret } => {
-            let body = line(&own_payload(hook, run, transcript));
             let to = Webhook { url, headers, secret: secret.as_deref() };
-            webhook::post(&runner.http, to, body, limit).await
+            webhook::post(&runner.http, to, line(&input()), limit).await
         }
         HookKind::Resident { path } => {
-            let mut order = order(runner, hook, run, HookProgram::script(path), Vec::new());
+            let mut order = order(runner, hook, event, HookProgram::script(path), Vec::new());
             // One process handles many events.
             order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
             let resident = Resident { name, digest, order, services: runner.services.clone() };
-            runner.residents.ask(resident, own_payload(hook, run, transcript), limit).await
+            runner.residents.ask(resident, input(), limit).await
         }
     }
 }
@@ -177,16 +192,6 @@ fn wants_transcript(hook: &Hook) -> bool {
     }
 }
 
-fn own_payload(hook: &Hook, run: &ChainRun, transcript: Option<&Path>) -> Value {
-    let to = Addressee {
-        name: &hook.name,
-        event_name: &run.event_name,
-        messages: hook.manifest.messages,
-        transcript,
-    };
-    payload(&run.hook_context, &to)
-}
-
 fn line(payload: &Value) -> Vec<u8> {
     let mut line = payload.to_string().into_bytes();
     line.push(b'\n');
@@ -196,10 +201,10 @@ fn line(payload: &Value) -> Vec<u8> {
 /// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
-fn order(runner: &Runner, hook: &Hook, run: &ChainRun, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
+fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin: Vec<u8>) -> ProcessSpec {
     let workspace = &runner.at.workspace;
     let more = vec![
-        (EVENT_VARIABLE, OsString::from(&run.event_name)),
+        (EVENT_VARIABLE, OsString::from(event)),
         ("EPITOME_SESSION_ID", OsString::from(&runner.session)),
         ("EPITOME_CWD", workspace.cwd.clone().into_os_string()),
         ("EPITOME_HOOK_PROTOCOL", OsString::from(PROTOCOL.to_string())),

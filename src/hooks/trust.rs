@@ -5,9 +5,8 @@
 //! replaces it atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use super::digest::{recipe_digest, unchanged};
 use super::servers::ServerRecord;
 use epitome_config as config;
+use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
@@ -225,12 +225,7 @@ fn store(
     file: &Path,
     new: Vec<(TrustSubject, StoredDecision)>,
 ) -> io::Result<BTreeMap<TrustSubject, StoredDecision>> {
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).create(true).truncate(false);
-    let lock = options.open(file.with_extension("lock"))?;
-    lock.lock()?;
+    let _lock = lock_for_change(file)?;
     let mut all = match read(file) {
         Ok(all) => all,
         Err(_) => {
@@ -248,13 +243,6 @@ fn store(
     }
     let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: stored.clone() });
     let whole = TrustFile { version: VERSION, consents: rows.collect() };
-    replace(file, &serde_json::to_vec_pretty(&whole)?)?;
+    replace_private(file, &serde_json::to_vec_pretty(&whole)?)?;
     Ok(all)
-}
-
-/// Atomically replaces a file with a private one.
-pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    epitome_files::atomic_file::replace_private(file, bytes)
 }

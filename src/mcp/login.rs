@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::{McpContext, McpEvent};
+use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_provider::http::Http;
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
@@ -242,7 +242,7 @@ impl CredentialStore for TokenFile {
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let path = self.0.clone();
-        on_disk(move || write(&path, &serde_json::to_vec(&credentials)?)).await
+        on_disk(move || replace_in_private_directory(&path, &serde_json::to_vec(&credentials)?)).await
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
@@ -261,13 +261,6 @@ async fn on_disk<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|_| Err(io::Error::other("the work panicked")))
         .map_err(|error| AuthError::CredentialStoreError(format!("its token file cannot be used: {error}")))
-}
-
-/// Replaces the file atomically with a new private one.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    epitome_files::atomic_file::replace_private(path, bytes)
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@
 mod cache;
 
 use std::collections::HashMap;
-use std::fs::DirBuilder;
 use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +20,7 @@ use super::listing::{self, ListError, ListedModel, ModelFacts};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use cache::{Calibrated, LearnedCache, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
+use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
 
@@ -352,14 +351,12 @@ fn set_aside(file: &Path, why: &str) -> String {
 /// the result. If two processes write at the same moment, the later one wins; the rest is learned again.
 fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", file.display());
-    let folder = file.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     match read(file) {
         Ok(there) => cache.merge(there),
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
     // Private and atomic.
-    epitome_files::atomic_file::replace_private(file, cache.to_text().as_bytes()).map_err(failed)?;
+    replace_in_private_directory(file, cache.to_text().as_bytes()).map_err(failed)?;
     Ok(cache)
 }
 

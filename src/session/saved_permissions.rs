@@ -4,17 +4,17 @@
 //! The file is shared by all processes of a home: it is looked at for each decision, and read when it is another one, so
 //! that what is taken back in one window holds in none. Each change puts a whole new one in its place under a lock.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::paths::Paths;
-use epitome_hooks::trust;
 use epitome_thread::Rule;
 
 /// Rules that one workspace keeps.
@@ -86,16 +86,7 @@ pub fn read(paths: &Paths, cwd: &Path) -> Result<Vec<Rule>, String> {
 pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> Result<(), String> {
     let file = file(paths);
     let trouble = |error: io::Error| format!("{} can't be written: {error}", file.display());
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(trouble)?;
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(file.with_extension("lock"));
-    let lock = lock.map_err(trouble)?;
-    lock.lock().map_err(trouble)?;
+    let _lock = lock_for_change(&file).map_err(trouble)?;
     let mut kept = load(&file)?;
     let path = named(cwd);
     let at = kept.workspaces.iter().position(|workspace| workspace.path == path).unwrap_or_else(|| {
@@ -107,7 +98,7 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
     let bytes = serde_json::to_vec_pretty(&kept)
         .map_err(|error| format!("your saved permissions can't be written: {error}"))?;
-    trust::replace(&file, &bytes).map_err(trouble)
+    replace_private(&file, &bytes).map_err(trouble)
 }
 
 /// One directory has one name, whichever way leads to it.

@@ -1,6 +1,10 @@
 //! Line diffs of texts. Pure and without a time limit, so that the same texts give the same diff everywhere.
+//!
+//! All comparisons of texts are made here: each crate that called `similar` would add half a megabyte of it to the
+//! binary.
 
 use similar::{ChangeTag, TextDiff};
+pub use similar::{DiffOp, DiffTag};
 
 /// Unchanged lines shown around each change.
 const DIFF_CONTEXT_LINES: usize = 2;
@@ -71,6 +75,16 @@ pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
         }
     }
     lines
+}
+
+/// The operations that turn the lines of one text into those of another, in order.
+pub fn line_ops(old: &str, new: &str) -> Vec<DiffOp> {
+    TextDiff::from_lines(old, new).ops().to_vec()
+}
+
+/// At most `most` of the candidates, the most similar first. `nearness` is the least similarity, from 0 to 1.
+pub fn similar_texts<'a>(wanted: &str, candidates: &[&'a str], most: usize, nearness: f32) -> Vec<&'a str> {
+    similar::get_close_matches(wanted, candidates, most, nearness)
 }
 
 #[cfg(test)]

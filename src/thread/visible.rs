@@ -17,6 +17,30 @@ pub fn visible_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_invisible)
 }
 
+/// A text in at most so many characters; what is left out is marked.
+pub fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text.to_owned(),
+    }
+}
+
+/// A text as one line of at most so many characters.
+pub fn one_line(text: &str, chars_max: usize) -> String {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        // No more of a long text is read than is shown.
+        if line.len() > chars_max * 4 {
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    shortened(&line, chars_max)
+}
+
 /// A text in one line as a code span of Markdown, which it can't close: no part of it can pose as a sentence of ours.
 pub fn code(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -102,6 +126,16 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_shortened_to_one_line() {
+        assert_eq!(one_line("  a\n\tb  c ", 10), "a b c");
+        assert_eq!(one_line(&"ab ".repeat(1_000), 5), "ab ab…");
+        assert_eq!(one_line(&"ab ".repeat(1_000), 6), "ab ab…", "no space before the mark");
+        assert_eq!(one_line(&"é".repeat(5), 5), "é".repeat(5));
+        assert_eq!(one_line(&"é ".repeat(50), 3), "é é…");
+        assert_eq!(one_line("", 5), "");
+    }
 
     /// Zero-width and tag characters reached the terminal, and all of them the titles and prompts of editors.
     #[test]

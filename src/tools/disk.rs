@@ -20,6 +20,7 @@ use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::root::{self, DirectoryEntry};
+use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -264,7 +265,7 @@ fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
         .collect();
     let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
     let candidates: Vec<&str> = lower.iter().map(String::as_str).collect();
-    let near = similar::get_close_matches(&*name.to_lowercase(), &candidates, NEAR_NAMES_MAX, NEARNESS);
+    let near = similar_texts(&name.to_lowercase(), &candidates, NEAR_NAMES_MAX, NEARNESS);
     let original = |lowered: &str| lower.iter().position(|name| name == lowered).map(|index| &names[index]);
     near.into_iter().filter_map(original).map(|name| directory.join(name)).collect()
 }

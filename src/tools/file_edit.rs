@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
 use super::disk::{CancelFlag, CurrentContent};
@@ -292,7 +293,7 @@ pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
         pairs <= PAIRS_COMPARED_MAX
     };
     let candidates: Vec<&str> = lines.iter().copied().filter(alike).take_while(within_bounds).collect();
-    let near = similar::get_close_matches(wanted, &candidates, 1, NEARNESS);
+    let near = similar_texts(wanted, &candidates, 1, NEARNESS);
     let near = near.first()?;
     lines.iter().position(|line| line == near)
 }

@@ -347,7 +347,7 @@ impl Workspace {
     /// The home directory of the editor's user.
     fn home(&self) -> Option<PathBuf> {
         let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
-        named.filter(|home: &PathBuf| home.is_absolute()).or_else(|| etcetera::home_dir().ok())
+        named.filter(|home: &PathBuf| home.is_absolute()).or_else(std::env::home_dir)
     }
 }
 

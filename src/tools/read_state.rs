@@ -17,11 +17,10 @@ use futures_util::FutureExt;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use similar::{DiffTag, TextDiff};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::{Access, Workspace, truncate};
-use epitome_thread::diff::{DiffLine, diff};
+use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
 use epitome_thread::{Change, Content, Entry, Thread, ToolDisplay, ToolOutcome};
 
 /// Files whose state is kept per session. Of more, the least recently touched ones have to be read again.
@@ -385,8 +384,8 @@ fn what_changed(before: &ShownContent, now: &str) -> Option<String> {
 
 /// The part of a text that corresponds to an earlier excerpt, without the lines before and after it.
 fn window(part: &str, text: &str) -> String {
-    let compared = TextDiff::from_lines(part, text);
-    let matched = || compared.ops().iter().filter(|op| op.tag() != DiffTag::Insert);
+    let ops = line_ops(part, text);
+    let matched = || ops.iter().filter(|op| op.tag() != DiffTag::Insert);
     let (Some(first), Some(last)) = (matched().next(), matched().next_back()) else { return text.to_owned() };
     // Lines that replaced those at the borders may include lines from outside the excerpt.
     let (first_new, last_new) = (first.new_range(), last.new_range());

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{BrokenLines, ImportContext, ImportDraft, ImportFile, ImportSource, TOKENS_MAX};
 use epitome_problem::Problem;
+use epitome_thread::visible::shortened;
 use epitome_thread::{
     CallDisplay, CallId, Change, CompactionStats, Content, Entry, FORMAT_VERSION, Location, Message,
     MessageId, ModelName, Origin, OutcomeContent, OutcomeStatus, ReplyCut, Seq, SessionId, StopReason,
@@ -395,10 +396,7 @@ impl Builder {
 fn first_line(message: &Message) -> String {
     let text = message.text();
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    match line.char_indices().nth(TITLE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", line[..end].trim_end()),
-        None => line.to_owned(),
-    }
+    shortened(line, TITLE_CHARS_MAX)
 }
 
 /// The kind of a tool, by its name in common agents.

@@ -14,23 +14,25 @@ use super::super::serve;
 use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
-use crate::hooks::claude;
 use crate::hooks::event::HookEvent;
-use crate::hooks::hook::{Hook, HookKind};
+use crate::hooks::functions::Functions;
+use crate::hooks::handlers::HandlerContext;
+use crate::hooks::hook::Hook;
 use crate::hooks::hook_context::{
     CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
     PayloadBase, UsageFacts,
 };
 use crate::hooks::outcome::{RunOutcome, interpret};
 use crate::hooks::output::RawOutcome;
-use crate::hooks::payload::{Addressee, payload};
-use crate::hooks::process::{self, HookProgram, ProcessSpec};
-use crate::hooks::resident::{HookServices, Resident, Residents};
-use crate::hooks::webhook::{self, Webhook};
+use crate::hooks::resident::HookServices;
+use crate::hooks::run::{Runner, deliver, input};
+use crate::hooks::transcript::Transcript;
+use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
+use crate::tools::Workspace;
 
 /// Largest payload, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
@@ -64,27 +66,13 @@ pub(super) fn test(
         return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
     };
     let hook_context = sample(event, &project.cwd);
-    let stdin = match given {
-        Some(path) => text_of(path)?,
-        None => {
-            let to = Addressee {
-                name: &hook.name,
-                event_name: registered,
-                messages: hook.manifest.messages,
-                transcript: None,
-            };
-            match hook.kind {
-                HookKind::Claude { .. } => claude::payload::payload(&hook_context, Path::new("")),
-                HookKind::Script { .. }
-                | HookKind::Resident { .. }
-                | HookKind::Declared { .. }
-                | HookKind::Webhook { .. } => payload(&hook_context, &to),
-            }
-            .to_string()
-        }
+    let input = match given {
+        Some(path) => payload_of(path)?,
+        None => input(hook, &hook_context, registered, None),
     };
+    let runner = runner(project);
     let began = Instant::now();
-    let ran = serve::runtime()?.block_on(run(project, hook, registered, format!("{}\n", stdin.trim_end())));
+    let ran = serve::runtime()?.block_on(deliver(&runner, hook, registered, || input));
     let took = began.elapsed();
     let said = interpret(hook, &hook_context, registered, ran.clone());
     terminal::print(&match json {
@@ -94,66 +82,19 @@ pub(super) fn test(
     Ok(0)
 }
 
-async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> RawOutcome {
-    let program = match &hook.kind {
-        HookKind::Script { path } | HookKind::Resident { path } => {
-            HookProgram::File { path: path.clone(), arguments: vec!["run".into()] }
-        }
-        HookKind::Claude { line, .. } => HookProgram::Line(line.clone()),
-        HookKind::Declared { then } => return RawOutcome::Object(then.clone()),
-        HookKind::Webhook { url, headers, secret } => {
-            let network = Network::read(&project.environment);
-            let to = Webhook { url, headers, secret: secret.as_deref() };
-            return webhook::post(
-                &Http::new().within(network),
-                to,
-                stdin.into_bytes(),
-                hook.manifest.timeout,
-            )
-            .await;
-        }
-    };
-    let order = ProcessSpec {
-        program,
-        stdin: stdin.into_bytes(),
-        cwd: project.cwd.clone(),
-        environment: project.environment.clone(),
-        more: vec![
-            ("EPITOME_HOOK_EVENT", event.into()),
-            ("EPITOME_SESSION_ID", SESSION.into()),
-            ("EPITOME_CWD", project.cwd.clone().into()),
-            ("EPITOME_HOOK_PROTOCOL", "2".into()),
-            ("EPITOME_HOOK_NAME", hook.name.clone().into()),
-            ("CLAUDE_PROJECT_DIR", project.cwd.clone().into()),
-        ],
-        limit: hook.manifest.timeout,
+/// Runs hooks as a session of this directory does.
+fn runner(project: &Project) -> Runner {
+    let workspace = Workspace::new(project.cwd.clone(), Vec::new(), project.environment.clone());
+    let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(&project.settings))));
+    Runner {
+        session: SESSION.to_owned(),
+        at: HandlerContext { workspace, functions: Functions::default() },
         reaper: project.reaper.clone(),
-    };
-    match hook.kind {
-        HookKind::Resident { .. } => ask(hook, order).await,
-        HookKind::Script { .. }
-        | HookKind::Claude { .. }
-        | HookKind::Declared { .. }
-        | HookKind::Webhook { .. } => {
-            process::run(order).await.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
-        }
+        http: Http::new().within(Network::read(&project.environment)),
+        residents: Arc::default(),
+        transcript: Arc::new(Transcript::new(&project.paths, SESSION)),
+        services: Arc::new(NoSession),
     }
-}
-
-/// Sends one request to a resident hook and stops it.
-async fn ask(hook: &Hook, order: ProcessSpec) -> RawOutcome {
-    let payload = match serde_json::from_slice(&order.stdin) {
-        Ok(payload) => payload,
-        Err(error) => {
-            return RawOutcome::Failed(format!(
-                "the payload is not JSON, which resident hooks need: {error}"
-            ));
-        }
-    };
-    let (name, digest) = (hook.name.clone(), hook.digest.clone());
-    let order = ProcessSpec { stdin: Vec::new(), ..order };
-    let resident = Resident { name, digest, order, services: Arc::new(NoSession) };
-    Residents::default().ask(resident, payload, hook.manifest.timeout).await
 }
 
 /// A resident hook can call nothing, as there is no session.
@@ -217,7 +158,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &RawOutcome, said: &RunOutcome, t
 }
 
 /// Reads the user's payload. It must be JSON, as sessions send nothing else.
-fn text_of(path: &Path) -> Result<String, CliError> {
+fn payload_of(path: &Path) -> Result<Value, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
         Some("-") => std::io::stdin().lock().take(PAYLOAD_BYTES_MAX).read_to_string(&mut text),
@@ -228,16 +169,11 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     read.map_err(|error| {
         CliError::failed(format!("the payload {} can't be read: {error}", path.display()), None)
     })?;
-    match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
-        Ok(_) => Ok(text),
-        Err(error) => {
-            let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
-            Err(CliError::failed(
-                format!("the payload {} is not JSON: {error}", path.display()),
-                Some(hint.into()),
-            ))
-        }
-    }
+    serde_json::from_str(&text).map_err(|error| {
+        let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
+        let message = format!("the payload {} is not JSON: {error}", path.display());
+        CliError::failed(message, Some(hint.to_owned()))
+    })
 }
 
 /// The session id in a sample payload.

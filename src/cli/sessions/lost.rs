@@ -8,7 +8,7 @@ use crate::cli::terminal;
 use crate::compaction::{self, LostContent, LostKind};
 use crate::session_library;
 use crate::store::Store;
-use crate::thread::visible::visible;
+use crate::thread::visible::{one_line, visible};
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
@@ -80,7 +80,7 @@ fn report(lost: &LostContent) -> String {
         for item in forgotten.iter().rev().take(SHOWN_MAX) {
             let mark = if item.is_ours { "kept" } else { "    " };
             let entry = item.entry.map(|entry| entry.to_string()).unwrap_or_default();
-            let _ = writeln!(out, "    {mark}  {entry:<6} {}", short(&item.text));
+            let _ = writeln!(out, "    {mark}  {entry:<6} {}", one_line(&item.text, TEXT_CHARS_MAX));
         }
         if forgotten.len() > SHOWN_MAX {
             let _ = writeln!(out, "          and {} more", forgotten.len() - SHOWN_MAX);
@@ -100,12 +100,4 @@ fn report(lost: &LostContent) -> String {
         ),
     };
     out
-}
-
-fn short(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }

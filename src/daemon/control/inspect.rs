@@ -36,7 +36,6 @@ fn entry(daemon: &Arc<Daemon>, wanted: EntryParams) -> MethodResult {
 #[serde(deny_unknown_fields)]
 struct InspectParams {
     /// The session to show; the list of all sessions if absent.
-    #[serde(default)]
     session: Option<SessionName>,
 }
 

@@ -90,7 +90,6 @@ fn recipe(daemon: &Arc<Daemon>, wanted: RecipeParams) -> MethodResult {
 #[serde(deny_unknown_fields)]
 struct EnvironmentParams {
     cwd: PathBuf,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
 }
 
@@ -129,7 +128,6 @@ fn trail(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelsParams {
-    #[serde(default)]
     provider: Option<String>,
     /// Include models of providers without a key.
     #[serde(default)]
@@ -138,9 +136,7 @@ struct ModelsParams {
     #[serde(default)]
     refresh: bool,
     /// Directory whose settings apply in addition to the user's own.
-    #[serde(default)]
     cwd: Option<PathBuf>,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
 }
 

@@ -36,9 +36,7 @@ pub(super) fn register(table: &mut MethodTable) {
 #[serde(deny_unknown_fields)]
 struct NewParams {
     cwd: PathBuf,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
     #[serde(default)]
     overrides: Overrides,
@@ -57,15 +55,11 @@ async fn new(daemon: Arc<Daemon>, params: NewParams) -> MethodResult {
 #[serde(deny_unknown_fields)]
 struct PromptParams {
     /// If absent, a new session is created in `cwd`.
-    #[serde(default)]
     session: Option<SessionName>,
-    #[serde(default)]
     cwd: Option<PathBuf>,
-    #[serde(default)]
     text: Option<String>,
     #[serde(default)]
     content: Vec<Content>,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
     #[serde(default)]
     overrides: Overrides,
@@ -135,14 +129,11 @@ async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> MethodResult
 struct CompactParams {
     session: SessionName,
     /// What the summary must preserve.
-    #[serde(default)]
     focus: Option<String>,
     /// Everything from this entry on is kept.
-    #[serde(default)]
     above: Option<EntryName>,
     #[serde(default)]
     dry_run: bool,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
 }
 
@@ -169,7 +160,6 @@ async fn compact(daemon: Arc<Daemon>, params: CompactParams, caller: Caller) -> 
 #[serde(deny_unknown_fields)]
 struct LayerParams {
     session: SessionName,
-    #[serde(default)]
     entry: Option<EntryName>,
 }
 
@@ -187,7 +177,6 @@ struct RewindParams {
     session: SessionName,
     /// An entry of the first turn to undo; everything after that turn is undone as well. Defaults to the last
     /// turn.
-    #[serde(default)]
     entry: Option<EntryName>,
     #[serde(default)]
     scope: RewindScope,
@@ -250,13 +239,9 @@ async fn command(
 #[serde(deny_unknown_fields)]
 struct ChooseParams {
     session: SessionName,
-    #[serde(default)]
     mode: Option<Mode>,
-    #[serde(default)]
     model: Option<String>,
-    #[serde(default)]
     thought_level: Option<String>,
-    #[serde(default)]
     environment: Option<EnvironmentObject>,
 }
 

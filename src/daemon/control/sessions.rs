@@ -40,7 +40,6 @@ pub(super) fn register(table: &mut MethodTable) {
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// Only sessions of this directory.
-    #[serde(default)]
     cwd: Option<PathBuf>,
     /// Include sessions without a prompt.
     #[serde(default)]
@@ -148,9 +147,7 @@ fn counts(thread: &Thread) -> Map<String, Value> {
 #[serde(deny_unknown_fields)]
 struct ReadParams {
     session: SessionName,
-    #[serde(default)]
     from: Option<EntryName>,
-    #[serde(default)]
     limit: Option<usize>,
 }
 
@@ -213,7 +210,6 @@ struct AnswerParams {
     ask: AskId,
     action: QuestionAction,
     /// The fields of the form, for `accept`.
-    #[serde(default)]
     content: Option<Map<String, Value>>,
 }
 

@@ -29,10 +29,8 @@ struct SearchParams {
     /// Whether the text is a regular expression.
     #[serde(default)]
     regex: bool,
-    #[serde(default)]
     cwd: Option<PathBuf>,
     /// Maximum number of sessions returned.
-    #[serde(default)]
     limit: Option<usize>,
 }
 
@@ -48,7 +46,6 @@ fn search(daemon: &Arc<Daemon>, wanted: SearchParams) -> MethodResult {
 struct ForkParams {
     session: SessionName,
     /// The last entry included in the fork.
-    #[serde(default)]
     entry: Option<EntryName>,
 }
 
@@ -68,7 +65,6 @@ struct ExportParams {
     #[serde(default)]
     format: ExportFormat,
     /// File to write; an existing file is not overwritten.
-    #[serde(default)]
     file: Option<PathBuf>,
 }
 

@@ -25,7 +25,6 @@ use epitome_thread::{Entry, Seq, SessionId};
 struct TailParams {
     session: SessionName,
     /// First entry to send; the complete log if absent.
-    #[serde(default)]
     from: Option<EntryName>,
     /// Kinds of questions, besides permission requests, that this client will answer.
     #[serde(default)]

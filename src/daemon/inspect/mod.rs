@@ -1,7 +1,7 @@
 //! `epitome inspect`: a web page, served on loopback, that visualizes sessions.
 //!
 //! ```text
-//!  log ─► timeline (with meter, words) ─┐
+//!  log ─► timeline (with meter) ────────┐
 //!      ─► entry ────────────────────────┼─► read ─► calls ─► server ◄─ gate ◄─ browser
 //!  sessions ─► news ────────────────────┘                      └─ assets: page.html, page.css, *.js
 //! ```
@@ -19,7 +19,6 @@ pub mod read;
 pub mod server;
 pub mod timeline;
 mod timeline_builder;
-mod words;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::meter::ContextPoint;
 use super::timeline_builder::TimelineBuilder;
-use super::words::head;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::meter::Kinds;
+use epitome_thread::visible::one_line;
 use epitome_thread::{
     CallId, Change, CompactionStats, HookRunResult, Mode, ModelName, OutcomeStatus, Seq, SessionId,
     StopReason, ThoughtLevel, Thread, ToolKind, Trigger, Usage,
@@ -22,6 +22,14 @@ use epitome_tokens::Ruler;
 /// Most rounds reported, newest first. The page shows no more at a time; the number of older ones is
 /// reported.
 pub const ROUNDS_MAX: usize = 1_000;
+
+/// Most characters of an excerpt: two lines on the page. The entry has the complete text.
+const HEAD_CHARS_MAX: usize = 240;
+
+/// Returns the beginning of a text, on one line.
+pub(super) fn head(text: &str) -> String {
+    one_line(text, HEAD_CHARS_MAX)
+}
 
 /// Inputs that the thread itself does not contain.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::meter::Meter;
 use super::timeline::{
     CallMark, HookMark, LayerMark, PermissionMark, Switched, TimelineInputs, TimelineRound, TimelineTurn,
+    head,
 };
-use super::words::head;
 use epitome_provider::spent::cost_of_change;
 use epitome_session::why;
 use epitome_thread::text as lines;

@@ -5,6 +5,7 @@ use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, V
 use serde_json::Value;
 
 use super::{HandlerParams, files, params};
+use epitome_thread::visible::shortened;
 use epitome_tools::Workspace;
 
 /// Maximum size of a schema file in bytes.
@@ -85,8 +86,9 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
-    let unusable =
-        |error: CompileError| format!("this is not a usable JSON Schema: {}", short(&error.to_string()));
+    let unusable = |error: CompileError| {
+        format!("this is not a usable JSON Schema: {}", shortened(&error.to_string(), FAULT_CHARS_MAX))
+    };
     compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
     let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
     Ok(Validator { schemas, root })
@@ -133,7 +135,7 @@ fn is_rounding(error: &ValidationError) -> bool {
 fn fault(error: &ValidationError) -> String {
     let place = error.instance_location.to_string();
     let place = if place.is_empty() { "/".to_owned() } else { place };
-    format!("{place}: {}", short(&error.kind.to_string()))
+    format!("{place}: {}", shortened(&error.kind.to_string(), FAULT_CHARS_MAX))
 }
 
 /// Parses the text as JSON, or else its first fenced block that is JSON.
@@ -177,11 +179,4 @@ fn fenced(text: &str) -> Vec<String> {
     }
     blocks.extend(open.map(|(_, block)| block));
     blocks
-}
-
-fn short(text: &str) -> String {
-    match text.char_indices().nth(FAULT_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -217,9 +217,7 @@ struct AnthropicDelta<'a> {
     partial_json: Option<String>,
     thinking: Option<String>,
     signature: Option<String>,
-    #[serde(default)]
     content: Option<Value>,
-    #[serde(default)]
     encrypted_content: Option<Value>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,

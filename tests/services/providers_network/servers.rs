@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +16,11 @@ use tokio_rustls::server::TlsStream;
 
 /// A name that does not resolve: only a proxy of the test reaches it.
 pub const FAR: &str = "models.test";
+
+/// An authority that nobody knows, and a server's certificate of it for loopback and `FAR`. Both are valid until 2120.
+const AUTHORITY: &[u8] = include_bytes!("certificates/ca.pem");
+const SERVER: &[u8] = include_bytes!("certificates/server.pem");
+const KEY: &[u8] = include_bytes!("certificates/server.key");
 
 pub const EVENTS: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
@@ -89,23 +94,16 @@ pub struct Authority {
 impl Authority {
     /// `protocols` are those that the server offers, in order of preference.
     pub fn new(protocols: &[&str]) -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names are well formed");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key can be made"))
-            .expect("it can be signed");
-        let key = KeyPair::generate().expect("a key can be made");
-        let names = ["localhost", "127.0.0.1", FAR].map(str::to_owned);
-        let leaf = CertificateParams::new(names).expect("names are well formed");
-        let leaf = leaf.signed_by(&key, &authority).expect("it can be signed");
         let folder = tempfile::tempdir().expect("a folder can be made");
-        std::fs::write(folder.path().join("ca.pem"), authority.pem()).expect("it can be written");
+        std::fs::write(folder.path().join("ca.pem"), AUTHORITY).expect("it can be written");
+        let certificate = CertificateDer::from_pem_slice(SERVER).expect("it is a certificate");
+        let key = PrivateKeyDer::from_pem_slice(KEY).expect("it is a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key was made");
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring has them")
             .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
+            .with_single_cert(vec![certificate], key)
             .expect("certificate and key belong together");
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Authority { folder, acceptor: TlsAcceptor::from(Arc::new(config)) }
