@@ -9,7 +9,7 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, Limits, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
 };
 
 #[test]
@@ -106,6 +106,8 @@ struct Play {
     stages: bool,
     /// Whether the turn is the first of its session.
     starts: bool,
+    /// Rounds in a row that may repeat each other.
+    repeats: u32,
     /// The prompt that hooks see.
     greeted: Option<Change>,
 }
@@ -130,8 +132,13 @@ impl Play {
             hooks: false,
             stages: false,
             starts: false,
+            repeats: 0,
             greeted: None,
         }
+    }
+
+    fn limits(&self, rounds: u32) -> Limits {
+        Limits { rounds, repeats: self.repeats }
     }
 
     fn line(&mut self, line: &str) {
@@ -161,13 +168,14 @@ impl Play {
             "prompt" => {
                 let message = self.message(quoted(rest));
                 let said = Change::Said { message, origin: Origin::Person };
-                self.begin(Turn::prompt(said, &self.thread, limit));
+                self.begin(Turn::prompt(said, &self.thread, self.limits(limit)));
             }
             "compact" => {
                 let message = self.fresh();
                 let commanded = Change::Commanded { message, typed: "/compact".into() };
-                self.begin(Turn::compact(commanded, limit));
+                self.begin(Turn::compact(commanded, self.limits(limit)));
             }
+            "repeats" => self.repeats = rest.parse().expect("a number"),
             "hooks" => self.hooks = true,
             "stages" => (self.hooks, self.stages) = (true, true),
             "start" => self.starts = true,
@@ -229,7 +237,9 @@ impl Play {
                 self.tell(Answer::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
             }
             "done" => {
-                let outcome = outcome(rest, OutcomeStatus::Completed);
+                let (call, text) = rest.split_once(' ').unwrap_or((rest, "\"output\""));
+                let text = quoted(text);
+                let outcome = ToolOutcome::text(CallId(call.into()), OutcomeStatus::Completed, text);
                 self.tell(Answer::Ran(Box::new(outcome)));
             }
             "compacted" if self.stages => {
@@ -359,6 +369,11 @@ impl Play {
             Ask::CallModel => self.said.push("ask model".into()),
             Ask::Permission(id) => self.said.push(format!("ask permission {id}")),
             Ask::RunTool(id) => self.said.push(format!("ask run {id}")),
+            Ask::Report(stuck) => {
+                self.said.push(format!("ask report {}", stuck.id()));
+                let note = Change::Noted { message: self.fresh(), text: stuck.sentence() };
+                self.tell(Answer::Reported(Box::new(note)));
+            }
             Ask::Ease { edited } => {
                 let ask = if edited { "ease edited" } else { "ease" };
                 self.ask(stages, ask.into(), Answer::Eased(None));

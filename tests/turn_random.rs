@@ -8,12 +8,14 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, Limits, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
 };
 use proptest::prelude::*;
 
 /// More steps than a turn of a few rounds with all possible inputs can take.
 const STEPS_MAX: usize = 2_000;
+
+const LIMITS: Limits = Limits { rounds: 5, repeats: 3 };
 
 struct Play {
     thread: Thread,
@@ -35,8 +37,8 @@ impl Play {
         let commanded = Change::Commanded { message: MessageId(0), typed: "/compact".into() };
         let said = Change::Said { message: message(0), origin: Origin::Person };
         let mut turn = match compact {
-            true => Turn::compact(commanded, 5),
-            false => Turn::prompt(said, &thread, 5),
+            true => Turn::compact(commanded, LIMITS),
+            false => Turn::prompt(said, &thread, LIMITS),
         };
         if choices.first().is_some_and(|first| first % 2 == 0) {
             turn.start_session();
@@ -116,6 +118,10 @@ impl Play {
             Ask::RunTool(id) => Answer::Ran(Box::new(outcome(id))),
             Ask::Ease { .. } => Answer::Eased(None),
             Ask::AbandonCompaction(why) => Answer::Compacted(CompactAnswer::Failed(why)),
+            Ask::Report(stuck) => {
+                let message = self.fresh().id;
+                Answer::Reported(Box::new(Change::Noted { message, text: stuck.sentence() }))
+            }
             Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::RunHooks(HookAsk::PreCompact)
                 if how % 8 == 1 =>
             {

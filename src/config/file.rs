@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    Wrong, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
-    summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
+    Wrong, characters, header_map, max_repeats, max_rounds, messages, mode, model_name, seconds, share,
+    small_tokens, summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
 };
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use epitome_problem::{Problem, nearest, place_in};
@@ -20,6 +20,7 @@ const KEYS: &[&str] = &[
     "mode",
     "thought",
     "max_rounds",
+    "max_repeats",
     "models",
     "providers",
     "compaction",
@@ -104,6 +105,7 @@ impl Reader<'_> {
                 "model"
                     | "mode"
                     | "max_rounds"
+                    | "max_repeats"
                     | "providers"
                     | "environment"
                     | "hooks"
@@ -120,6 +122,7 @@ impl Reader<'_> {
                 "mode" => self.set(value, &mut settings.mode, mode),
                 "thought" => self.set(value, &mut settings.thought, thought),
                 "max_rounds" => self.set(value, &mut settings.max_rounds, max_rounds),
+                "max_repeats" => self.set(value, &mut settings.max_repeats, max_repeats),
                 "models" => self.models(value, settings),
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),

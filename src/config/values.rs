@@ -185,6 +185,14 @@ pub(super) fn max_rounds(value: &DeValue<'_>) -> Result<u32, Wrong> {
     rounds.ok_or_else(|| wanted(&format!("a whole number from 1 to {MAX_ROUNDS_MAX}"), value))
 }
 
+/// One round repeats nothing, so 1 would stop each turn.
+pub(super) fn max_repeats(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    let repeats = whole(value).filter(|repeats| *repeats == 0 || (2..=MAX_ROUNDS_MAX).contains(repeats));
+    let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok());
+    let sentence = format!("0 for no limit, or a whole number from 2 to {MAX_ROUNDS_MAX}");
+    repeats.ok_or_else(|| wanted(&sentence, value))
+}
+
 pub(super) fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, Wrong> {
     let id = text(value)?;
     let ids = || WireFormat::ALL.map(WireFormat::id).join(", ");

@@ -5,7 +5,8 @@ use super::work::{Done, LookedFor, Prompt, Work};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, HookAsk, HooksAnswer, Next};
+use epitome_thread::Change;
+use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, HookAsk, HooksAnswer, Next, Stuck};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
@@ -46,6 +47,9 @@ impl Session {
             Ask::RunHooks(HookAsk::Composed(change)) => self.accept(*change),
             Ask::RunHooks(ask) => self.ask_hooks(ask),
             Ask::CallModel => {
+                if let Err(error) = self.core.check_log() {
+                    return self.abandon(&error);
+                }
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
                 self.look_first(LookedFor::Call);
@@ -57,6 +61,7 @@ impl Session {
             Ask::Summarise => self.summarise(),
             Ask::Compose => self.compose(),
             Ask::AbandonCompaction(why) => self.end_compaction(CompactAnswer::Failed(why)),
+            Ask::Report(stuck) => report(self, &stuck),
         }
     }
 
@@ -162,4 +167,15 @@ impl Session {
             work.turn.tell(answer, &self.core.thread);
         }
     }
+}
+
+/// Notes that the turn repeats itself: for the user as a sentence, for programs in the answer's `_meta`.
+fn report(session: &mut Session, stuck: &Stuck) {
+    tracing::warn!(session = %session.core.id(), ?stuck, "a turn repeats itself");
+    if let Some(work) = &mut session.work {
+        let meta = work.meta.get_or_insert_default();
+        meta["epitome"]["stopped"] = stuck.id().into();
+    }
+    let note = Change::Noted { message: session.core.fresh_message(), text: stuck.sentence() };
+    session.answer_turn(TurnAnswer::Reported(Box::new(note)));
 }

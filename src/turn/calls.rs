@@ -7,7 +7,11 @@ use super::ask::{Ask, HookAsk, Permit};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
-pub(super) struct Calls(Vec<Call>);
+pub(super) struct Calls {
+    calls: Vec<Call>,
+    /// Whether any call could run or was refused by somebody.
+    usable: bool,
+}
 
 #[derive(Debug)]
 struct Call {
@@ -33,7 +37,8 @@ enum Step {
 
 impl Calls {
     pub(super) fn new(calls: Vec<CallId>) -> Calls {
-        Calls(calls.into_iter().map(|id| Call { id, step: Step::New, ran: None }).collect())
+        let calls = calls.into_iter().map(|id| Call { id, step: Step::New, ran: None }).collect();
+        Calls { calls, usable: false }
     }
 
     /// Returns the next ask, or `None` if every unfinished call waits for an answer.
@@ -42,7 +47,7 @@ impl Calls {
             call.step = Step::Seen;
             return Some(Ask::RunHooks(HookAsk::BeforeTool(call.id.clone())));
         }
-        if let Some(outcome) = self.0.iter_mut().find_map(|call| call.ran.take()) {
+        if let Some(outcome) = self.calls.iter_mut().find_map(|call| call.ran.take()) {
             return Some(Ask::RunHooks(HookAsk::AfterTool(outcome)));
         }
         if let Some(call) = self.at(Step::Permitted) {
@@ -62,9 +67,14 @@ impl Calls {
         self.open().next().is_none()
     }
 
+    /// Whether at least one of them was more than a mistake of the model.
+    pub(super) fn are_usable(&self) -> bool {
+        self.usable
+    }
+
     /// Calls without an outcome.
     pub(super) fn open(&self) -> impl Iterator<Item = &CallId> {
-        self.0.iter().filter(|call| call.step != Step::Finished).map(|call| &call.id)
+        self.calls.iter().filter(|call| call.step != Step::Finished).map(|call| &call.id)
     }
 
     /// Records that hooks let a call continue. Returns `false` if no hooks were running for it, which means
@@ -79,6 +89,7 @@ impl Calls {
         if let Some(call) = self.of(&outcome.call, &[Step::Seen, Step::Running]) {
             call.step = Step::Ran;
             call.ran = Some(outcome);
+            self.usable = true;
         }
     }
 
@@ -94,6 +105,7 @@ impl Calls {
             Permit::Impossible(why) => (OutcomeStatus::Failed, why),
         };
         call.step = Step::Finished;
+        self.usable |= status == OutcomeStatus::Denied;
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
@@ -101,14 +113,15 @@ impl Calls {
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
         let call = self.of(id, &[Step::Running, Step::Ran])?;
         (call.step, call.ran) = (Step::Finished, None);
+        self.usable = true;
         Some(Change::ToolFinished { outcome })
     }
 
     fn at(&mut self, step: Step) -> Option<&mut Call> {
-        self.0.iter_mut().find(|call| call.step == step)
+        self.calls.iter_mut().find(|call| call.step == step)
     }
 
     fn of(&mut self, id: &CallId, steps: &[Step]) -> Option<&mut Call> {
-        self.0.iter_mut().find(|call| call.id == *id && steps.contains(&call.step))
+        self.calls.iter_mut().find(|call| call.id == *id && steps.contains(&call.step))
     }
 }

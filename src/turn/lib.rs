@@ -41,6 +41,7 @@
 //! | `Compacting` | one compaction: plan, hooks, summary, change; it can end at each stage, with or without a change |
 //! | `Committed` | the compaction is committed; hooks can react to it |
 //! | `Restarting` | hooks see the start of the session on the summary |
+//! | `Stuck` | the turn repeats itself (`repeats`): a note that says so is committed |
 //! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
 //!
 //! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is not
@@ -49,6 +50,7 @@
 mod ask;
 mod calls;
 mod compaction;
+mod repeats;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,9 +58,11 @@ use std::sync::Arc;
 pub use ask::{Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
 
 pub use compaction::CHANGED;
+pub use repeats::Stuck;
 
 use calls::Calls;
 use compaction::Compaction;
+use repeats::Repeats;
 
 use epitome_thread::{
     CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
@@ -69,13 +73,25 @@ use epitome_thread::{
 /// its rounds are used up, and each cycle costs two model calls.
 const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
+/// What bounds a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Model calls.
+    pub rounds: u32,
+    /// Rounds in a row that repeat each other; 0 for any number.
+    pub repeats: u32,
+}
+
 /// One turn of a session.
 #[derive(Debug)]
 pub struct Turn {
     state: State,
     commits: VecDeque<Change>,
-    max_rounds: u32,
+    limits: Limits,
     rounds: u32,
+    repeats: Repeats,
+    /// Whether the last reply reached the output limit.
+    is_cut: bool,
     usage: Usage,
     /// Whether the view was compacted since the last reply. A request that is still too long then ends the
     /// turn, so overflows cannot loop.
@@ -139,6 +155,11 @@ enum State {
         asked: bool,
         then: Then,
     },
+    /// It repeats itself, which is noted in the log before it ends.
+    Stuck {
+        asked: bool,
+        stuck: Stuck,
+    },
     Ending(StopReason),
     Ended(StopReason),
 }
@@ -156,19 +177,19 @@ enum Then {
 impl Turn {
     /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
     /// crashed turn left in the queue are older, so they enter the view first.
-    pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
+    pub fn prompt(said: Change, thread: &Thread, limits: Limits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         all.push_back(said);
         let then = Then::End(StopReason::Refusal);
         let state = State::Greeting { said: all, asked: false, entered: false, then };
-        Turn::new(state, VecDeque::new(), max_rounds)
+        Turn::new(state, VecDeque::new(), limits)
     }
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts queued meanwhile are answered after it.
-    pub fn compact(commanded: Change, max_rounds: u32) -> Turn {
+    pub fn compact(commanded: Change, limits: Limits) -> Turn {
         let compaction = Compaction::new(Why::Command, Then::Stop(StopReason::EndTurn));
-        Turn::new(State::Compacting(compaction), VecDeque::from([commanded]), max_rounds)
+        Turn::new(State::Compacting(compaction), VecDeque::from([commanded]), limits)
     }
 
     /// Has hooks see the start of the session first. For a turn that has not begun.
@@ -177,12 +198,14 @@ impl Turn {
         self.state = State::Starting { asked: false, first };
     }
 
-    fn new(state: State, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
+    fn new(state: State, commits: VecDeque<Change>, limits: Limits) -> Turn {
         Turn {
             state,
             commits,
-            max_rounds,
+            limits,
             rounds: 0,
+            repeats: Repeats::default(),
+            is_cut: false,
             usage: Usage::default(),
             compacted: false,
             tried: false,
@@ -217,8 +240,12 @@ impl Turn {
                         self.greet(said, Then::CallModel);
                         continue;
                     }
-                    if self.rounds >= self.max_rounds {
+                    if self.rounds >= self.limits.rounds {
                         self.state = State::Ending(StopReason::MaxRounds);
+                        continue;
+                    }
+                    if let Some(stuck) = self.repeats.stuck(self.limits.repeats) {
+                        self.state = State::Stuck { asked: false, stuck };
                         continue;
                     }
                     self.rounds += 1;
@@ -230,6 +257,7 @@ impl Turn {
                     Some(ask) => return Next::Ask(ask),
                     None if !calls.are_finished() => return Next::Wait,
                     None => {
+                        self.repeats.round(thread, self.is_cut, calls.are_usable());
                         self.state = State::RoundEnd { asked: false, then: Then::CallModel, swap: None };
                     }
                 },
@@ -247,6 +275,11 @@ impl Turn {
                 }
                 State::Committed { asked, .. } => return once(asked, HookAsk::PostCompact),
                 State::Restarting { asked, .. } => return once(asked, HookAsk::Restart),
+                State::Stuck { asked: true, .. } => return Next::Wait,
+                State::Stuck { asked, stuck } => {
+                    *asked = true;
+                    return Next::Ask(Ask::Report(stuck.clone()));
+                }
                 State::Ending(reason) => {
                     let reason = *reason;
                     self.state = State::Ended(reason);
@@ -281,6 +314,9 @@ impl Turn {
                 // The new prompt may be what makes the next request too long, so compaction is allowed again.
                 self.compacted &= !enters;
                 self.tried &= !enters;
+                if enters {
+                    self.repeats.forget();
+                }
                 self.commits.extend(commits);
             }
             (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
@@ -328,6 +364,10 @@ impl Turn {
                 self.commits.extend(commits);
                 self.follow(then, thread);
             }
+            (State::Stuck { asked: true, .. }, Answer::Reported(note)) => {
+                self.commits.push_back(*note);
+                self.state = State::Ending(StopReason::MaxRounds);
+            }
             // Late answers that a cancel or the end of the turn has overtaken.
             (
                 State::Starting { .. }
@@ -341,6 +381,7 @@ impl Turn {
                 | State::Compacting(_)
                 | State::Committed { .. }
                 | State::Restarting { .. }
+                | State::Stuck { .. }
                 | State::Ending(_)
                 | State::Ended(_),
                 Answer::Started(_)
@@ -356,7 +397,8 @@ impl Turn {
                 | Answer::Instructed { .. }
                 | Answer::Summarised
                 | Answer::Composed(_)
-                | Answer::Compacted(_),
+                | Answer::Compacted(_)
+                | Answer::Reported(_),
             ) => {}
         }
     }
@@ -388,6 +430,7 @@ impl Turn {
             | State::Compacting(_)
             | State::Committed { .. }
             | State::Restarting { .. }
+            | State::Stuck { .. }
             | State::Ending(_)
             | State::Ended(_) => {}
         }
@@ -445,6 +488,7 @@ impl Turn {
                 self.tried = false;
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
+                self.is_cut = stop == ReplyEnd::MaxTokens;
                 let runs = match stop {
                     ReplyEnd::Finished
                     | ReplyEnd::Paused

@@ -20,6 +20,7 @@ pub(super) const LAST_WORDS: Ticket = Ticket(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     Rounds,
+    Repeats,
     Tokens,
     Time,
 }
@@ -29,6 +30,7 @@ impl Bound {
     pub fn what(self) -> &'static str {
         match self {
             Bound::Rounds => "model calls (agents.max_rounds)",
+            Bound::Repeats => "rounds that repeat each other (max_repeats)",
             Bound::Tokens => "tokens (agents.max_tokens)",
             Bound::Time => "time (agents.timeout_s)",
         }
@@ -38,6 +40,7 @@ impl Bound {
     pub fn id(self) -> &'static str {
         match self {
             Bound::Rounds => "rounds",
+            Bound::Repeats => "repeats",
             Bound::Tokens => "tokens",
             Bound::Time => "time",
         }
@@ -83,8 +86,11 @@ impl Child {
                 bound = None;
             }
         }
-        if is_agent && matches!(&answer, Some(Ok(Answer::TurnEnded { reason: StopReason::MaxRounds, .. }))) {
-            bound = Some(Bound::Rounds);
+        if let Some(Ok(Answer::TurnEnded { reason: StopReason::MaxRounds, meta, .. })) = &answer
+            && is_agent
+        {
+            let is_stuck = meta.as_ref().is_some_and(|meta| meta["epitome"]["stopped"].is_string());
+            bound = Some(if is_stuck { Bound::Repeats } else { Bound::Rounds });
         }
         let mut words = None;
         if let (Some(bound), Some(Ok(_))) = (bound, &answer) {
