@@ -81,7 +81,8 @@ impl Mark {
             match self.end(number) {
                 Seen::Without => drop(known.without.insert(number)),
                 Seen::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
-                Seen::Gone => may_have_left_some += 1,
+                // If a marked one had exited already, it may have left a child behind.
+                Seen::Marked | Seen::Gone => may_have_left_some += 1,
             }
         }
         may_have_left_some
@@ -96,29 +97,38 @@ impl Mark {
             Ok(held) => held,
             Err(error) => return gone(error == Errno::SRCH),
         };
-        match self.is_on(number) {
-            Ok(Some(true)) => {
-                // If it has already exited, it may have left a child behind.
-                let _ = pidfd_send_signal(&held, Signal::KILL);
-                Seen::Gone
-            }
-            Ok(Some(false)) => Seen::Without,
-            Ok(None) => Seen::Bare,
-            // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
-            Err(_) => gone(test_kill_process(process) == Err(Errno::SRCH)),
+        let seen = self.judge(environment(number), || test_kill_process(process) != Err(Errno::SRCH));
+        if seen == Seen::Marked {
+            let _ = pidfd_send_signal(&held, Signal::KILL);
         }
+        seen
     }
 
-    /// Whether a process's environment contains the mark; `None` if the environment is empty.
-    fn is_on(&self, number: i32) -> io::Result<Option<bool>> {
-        let mut environment = Vec::new();
-        File::open(format!("/proc/{number}/environ"))?
-            .take(ENVIRONMENT_BYTES_MAX)
-            .read_to_end(&mut environment)?;
+    /// What follows from a process's environment.
+    fn judge(&self, environment: io::Result<Vec<u8>>, is_alive: impl FnOnce() -> bool) -> Seen {
         let wanted = format!("{VARIABLE}={}", self.0);
-        let mut variables = environment.split(|byte| *byte == 0);
-        Ok((!environment.is_empty()).then(|| variables.any(|one| one.starts_with(wanted.as_bytes()))))
+        match environment {
+            Ok(environment) if environment.is_empty() => Seen::Bare,
+            Ok(environment) => {
+                let mut variables = environment.split(|byte| *byte == 0);
+                match variables.any(|one| one.starts_with(wanted.as_bytes())) {
+                    true => Seen::Marked,
+                    false => Seen::Without,
+                }
+            }
+            // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
+            Err(_) if is_alive() => Seen::Bare,
+            Err(_) => Seen::Gone,
+        }
     }
+}
+
+fn environment(number: i32) -> io::Result<Vec<u8>> {
+    let mut environment = Vec::new();
+    File::open(format!("/proc/{number}/environ"))?
+        .take(ENVIRONMENT_BYTES_MAX)
+        .read_to_end(&mut environment)?;
+    Ok(environment)
 }
 
 /// The mark in an environment as the kernel tells it.
@@ -148,8 +158,9 @@ enum Seen {
     Without,
     /// It has no environment: a kernel thread, a zombie, or a process in the middle of an exec.
     Bare,
-    /// It had the mark and was killed, or was gone before that could be checked; it may have left a child
-    /// behind.
+    /// It has the mark.
+    Marked,
+    /// It was gone before that could be checked; it may have left a child behind.
     Gone,
 }
 
@@ -180,6 +191,31 @@ mod tests {
             assert_eq!(mark.end(2), Seen::Bare, "a thread of the kernel");
         }
         assert_eq!(mark.end(std::process::id().cast_signed()), Seen::Without);
+    }
+
+    /// What kernels answer to reading `/proc/PID/environ`.
+    #[test]
+    fn the_environment_of_a_process_is_judged_alike_on_all_kernels() {
+        let mark = Mark::of_this_process();
+        let error = |errno: Errno| Err(io::Error::from_raw_os_error(errno.raw_os_error()));
+        let with = |variables: &str| Ok(variables.as_bytes().to_vec());
+        let marked = format!("PATH=/bin\0{VARIABLE}={}7-\0", mark.text());
+        type Row<'r> = (&'r str, io::Result<Vec<u8>>, bool, Seen);
+        let rows: [Row<'_>; 10] = [
+            ("5.15, 6.1, 6.12: a thread of the kernel", with(""), true, Seen::Bare),
+            ("5.15, 6.1, 6.12: a zombie", with(""), true, Seen::Bare),
+            ("6.16, 6.18: a thread of the kernel", error(Errno::SRCH), true, Seen::Bare),
+            ("6.16, 6.18: a zombie", error(Errno::SRCH), true, Seen::Bare),
+            ("all: gone before it was opened", error(Errno::NOENT), false, Seen::Gone),
+            ("all: gone before it was read", error(Errno::SRCH), false, Seen::Gone),
+            ("all: of another user", error(Errno::ACCESS), true, Seen::Bare),
+            ("all: of another user, not dumpable", error(Errno::PERM), true, Seen::Bare),
+            ("all: a process of ours", with("PATH=/bin\0HOME=/root\0"), true, Seen::Without),
+            ("all: a process of the command", with(&marked), true, Seen::Marked),
+        ];
+        for (what, environment, is_alive, seen) in rows {
+            assert_eq!(mark.judge(environment, || is_alive), seen, "{what}");
+        }
     }
 
     #[test]
