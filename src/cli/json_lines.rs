@@ -50,7 +50,7 @@ impl<'a> JsonLines<'a> {
             Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Commands(_)

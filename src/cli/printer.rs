@@ -194,7 +194,7 @@ impl<'a> Printer<'a> {
                 }
             }
             Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::Subagent(_)
             | Out::Commands(_)
             | Out::Options(_)

@@ -90,7 +90,7 @@ impl Class<'_> {
             Out::Notice { .. } => Class::Notice,
             Out::CallStarted { .. }
             | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::Compaction {
                 state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..

@@ -213,7 +213,7 @@ impl<P: SessionPort> Run<P> {
             Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Options(_)

@@ -140,7 +140,7 @@ impl From<SessionError> for Fault {
             SessionError::Store(_) => Kind::Store,
             SessionError::Busy(_) => Kind::Busy,
             SessionError::InUse(_) => Kind::InUse,
-            SessionError::Internal(_) => Kind::Internal,
+            SessionError::Interrupted(_) | SessionError::Internal(_) => Kind::Internal,
         };
         let message = error.to_string();
         let hint = match error {

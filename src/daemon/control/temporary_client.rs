@@ -177,7 +177,7 @@ impl TemporaryClient {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Usage(_)

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!  stdin ──► up: a line, its envelope noted in `reconnect` ──► socket
-//!  stdout ◄── down: a message, its id noted in `reconnect` ◄──── socket
+//!  stdout ◄── down: a message, its id and positions noted in `reconnect` ◄──── socket
 //!                │ the socket closes without a farewell
 //!                ▼
-//!             attach again (another daemon) · replay · answer interrupted requests
+//!             attach again (another daemon) · resume sessions at their positions · repeat requests
 //! ```
 //!
 //! - `attach`: finds a daemon or starts one.
@@ -372,10 +372,13 @@ impl Down<'_> {
             }
             let heard = match message.kind {
                 // The most common kind does not change the recorded state.
-                Kind::Notifications => DaemonMessage::Show,
-                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Farewell => {
-                    self.shared.state().reconnect.from_daemon(&message)
-                }
+                Kind::Notifications if message.steps.is_empty() => DaemonMessage::Show,
+                Kind::Notifications
+                | Kind::Step
+                | Kind::Response
+                | Kind::Request
+                | Kind::Withdrawn
+                | Kind::Farewell => self.shared.state().reconnect.from_daemon(&message),
             };
             let shown = match &heard {
                 DaemonMessage::Show => self.shared.show(message.lines),

@@ -101,7 +101,7 @@ impl News {
                 }
             }
             Out::CallFinished { outcome } => drop(self.running.remove(&outcome.call)),
-            Out::CallsSeen { .. } | Out::Subagent(_) => {}
+            Out::Seen(_) | Out::Subagent(_) => {}
             Out::Compaction { state, .. } => {
                 self.compacting = match state {
                     CompactionState::Began { .. } | CompactionState::Wrote(_) => true,

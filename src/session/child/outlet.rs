@@ -239,7 +239,7 @@ impl Outlet for ChildOutlet {
             }
             Out::CallStarted { call } => self.tell_call(&call),
             Out::Text { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::CallProgress { .. }
             | Out::Compaction { .. }
             | Out::Subagent(_)
@@ -263,7 +263,7 @@ fn is_shown(out: &Out) -> bool {
         out,
         Out::Entry { .. }
             | Out::Text { .. }
-            | Out::CallsSeen { .. }
+            | Out::Seen(_)
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
