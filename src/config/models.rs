@@ -1,11 +1,15 @@
 //! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities,
 //! but nothing that costs money or hides costs.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlValue};
-use super::values::{ValueError, model_name, names, number, small_tokens, text, tokens, truth, wrong_type};
+use super::values::{
+    ValueError, model_name, names, number, seconds, small_tokens, text, tokens, truth, wrong_type,
+};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -25,6 +29,8 @@ pub struct ModelSettings {
     /// Whether to use the provider's server-side compaction.
     pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
+    /// How long a reply may make no progress.
+    pub silence: Option<Duration>,
 }
 
 /// How a model's thinking is configured in requests.
@@ -87,8 +93,17 @@ impl Effort {
     }
 }
 
-const KEYS: [&str; 8] =
-    ["context_window", "max_output", "betas", "images", "documents", "thinking", "compaction", "price"];
+const KEYS: [&str; 9] = [
+    "context_window",
+    "max_output",
+    "betas",
+    "images",
+    "documents",
+    "thinking",
+    "compaction",
+    "price",
+    "silence_s",
+];
 const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 
 impl ConfigReader<'_> {
@@ -113,6 +128,7 @@ impl ConfigReader<'_> {
                     "max_output" => {
                         self.set(value, &mut model.max_output, |value| small_tokens(value).map(Some));
                     }
+                    "silence_s" => self.set(value, &mut model.silence, |value| seconds(value).map(Some)),
                     "images" => self.set(value, &mut model.images, |value| truth(value).map(Some)),
                     "documents" => self.set(value, &mut model.documents, |value| truth(value).map(Some)),
                     "compaction" => {

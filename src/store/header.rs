@@ -70,6 +70,20 @@ impl Header {
     }
 }
 
+/// How far a journal's times may be ahead of the clock. Clocks are set in steps, and shared directories have others.
+const AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// When a session was used last, for listings. Entries that were written with a clock far ahead would keep it at their
+/// top forever; the time of the file, which later entries correct, takes their place.
+pub(super) fn used_at(updated_at: u64, file_written_at: u64, now: u64) -> u64 {
+    let is_ahead = |time: u64| time > now.saturating_add(AHEAD_MS_MAX);
+    match (is_ahead(updated_at), is_ahead(file_written_at)) {
+        (false, _) => updated_at,
+        (true, false) => file_written_at,
+        (true, true) => 0,
+    }
+}
+
 /// A header and the state of the journal it was made from. Two of them are equal only if nothing was
 /// appended, truncated or replaced in between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,4 +100,19 @@ pub(super) struct JournalMark {
     pub bytes: u64,
     /// Checksum of the last line.
     pub crc: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock was ten years ahead for a moment, and a session stayed first in each list.
+    #[test]
+    fn a_clock_that_was_ahead_does_not_keep_a_session_at_the_top() {
+        let (now, ahead) = (1_800_000_000_000, 2_100_000_000_000);
+        assert_eq!(used_at(now - 5, now, now), now - 5);
+        assert_eq!(used_at(ahead, now - 7, now), now - 7);
+        assert_eq!(used_at(ahead, ahead, now), 0);
+        assert_eq!(used_at(now + 1000, now, now), now + 1000, "clocks differ by seconds");
+    }
 }

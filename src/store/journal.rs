@@ -195,6 +195,16 @@ impl Journal {
         Ok(entry)
     }
 
+    /// Whether the log can be appended to and synced, as far as that is known without writing. Cheap enough to ask
+    /// before each model call.
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        let Storage::Disk { log, .. } = &self.storage else { return Ok(()) };
+        match log.synced.try_lock() {
+            Ok(synced) if synced.failed => Err(StoreError::SyncFailed(self.session.clone())),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// The current listing header of the session.
     pub fn header(&self) -> &Header {
         &self.header
@@ -357,6 +367,7 @@ pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), Stor
         Err(source) => return Err(io_error("open", &path, source)),
     }
     remove_file(&paths.torn(session))?;
+    remove_file(&super::draft_path(&paths.data, session))?;
     for damaged in paths.damaged(session)? {
         remove_file(&damaged)?;
     }
@@ -412,7 +423,7 @@ pub(super) fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), 
 }
 
 /// The clock for new entries: milliseconds since the Unix epoch.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

@@ -8,6 +8,7 @@
 //! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
+//! <data>/drafts/<session>           the reply that is streaming; deleted with the session
 //! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
 //! ```
 //!
@@ -99,6 +100,11 @@ pub enum StoreError {
     SyncFailed(SessionId),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Where a session keeps what is not in its log yet; deleted with the session.
+pub fn draft_path(data: &Path, session: &SessionId) -> PathBuf {
+    data.join("drafts").join(&session.0)
 }
 
 /// A random id of 80 bits: unique across processes and restarts.
@@ -215,6 +221,10 @@ impl Store {
         for deleted in known.keys() {
             self.index.catch_up(deleted);
         }
+        for header in &mut listing.headers {
+            let path = self.paths.journal(&header.session);
+            header.updated_at = header::used_at(header.updated_at, written_at(&path), journal::now());
+        }
         listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
         Ok(listing)
     }
@@ -287,6 +297,13 @@ impl StorePaths {
         let names = check::names(&self.journals())?;
         Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(".jsonl")?)).collect())
     }
+}
+
+/// When a file was written last, in milliseconds since the Unix epoch; 0 if that is unknown.
+fn written_at(path: &Path) -> u64 {
+    let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+    let since = modified.ok().and_then(|modified| modified.duration_since(std::time::UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {

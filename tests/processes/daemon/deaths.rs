@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use super::desk::{
-    Agent, Desk, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey, person_said,
-    record_agent_message, stop_reason, text,
+    Agent, Desk, SILENCE_MAX, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey,
+    person_said, record_agent_message, stop_reason, text, within,
 };
 use super::windows::daemons;
 
@@ -123,6 +123,59 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     let (_, refused) = desk.try_load(&mut agent, began["sessionId"].as_str().unwrap());
     assert_eq!(refused["error"]["code"], -32002, "{refused}");
     assert_eq!(agent.turn(&session, "say more").1, "end_turn");
+}
+
+/// A window was stopped for a moment, its turn ended, and the daemon was killed. The window kept 587,000 of 3,000,000
+/// characters, and its user was asked to send the prompt again.
+#[test]
+fn a_window_that_lags_behind_a_killed_daemon_gets_the_rest_and_the_answer() {
+    let long = "word ".repeat(60_000);
+    let reply = long.clone();
+    let desk = Desk::new(move |request| match request.last_user_text() {
+        said if said.ends_with("long") => vec![text("Begin. "), ModelStep::Wait, text(&reply)],
+        _ => obey(request),
+    });
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "long");
+    let mut seen = agent.hear("Begin. ");
+    agent.hold();
+    desk.model.release();
+    let ended =
+        || std::fs::read_to_string(desk.journal(&session)).is_ok_and(|log| log.contains("turn_ended"));
+    within(SILENCE_MAX, "the turn's end", || ended().then_some(()));
+    kill_daemon(&desk);
+    agent.go_on();
+    let (rest, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "end_turn");
+    seen.extend(rest);
+    let said = record_agent_message(&seen);
+    assert!(said == format!("Begin. {long}"), "{} characters are there", said.len());
+    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
+}
+
+/// A daemon was killed six seconds into a reply, and the log had none of what the user had read.
+#[test]
+fn streamed_text_survives_a_killed_daemon() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let draft = desk.home.join("data/drafts").join(&session);
+    within(SILENCE_MAX, "the saved text", || {
+        std::fs::read_to_string(&draft).is_ok_and(|saved| saved.contains("first half")).then_some(())
+    });
+    kill_daemon(&desk);
+    let (_, answer) = agent.answer(id);
+    assert!(is_interrupted(&answer), "{answer}");
+    agent.close_input();
+    agent.ended();
+    let mut agent = desk.start();
+    assert!(record_agent_message(&desk.load(&mut agent, &session)).contains("The first half, "));
+    within(SILENCE_MAX, "the removal of the saved text", || (!draft.exists()).then_some(()));
+    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
+    assert!(!draft.exists());
 }
 
 #[test]

@@ -362,9 +362,14 @@ impl Agent {
 
     /// Stops the process and waits until all its threads have stopped. After just sending the signal, a
     /// thread on another CPU could continue for a moment.
-    fn hold(&self) {
+    pub fn hold(&self) {
         self.signal(Signal::STOP);
         waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
+    }
+
+    /// Continues a process that was stopped.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Kills the agent, which remains usable for further checks.

@@ -98,7 +98,7 @@ fn compact_makes_one_layer_with_one_result() {
     let files = [("home/config.toml".to_owned(), format!("{config}false\n"))];
     let mut desk = Desk::set(&files, Default::default(), move |_| {
         calls += 1;
-        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 })) } else { text("Done.") };
+        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 + 10 * calls })) } else { text("Done.") };
         vec![ModelStep::Usage { input: 7_000 * calls, output: 100 }, reply]
     });
     assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
