@@ -200,8 +200,10 @@
 //!   such a file go through that editor or are refused.
 //! - A key exists in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
-//! - When a daemon dies, each request still gets its one response. A late answer to one of its questions approves nothing:
-//!   question ids are never reused, and the front end forwards answers to open questions only.
+//! - When a daemon dies, each request still gets its one response: that of its finished turn, or of the next daemon. A
+//!   window gets everything that it was not shown, and nothing twice.
+//! - A late answer to a question of a dead daemon approves nothing: question ids are never reused, and the front end
+//!   forwards answers to open questions only.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod cli;

@@ -103,6 +103,7 @@ pub fn session_error(error: &SessionError) -> wire::Error {
         | SessionError::Store(_)
         | SessionError::Internal(_) => wire::Error::new(INTERNAL, sentence),
         SessionError::Busy(_) => wire::Error::new(BUSY, sentence),
+        SessionError::Interrupted(_) => wire::Error::new(INTERRUPTED, sentence),
     }
 }
 
@@ -151,6 +152,11 @@ pub fn too_many_requests() -> wire::Error {
 pub fn interrupted(details: &str) -> wire::Error {
     let sentence = "Interrupted: Epitome's daemon ended before it could answer. Please send it again";
     wire::Error::new(INTERRUPTED, sentence).data(json!({ "details": details }))
+}
+
+/// A result without content.
+pub fn empty() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("it is JSON")
 }
 
 pub fn internal(sentence: impl Into<String>) -> wire::Error {

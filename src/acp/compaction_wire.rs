@@ -84,6 +84,16 @@ impl OpenCompaction {
         }));
     }
 
+    /// The compaction that the client has seen start but not end.
+    pub(super) fn id(&self) -> Option<MessageId> {
+        self.0
+    }
+
+    /// Takes over the compaction that an earlier process has shown.
+    pub(super) fn take_over(&mut self, id: Option<MessageId>) {
+        self.0 = id;
+    }
+
     /// Ends a started compaction as cancelled.
     pub(super) fn close(&mut self, updates: &mut Vec<SessionUpdate>) {
         if let Some(id) = self.0.take() {

@@ -87,10 +87,11 @@ impl<P: SessionPort> Connection<P> {
             runtime: config.runtime.clone(),
         };
         let (writer_tap, end) = (tap.clone(), WriterEnd(closer.clone()));
+        let updates = UpdateWriter::new(config.positions);
         std::thread::Builder::new()
             .name("acp-writer".to_owned())
             .spawn(move || {
-                if let Err(error) = write_until_closed(&end.0.outbox, writer, &writer_tap) {
+                if let Err(error) = write_until_closed(&end.0.outbox, updates, writer, &writer_tap) {
                     tracing::info!(%error, "the client does not read any more");
                     end.0.detach();
                 }
@@ -175,6 +176,42 @@ impl<P: SessionPort> ConnectionCloser<P> {
     }
 }
 
+/// A connection without threads: its caller moves the bytes. For simulations, which decide the order of everything.
+pub struct Inline<P: SessionPort> {
+    server: AcpServer<P>,
+    outbox: Arc<Outbox>,
+    background: PendingCount,
+    updates: UpdateWriter,
+}
+
+impl<P: SessionPort> Inline<P> {
+    pub fn new(config: ConnectionConfig<P>) -> Inline<P> {
+        let outbox = Arc::new(Outbox::new(first_id(0, config.ids_above)));
+        let (background, held) = (PendingCount::new(), PendingCount::new());
+        let updates = UpdateWriter::new(config.positions);
+        let server = AcpServer::new(config, outbox.clone(), background.clone(), held);
+        Inline { server, outbox, background, updates }
+    }
+
+    /// Handles a line of the client.
+    pub async fn receive(&self, line: &[u8]) {
+        self.server.receive(envelope::read(line));
+        self.background.settled().await;
+    }
+
+    /// Appends everything that is queued for the client.
+    pub fn write(&mut self, buffer: &mut Vec<u8>) {
+        let mut items = VecDeque::new();
+        if self.outbox.waiting() > 0
+            && let Some(traits) = self.outbox.take(&mut items)
+        {
+            for item in items {
+                self.updates.write(item, &traits, &self.outbox, buffer);
+            }
+        }
+    }
+}
+
 /// Marks the writer as ended when dropped, even by a panic: nobody must wait for it any longer, and no turn
 /// may continue whose output can't be delivered.
 struct WriterEnd<P: SessionPort>(ConnectionCloser<P>);
@@ -190,8 +227,12 @@ impl<P: SessionPort> Drop for WriterEnd<P> {
 
 /// Writes everything that is queued in one go, immediately; nothing waits for a timer. While a write blocks
 /// on the client, the outbox merges new items.
-fn write_until_closed(outbox: &Outbox, mut writer: impl Write, tap: &SharedTap) -> std::io::Result<()> {
-    let mut updates = UpdateWriter::default();
+fn write_until_closed(
+    outbox: &Outbox,
+    mut updates: UpdateWriter,
+    mut writer: impl Write,
+    tap: &SharedTap,
+) -> std::io::Result<()> {
     let mut items = VecDeque::new();
     let mut buffer = Vec::new();
     while let Some(traits) = outbox.take(&mut items) {

@@ -102,6 +102,11 @@ impl<'a> RequestParams<'a> {
         Ok(RequestParams { fields })
     }
 
+    /// A field as it was sent.
+    pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
+        self.fields.get(name).copied()
+    }
+
     /// Parses a required field.
     pub fn required<T: DeserializeOwned>(&self, name: &str) -> Result<T, BadParams> {
         let raw = self.fields.get(name).ok_or_else(|| BadParams(format!("`{name}` is missing")))?;

@@ -1,7 +1,7 @@
 //! Unanswered requests: those of the client, and those we sent to it. Each is removed exactly once, so that
 //! nothing is answered twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome_session::{AskId, Ticket};
@@ -79,6 +79,8 @@ pub struct Requests {
     open: HashMap<Ticket, IncomingRequest>,
     next_own: u64,
     asked: HashMap<u64, OutgoingRequest>,
+    /// The sessions that the client has opened.
+    sessions: HashSet<SessionId>,
     /// Running subagents that the client knows of, each with its parent.
     agents: HashMap<SessionId, SessionId>,
 }
@@ -86,7 +88,13 @@ pub struct Requests {
 impl Requests {
     /// `first_own` is the id of our first request; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
-        Requests { open: HashMap::new(), next_own: first_own, asked: HashMap::new(), agents: HashMap::new() }
+        Requests {
+            open: HashMap::new(),
+            next_own: first_own,
+            asked: HashMap::new(),
+            sessions: HashSet::new(),
+            agents: HashMap::new(),
+        }
     }
 
     /// Records a request; `None` if too many are unanswered.
@@ -110,6 +118,20 @@ impl Requests {
             (request.kind == RequestKind::Prompt && *request.id == *id)
                 .then(|| request.session.clone().map(|session| (*ticket, session)))?
         })
+    }
+
+    /// Records that the client opens a session: what it sends after that finds the session.
+    pub fn session_opens(&mut self, session: SessionId) {
+        self.sessions.insert(session);
+    }
+
+    pub fn session_closed(&mut self, session: &SessionId) {
+        self.sessions.remove(session);
+    }
+
+    /// Whether the client has opened a session, or is about to.
+    pub fn has_opened(&self, session: &SessionId) -> bool {
+        self.sessions.contains(session)
     }
 
     /// Records a request to the client and returns its id.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_client_protocol::v1::schema as wire;
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -18,12 +19,12 @@ use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::outbox::Outbox;
 use super::requests::{IncomingRequest, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
-use super::writer;
+use super::writer::{self, Positions};
 use epitome_session::port::SessionPort;
 use epitome_session::registry::{Header, Overrides};
 use epitome_session::{
-    Attachment, ClientId, EditorResponse, EditorSupport, EventSink, Opening, QuestionSupport, Replay,
-    SessionCommand, SessionError, SessionEvent, Ticket, UserDecision,
+    Attachment, ClientId, EditorResponse, EditorSupport, EventSink, Opening, PendingPrompt, Position,
+    QuestionSupport, Replay, SessionCommand, SessionError, SessionEvent, Ticket, UserDecision,
 };
 use epitome_thread::{PartId, SessionId};
 
@@ -45,6 +46,7 @@ pub struct ConnectionConfig<P> {
     pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
+    pub positions: Positions,
 }
 
 /// Counts what must finish before a connection can end.
@@ -179,12 +181,7 @@ impl<P: SessionPort> AcpServer<P> {
             "authenticate" => self.authenticate(params),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
-            "session/resume" => {
-                let meta: Option<Value> = params.optional("_meta")?;
-                let taken_up = meta.is_some_and(|meta| meta["epitome"]["takenUp"] == true);
-                let replay = if taken_up { Replay::Repairs } else { Replay::Nothing };
-                self.attach(id, params, RequestKind::Resume, replay)
-            }
+            "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
             "session/fork" => self.fork(id, params),
             "session/list" => self.list(id, params),
             "session/delete" => self.delete(id, params),
@@ -276,9 +273,49 @@ impl<P: SessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let session = session_of(params)?;
+        let replay = self.rest(params, &session)?.unwrap_or(replay);
         let ticket = self.open(id, kind, Some(session.clone()))?;
+        self.outbox.requests().session_opens(session.clone());
         self.config.sessions.attach(ticket, session, opening, replay);
         Ok(Routed::Later)
+    }
+
+    /// What a front end asks for whose daemon died; see `daemon::front::reconnect`.
+    fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
+        #[derive(Deserialize)]
+        struct Meta<'a> {
+            #[serde(borrow)]
+            epitome: Option<Epitome<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Epitome<'a> {
+            rest: Option<Position>,
+            #[serde(borrow, default)]
+            prompts: Vec<Unanswered<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Unanswered<'a> {
+            #[serde(borrow)]
+            id: &'a RawValue,
+            sent_at: Option<Position>,
+            #[serde(borrow)]
+            params: &'a RawValue,
+        }
+        let Some(meta) = params.raw("_meta") else { return Ok(None) };
+        // Other clients may put anything there.
+        let Ok(Meta { epitome: Some(Epitome { rest: Some(position), prompts }) }) =
+            serde_json::from_str::<Meta<'_>>(meta.get())
+        else {
+            return Ok(None);
+        };
+        let mut pending = Vec::with_capacity(prompts.len());
+        for prompt in &prompts {
+            let content = RequestParams::read(Some(prompt.params))?.prompt()?;
+            let ticket = self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()))?;
+            let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
+            pending.push(PendingPrompt { ticket, content, sent_after });
+        }
+        Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
     }
 
     /// Creates a session with the context of another, which need not be open. `_meta.epitome.at` names the
@@ -335,6 +372,10 @@ impl<P: SessionPort> AcpServer<P> {
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Routed, wire::Error> {
         let session = session_of(params)?;
+        // A session answers its own clients only.
+        if !self.outbox.requests().has_opened(&session) {
+            return Err(answers::not_found(&session.0));
+        }
         let ticket = self.open(id, kind, Some(session.clone()))?;
         if let Err(error) = self.config.sessions.send(&session, command(ticket, self.config.client)) {
             // Through the outbox, so that it does not overtake the session's earlier events.

@@ -16,9 +16,9 @@ use super::updates::{
     agent_line, chunks, command, cut_line, empty_line, ending_line, entry_line, follow_up, info_update,
     last_shown, line_id, notice, part_id, plan, set_apart, usage_update, user_message,
 };
-use epitome_session::{CompactionState, NoticeSeverity, SessionEvent, TextKind};
+use epitome_session::{CompactionState, NoticeSeverity, Position, Seen, SessionEvent, TextKind, TextShown};
 use epitome_thread::{
-    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, SessionId,
+    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, Seq, SessionId,
     ToolCall, ToolOutcome, describe, text,
 };
 
@@ -45,6 +45,9 @@ pub struct Cursor {
     session: String,
     /// The parent session of a subagent.
     parent: Option<SessionId>,
+    /// The last entry that was shown, and whether as part of a replay.
+    after: Option<Seq>,
+    in_replay: bool,
     live: Option<LiveMessage>,
     /// Calls that were announced and have no result yet.
     calls: HashMap<CallId, RunningCall>,
@@ -93,6 +96,48 @@ impl Cursor {
     /// A cursor for a subagent started by `parent`.
     pub fn for_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
+    }
+
+    /// How much the client has been shown, from which another process can continue; `None` for a subagent, which
+    /// ends with its process.
+    pub fn position(&self) -> Option<Position> {
+        if self.parent.is_some() {
+            return None;
+        }
+        let text = self.live.as_ref().map(|live| TextShown {
+            message: live.message,
+            parts: live.parts.iter().map(|part| (part.part, part.kind, part.sent)).collect(),
+        });
+        let shown = self.calls.iter().filter(|(_, running)| running.terminal && running.sent > 0);
+        let mut terminals: Vec<_> = shown.map(|(call, running)| (call.clone(), running.sent)).collect();
+        terminals.sort_by(|(one, _), (other, _)| one.0.cmp(&other.0));
+        let (after, replay, compaction) = (self.after, self.in_replay, self.compacting.id());
+        let mut queued: Vec<MessageId> = self.shown_unasked.iter().copied().collect();
+        queued.sort_unstable();
+        Some(Position { after, replay, text, compaction, terminals, queued })
+    }
+
+    /// Takes over what an earlier process has shown.
+    fn take_over(&mut self, seen: Seen, traits: &ClientTraits) {
+        let Seen { entries, position } = seen;
+        for entry in entries {
+            let out = SessionEvent::Entry { entry, replay: position.replay, own: true };
+            self.translate(out, traits, &mut Vec::new());
+        }
+        self.live = position.text.map(|text| {
+            let part = |(part, kind, sent)| LivePart { part, kind, id: part_id(text.message, part), sent };
+            LiveMessage { message: text.message, parts: text.parts.into_iter().map(part).collect() }
+        });
+        if let Some(part) = self.live.as_ref().and_then(|live| live.parts.last()) {
+            (self.in_turn, self.last_shown) = (true, Some(part.kind));
+        }
+        self.compacting.take_over(position.compaction);
+        self.shown_unasked.extend(position.queued);
+        for (call, sent) in position.terminals {
+            if let Some(running) = self.calls.get_mut(&call) {
+                running.sent = sent;
+            }
+        }
     }
 
     /// Ends every item that the client has seen start and that will not be continued.
@@ -145,17 +190,13 @@ impl Cursor {
                 }
                 let shown = Showing { replay, own, traits };
                 self.entry(&entry, shown, updates);
+                (self.after, self.in_replay) = (Some(entry.seq), replay);
             }
             SessionEvent::Text { message, part, kind, text } => {
                 self.enter_turn(updates);
                 self.text(message, part, kind, text, updates);
             }
-            SessionEvent::CallsSeen { calls } => {
-                for call in &calls {
-                    let terminal = traits.terminal_output && tool_wire::has_terminal(call);
-                    self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
-                }
-            }
+            SessionEvent::Seen(seen) => self.take_over(*seen, traits),
             SessionEvent::CallStarted { call } => {
                 if let Some(running) = self.calls.get(&call) {
                     let started = tool_wire::started(&call, running.terminal);
@@ -221,8 +262,9 @@ impl Cursor {
                 if let Origin::Queue { entry: taken } = origin {
                     let waited = self.queued.len();
                     self.queued.retain(|queued| queued.seq != *taken);
-                    if shown.replay && self.queued.len() == waited {
-                        // Already shown at the end of its turn, which a crash ended.
+                    // Shown already at the end of the turn in which it was queued, which a crash ended.
+                    let is_known = self.shown_unasked.remove(&message.id);
+                    if is_known || shown.replay && self.queued.len() == waited {
                         return;
                     }
                 }

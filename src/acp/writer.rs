@@ -16,18 +16,44 @@ use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::updates::wire_path;
 use epitome_session::{
-    AskId, AskedByAgent, EditorRequest, PermissionRequest, QuestionKind, QuestionSupport, SessionAnswer,
-    SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
+    AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
+    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, Change, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
 
+/// How the line begins that tells a front end its position in a session. It precedes the updates that lead there, which
+/// the front end forwards only together: a daemon may die between two lines of an entry.
+pub const POSITION: &[u8] = br#"{"jsonrpc":"2.0","method":"$/epitome_position","params":"#;
+
+/// The params of that line.
+#[derive(Serialize)]
+struct Step<'a> {
+    session: &'a str,
+    /// Updates that follow.
+    lines: usize,
+    /// Whether the session is shown from its beginning now.
+    begins: bool,
+    at: &'a Position,
+}
+
+/// Whether a client is told its position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Positions {
+    #[default]
+    Untold,
+    Told,
+}
+
 /// Turns items into lines.
 #[derive(Default)]
 pub struct UpdateWriter {
+    positions: Positions,
+    /// The position that the client was told last, by session.
+    told: HashMap<SessionId, Position>,
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<wire::SessionUpdate>,
     /// Ids of the URL elicitations that the client was sent.
@@ -57,6 +83,10 @@ impl WriteTarget<'_> {
 }
 
 impl UpdateWriter {
+    pub fn new(positions: Positions) -> UpdateWriter {
+        UpdateWriter { positions, ..UpdateWriter::default() }
+    }
+
     /// Appends the lines for an item.
     pub fn write(&mut self, item: OutboxItem, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
         let target = &mut WriteTarget { traits, outbox, buffer };
@@ -86,7 +116,7 @@ impl UpdateWriter {
                 | SessionEvent::CallStarted { .. }
                 | SessionEvent::CallProgress { .. }
                 | SessionEvent::CallFinished { .. }
-                | SessionEvent::CallsSeen { .. }
+                | SessionEvent::Seen(_)
                 | SessionEvent::Compaction { .. }
                 | SessionEvent::Usage(_)
                 | SessionEvent::Commands(_)
@@ -98,11 +128,39 @@ impl UpdateWriter {
 
     fn translate(&mut self, session: &SessionId, out: SessionEvent, target: &mut WriteTarget<'_>) {
         let mut updates = std::mem::take(&mut self.updates);
+        let begins = matches!(
+            &out,
+            SessionEvent::Entry { entry, replay: true, .. } if matches!(entry.change, Change::Opened { .. })
+        );
         self.cursor(session).translate(out, target.traits, &mut updates);
+        let start = target.buffer.len();
+        let mut lines = 0;
         for update in updates.drain(..) {
-            session_update(target.buffer, session, &update);
+            lines += usize::from(session_update(target.buffer, session, &update));
         }
         self.updates = updates;
+        if self.positions == Positions::Told {
+            self.tell_position(session, begins, lines, start, target.buffer);
+        }
+    }
+
+    /// Puts the client's position in front of the updates that begin at `start`, if they change it.
+    fn tell_position(
+        &mut self,
+        session: &SessionId,
+        begins: bool,
+        lines: usize,
+        start: usize,
+        buffer: &mut Vec<u8>,
+    ) {
+        let Some(at) = self.cursor(session).position() else { return };
+        if !begins && self.told.get(session) == Some(&at) {
+            return;
+        }
+        let step = Step { session: &session.0, lines, begins, at: &at };
+        let json = serde_json::to_vec(&step).expect("a position is made of strings and numbers");
+        buffer.splice(start..start, [POSITION, &json, b"}\n"].concat());
+        self.told.insert(session.clone(), at);
     }
 
     /// Translates a subagent's state. The subagent has a cursor from its announcement to its end.
@@ -214,8 +272,13 @@ impl UpdateWriter {
             (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => true,
             (Ok(_) | Err(_), _) => false,
         };
+        if let Ok(SessionAnswer::Attached { session, .. }) = &answer {
+            target.outbox.requests().session_opens(session.clone());
+        }
         if gone {
+            target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
+            self.told.remove(session);
         }
         let result = match answer {
             Ok(answer) => answers::result(open.kind, answer),
@@ -269,20 +332,21 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
     buffer.extend_from_slice(b"}\n");
 }
 
-fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) {
+/// Returns whether the update was written.
+fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) -> bool {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct UpdateParams<'a> {
         session_id: &'a str,
         update: &'a wire::SessionUpdate,
     }
-    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update });
+    notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 
-fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {
+fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) -> bool {
     let start = buffer.len();
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
-    finish(buffer, start, method, params);
+    finish(buffer, start, method, params)
 }
 
 fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
@@ -293,14 +357,15 @@ fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Se
     finish(buffer, start, method, params);
 }
 
-fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) {
+fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) -> bool {
     buffer.extend_from_slice(method.as_bytes());
     buffer.extend_from_slice(br#"","params":"#);
     if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
         // A partial line would corrupt the stream; dropping one message does not.
         tracing::error!(%error, method, "a message could not be written as JSON");
         buffer.truncate(start);
-        return;
+        return false;
     }
     buffer.extend_from_slice(b"}\n");
+    true
 }

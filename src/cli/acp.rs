@@ -16,6 +16,7 @@ use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
+use crate::acp::writer::Positions;
 use crate::daemon;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
@@ -102,6 +103,7 @@ fn standalone(
         overrides,
         configured: Box::new(configured),
         ids_above: 0,
+        positions: Positions::Untold,
     };
     let connection = Connection::open(writer, parts, tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };

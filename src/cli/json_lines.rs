@@ -50,7 +50,7 @@ impl<'a> JsonLines<'a> {
             SessionEvent::CallStarted { .. }
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Compaction { .. }
             | SessionEvent::Commands(_)

@@ -197,7 +197,7 @@ impl<'a> Printer<'a> {
                 }
             }
             SessionEvent::CallFinished { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Commands(_)
             | SessionEvent::Options(_)

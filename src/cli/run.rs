@@ -198,6 +198,7 @@ fn failed(error: &SessionError) -> CliError {
         | SessionError::TooLong(_)
         | SessionError::Store(_)
         | SessionError::Busy(_)
+        | SessionError::Interrupted(_)
         | SessionError::Internal(_) => None,
     };
     CliError::failed(error.to_string(), hint)

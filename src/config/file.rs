@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    ValueError, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
-    summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
+    ValueError, characters, header_map, max_repeats, max_rounds, messages, mode, model_name, seconds, share,
+    small_tokens, summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -22,6 +22,7 @@ const KEYS: &[&str] = &[
     "mode",
     "thought",
     "max_rounds",
+    "max_repeats",
     "models",
     "providers",
     "compaction",
@@ -112,6 +113,7 @@ impl ConfigReader<'_> {
                 "model"
                     | "mode"
                     | "max_rounds"
+                    | "max_repeats"
                     | "providers"
                     | "environment"
                     | "hooks"
@@ -128,6 +130,7 @@ impl ConfigReader<'_> {
                 "mode" => self.set(value, &mut settings.mode, mode),
                 "thought" => self.set(value, &mut settings.thought, thought),
                 "max_rounds" => self.set(value, &mut settings.max_rounds, max_rounds),
+                "max_repeats" => self.set(value, &mut settings.max_repeats, max_repeats),
                 "models" => self.models(value, settings),
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),

@@ -49,6 +49,8 @@ pub struct Settings {
     pub thought: ThoughtLevel,
     /// Maximum model calls per turn.
     pub max_rounds: u32,
+    /// Rounds of a turn in a row that may repeat each other; 0 for any number.
+    pub max_repeats: u32,
     /// Model properties that override or extend the built-in table, by full model name.
     pub models: BTreeMap<String, ModelSettings>,
     /// Additional providers, by the part of a model's name before the slash.
@@ -79,6 +81,8 @@ pub struct Settings {
 
 /// Default limit of model calls per turn.
 pub const MAX_ROUNDS: u32 = 200;
+/// Default limit of rounds that repeat each other.
+pub const MAX_REPEATS: u32 = 5;
 /// Maximum size of a configuration file in bytes; real files have a few hundred.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -89,6 +93,7 @@ impl Default for Settings {
             mode: Mode::default(),
             thought: ThoughtLevel::default(),
             max_rounds: MAX_ROUNDS,
+            max_repeats: MAX_REPEATS,
             models: BTreeMap::new(),
             providers: BTreeMap::new(),
             built_in: BTreeMap::new(),

@@ -1,11 +1,15 @@
 //! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities,
 //! but nothing that costs money or hides costs.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{ValueError, model_name, names, number, small_tokens, text, tokens, truth, wrong_type};
+use super::values::{
+    ValueError, model_name, names, number, seconds, small_tokens, text, tokens, truth, wrong_type,
+};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -25,6 +29,8 @@ pub struct ModelSettings {
     /// Whether to use the provider's server-side compaction.
     pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
+    /// How long a reply may make no progress.
+    pub silence: Option<Duration>,
 }
 
 /// How a model's thinking is configured in requests.
@@ -122,6 +128,7 @@ impl ConfigReader<'_> {
                         self.native.push((name.get_ref().to_string(), value.span()));
                     }
                 },
+                "silence_s" => self.set(value, &mut model.silence, seconds),
                 "price" => if !self.refused(key.span(), "price") {
                     self.price(value, &mut model.price);
                 },

@@ -41,6 +41,7 @@ fn a_full_user_file_is_read() {
         mode = "accept_edits"
         thought = "high"
         max_rounds = 50
+        max_repeats = 0
         [models."local/qwen"]
         context_window = 32768
         max_output = 4096
@@ -75,6 +76,7 @@ fn a_full_user_file_is_read() {
         mode: Mode::AcceptEdits,
         thought: ThoughtLevel::High,
         max_rounds: 50,
+        max_repeats: 0,
         models: BTreeMap::from([("local/qwen".to_owned(), model)]),
         providers: BTreeMap::from([("local".to_owned(), provider)]),
         compaction: CompactionSettings {
@@ -179,6 +181,7 @@ fn a_repository_cannot_widen_its_permissions() {
         mode = "full"
         model = "evil/model"
         max_rounds = 100000
+        max_repeats = 0
         [providers.anthropic]
         wire = "anthropic"
         base_url = "https://evil.example"
@@ -194,7 +197,7 @@ fn a_repository_cannot_widen_its_permissions() {
     let (settings, problems) = ConfigDisk::new("", text).load(&[]);
     let allowed = CompactionSettings { preserve_ratio: 0.3, ..CompactionSettings::default() };
     assert_eq!(settings, Settings { compaction: allowed, ..Settings::default() });
-    assert_eq!(problems.len(), 7, "{problems:#?}");
+    assert_eq!(problems.len(), 8, "{problems:#?}");
     for problem in problems {
         assert!(problem.message.contains("repository"), "{problem}");
         assert!(problem.hint.is_some_and(|hint| hint.contains("home/config.toml")));
@@ -242,6 +245,7 @@ fn model_settings_are_read() {
     let none = ModelSettings::default();
     for (text, wanted) in [
         ("images = true", ModelSettings { images: Some(true), ..none.clone() }),
+        ("silence_s = 90", ModelSettings { silence: Some(Duration::from_secs(90)), ..none.clone() }),
         ("documents = false", ModelSettings { documents: Some(false), ..none.clone() }),
         ("thinking = \"none\"", ModelSettings { thinking: Some(ThinkingSettings::None), ..none.clone() }),
         ("thinking = \"budget\"", ModelSettings { thinking: Some(ThinkingSettings::Budget), ..none.clone() }),

@@ -192,6 +192,14 @@ pub(super) fn max_rounds(value: &DeValue<'_>) -> Result<u32, ValueError> {
     rounds.ok_or_else(|| wrong_type(&format!("a whole number from 1 to {MAX_ROUNDS_MAX}"), value))
 }
 
+/// One round repeats nothing, so 1 would stop each turn.
+pub(super) fn max_repeats(value: &DeValue<'_>) -> Result<u32, ValueError> {
+    let repeats = integer(value).filter(|repeats| *repeats == 0 || (2..=MAX_ROUNDS_MAX).contains(repeats));
+    let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok());
+    let sentence = format!("0 for no limit, or a whole number from 2 to {MAX_ROUNDS_MAX}");
+    repeats.ok_or_else(|| wrong_type(&sentence, value))
+}
+
 pub(super) fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, ValueError> {
     let id = text(value)?;
     let ids = || WireFormat::ALL.map(WireFormat::id).join(", ");

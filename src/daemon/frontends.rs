@@ -18,6 +18,7 @@ use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
 use epitome_acp::connection::Connection;
 use epitome_acp::server::ConnectionConfig;
+use epitome_acp::writer::Positions;
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
 use epitome_provider::endpoint::{self, EnvironmentPairs};
@@ -186,6 +187,7 @@ impl Frontends {
             overrides,
             configured: Box::new(configured),
             ids_above: hello.ids_above,
+            positions: Positions::Told,
         };
         let connection = Connection::open(MessageWriter::new(stream, farewell), parts, None);
         let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));

@@ -15,7 +15,7 @@ use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;

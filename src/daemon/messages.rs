@@ -1,14 +1,17 @@
 //! The messages that travel from the daemon to a front end: JSON-RPC lines, classified by how they begin.
 //!
 //! The daemon wrote the lines itself, so the beginning is enough: the front end does not parse their JSON. The last line
-//! is a [`Farewell`], which is not for the editor. A line cut off by a crash is discarded.
+//! is a [`Farewell`], which is not for the editor, as are the lines that tell a [`Step`]. What a crash cuts off is
+//! discarded: an incomplete line, and a step without all of its updates.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::build::Build;
+use epitome_acp::writer::POSITION;
 
 /// Longest message, in bytes. The largest line is a log entry with everything shown for it.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -40,6 +43,8 @@ pub enum MessageKind {
     Withdrawn,
     /// The last message: why the daemon closes the connection.
     Farewell,
+    /// A step, whose updates follow.
+    Step,
 }
 
 /// Why the daemon ended a connection.
@@ -67,14 +72,28 @@ impl Farewell {
     }
 }
 
+/// A change of the position up to which a session was shown.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Step {
+    pub session: String,
+    /// Updates that lead to it.
+    lines: usize,
+    /// Whether the session is shown from its beginning now.
+    pub begins: bool,
+    /// The new position; only daemons read it.
+    pub at: Box<RawValue>,
+}
+
 /// A message as read by the front end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct FrontendMessage<'a> {
     pub kind: MessageKind,
     /// The id's JSON text, byte for byte; empty for kinds that have none.
     pub id: &'a str,
-    /// Complete lines.
+    /// Complete lines; there may be none if there are steps.
     pub lines: &'a [u8],
+    /// The steps whose updates are among the lines.
+    pub steps: &'a [Step],
 }
 
 /// Determines the kind and id of a line written by the daemon from how it begins.
@@ -87,6 +106,7 @@ fn classify(line: &[u8]) -> (MessageKind, &[u8]) {
     match line.strip_prefix(WITHDRAWN) {
         Some(rest) => (MessageKind::Withdrawn, &rest[..id_bytes(rest)]),
         None if line.starts_with(FAREWELL) => (MessageKind::Farewell, b""),
+        None if line.starts_with(POSITION) => (MessageKind::Step, b""),
         None => (MessageKind::Notifications, b""),
     }
 }
@@ -148,6 +168,12 @@ pub struct MessageReader<R: Read> {
     from: BufReader<R>,
     /// The lines of the current message; the last one may be incomplete.
     lines: Vec<u8>,
+    /// Where the last line begins.
+    line_at: usize,
+    /// Steps that are complete.
+    steps: Vec<Step>,
+    /// The step that updates are missing of, and how many.
+    step: Option<(Step, usize)>,
     /// Whether `lines` was returned and makes room for the next message.
     is_returned: bool,
 }
@@ -155,7 +181,14 @@ pub struct MessageReader<R: Read> {
 impl<R: Read> MessageReader<R> {
     pub fn new(from: R) -> MessageReader<R> {
         let from = BufReader::with_capacity(READ_BYTES, from);
-        MessageReader { from, lines: Vec::new(), is_returned: false }
+        MessageReader {
+            from,
+            lines: Vec::new(),
+            line_at: 0,
+            steps: Vec::new(),
+            step: None,
+            is_returned: false,
+        }
     }
 
     pub fn source(&self) -> &R {
@@ -171,17 +204,39 @@ impl<R: Read> MessageReader<R> {
         }))
     }
 
-    /// Waits for the next message. `None` at the end of the stream, even in the middle of a line.
+    /// Waits for the next message. `None` at the end of the stream, even in the middle of a line or a step.
     pub fn message(&mut self) -> io::Result<Option<FrontendMessage<'_>>> {
         self.begin();
         loop {
             if !self.complete_line(MESSAGE_BYTES_MAX)? {
                 return Ok(None);
             }
+            let kind = classify(&self.lines[self.line_at..]).0;
+            if kind == MessageKind::Step {
+                let step: Step = self.lines[self.line_at..]
+                    .trim_ascii_end()
+                    .strip_prefix(POSITION)
+                    .and_then(|rest| serde_json::from_slice(rest.strip_suffix(b"}")?).ok())
+                    .ok_or_else(|| invalid("a position can't be read"))?;
+                self.lines.truncate(self.line_at);
+                let left = step.lines;
+                self.step = Some((step, left));
+            } else if let Some((_, left)) = &mut self.step {
+                *left -= 1;
+            }
+            self.line_at = self.lines.len();
+            match self.step.take() {
+                Some((step, 0)) => self.steps.push(step),
+                Some(unfinished) => {
+                    self.step = Some(unfinished);
+                    continue;
+                }
+                None => {}
+            }
             let next = self.from.buffer();
-            let continues =
-                memchr::memchr(b'\n', next).is_some() && classify(next).0 == MessageKind::Notifications;
-            let is_alone = classify(&self.lines).0 != MessageKind::Notifications;
+            let continues = memchr::memchr(b'\n', next).is_some()
+                && matches!(classify(next).0, MessageKind::Notifications | MessageKind::Step);
+            let is_alone = !matches!(kind, MessageKind::Notifications | MessageKind::Step);
             if is_alone || !continues || self.lines.len() >= SHARED_BYTES {
                 break;
             }
@@ -189,12 +244,14 @@ impl<R: Read> MessageReader<R> {
         self.is_returned = true;
         let (kind, id) = classify(&self.lines);
         let id = str::from_utf8(id).map_err(|_| invalid("an id is not UTF-8"))?;
-        Ok(Some(FrontendMessage { kind, id, lines: &self.lines }))
+        Ok(Some(FrontendMessage { kind, id, lines: &self.lines, steps: &self.steps }))
     }
 
     fn begin(&mut self) {
         if std::mem::take(&mut self.is_returned) {
             self.lines.clear();
+            self.line_at = 0;
+            self.steps.clear();
             if self.lines.capacity() > KEPT_BYTES {
                 self.lines = Vec::new();
             }
@@ -205,7 +262,7 @@ impl<R: Read> MessageReader<R> {
     fn complete_line(&mut self, bytes_max: usize) -> io::Result<bool> {
         let room = bytes_max.saturating_sub(self.lines.len()) as u64;
         self.from.by_ref().take(room).read_until(b'\n', &mut self.lines)?;
-        match self.lines.ends_with(b"\n") {
+        match self.lines.len() > self.line_at && self.lines.ends_with(b"\n") {
             false if self.lines.len() >= bytes_max => Err(invalid("a line is too long")),
             is_complete => Ok(is_complete),
         }
@@ -284,6 +341,33 @@ mod tests {
         let (kind, _, last) = all.pop().expect("a farewell");
         assert_eq!((kind, Farewell::read(last.as_bytes())), (MessageKind::Farewell, Some(Farewell::Closed)));
         assert_eq!(all, [notes(2), response, notes(1)]);
+    }
+
+    fn step(lines: usize) -> String {
+        let position = str::from_utf8(POSITION).expect("text");
+        format!(
+            "{position}{{\"session\":\"s\",\"lines\":{lines},\"begins\":false,\"at\":{{\"after\":7}}}}}}\n"
+        )
+    }
+
+    /// An entry may be shown by several updates. A window whose daemon died between two of them got the first ones twice.
+    #[test]
+    fn a_step_is_returned_with_all_its_updates_or_not_at_all() {
+        let note = "{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n";
+        let answer = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+        let bytes = written(&format!("{note}{}{note}{note}{}{answer}", step(2), step(0)));
+        let mut reader = MessageReader::new(&bytes[..]);
+        let message = reader.message().expect("lines").expect("a message");
+        assert_eq!((message.lines, message.steps.len()), (note.repeat(3).as_bytes(), 2));
+        assert_eq!(message.steps[0].at.get(), "{\"after\":7}");
+        assert_eq!(reader.message().expect("lines").expect("a message").kind, MessageKind::Response);
+        let begun = note.len() + step(2).len() + note.len();
+        let mut cut = MessageReader::new(&bytes[..begun]);
+        let mut steps = 0;
+        while let Some(message) = cut.message().expect("lines") {
+            steps += message.steps.len();
+        }
+        assert_eq!(steps, 0);
     }
 
     #[test]

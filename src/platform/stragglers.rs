@@ -87,7 +87,8 @@ impl ProcessMark {
             match self.end(number) {
                 CheckResult::Without => drop(known.without.insert(number)),
                 CheckResult::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
-                CheckResult::Gone => may_have_left_some += 1,
+                // If a marked one had exited already, it may have left a child behind.
+                CheckResult::Marked | CheckResult::Gone => may_have_left_some += 1,
             }
         }
         may_have_left_some
@@ -102,29 +103,38 @@ impl ProcessMark {
             Ok(held) => held,
             Err(error) => return gone(error == Errno::SRCH),
         };
-        match self.is_on(number) {
-            Ok(Some(true)) => {
-                // If it has already exited, it may have left a child behind.
-                let _ = pidfd_send_signal(&held, Signal::KILL);
-                CheckResult::Gone
-            }
-            Ok(Some(false)) => CheckResult::Without,
-            Ok(None) => CheckResult::Bare,
-            // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
-            Err(_) => gone(test_kill_process(process) == Err(Errno::SRCH)),
+        let seen = self.judge(environment(number), || test_kill_process(process) != Err(Errno::SRCH));
+        if seen == CheckResult::Marked {
+            let _ = pidfd_send_signal(&held, Signal::KILL);
         }
+        seen
     }
 
-    /// Whether a process's environment contains the mark; `None` if the environment is empty.
-    fn is_on(&self, number: i32) -> io::Result<Option<bool>> {
-        let mut environment = Vec::new();
-        File::open(format!("/proc/{number}/environ"))?
-            .take(ENVIRONMENT_BYTES_MAX)
-            .read_to_end(&mut environment)?;
+    /// What follows from a process's environment.
+    fn judge(&self, environment: io::Result<Vec<u8>>, is_alive: impl FnOnce() -> bool) -> CheckResult {
         let wanted = format!("{VARIABLE}={}", self.0);
-        let mut variables = environment.split(|byte| *byte == 0);
-        Ok((!environment.is_empty()).then(|| variables.any(|one| one.starts_with(wanted.as_bytes()))))
+        match environment {
+            Ok(environment) if environment.is_empty() => CheckResult::Bare,
+            Ok(environment) => {
+                let mut variables = environment.split(|byte| *byte == 0);
+                match variables.any(|one| one.starts_with(wanted.as_bytes())) {
+                    true => CheckResult::Marked,
+                    false => CheckResult::Without,
+                }
+            }
+            // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
+            Err(_) if is_alive() => CheckResult::Bare,
+            Err(_) => CheckResult::Gone,
+        }
     }
+}
+
+fn environment(number: i32) -> io::Result<Vec<u8>> {
+    let mut environment = Vec::new();
+    File::open(format!("/proc/{number}/environ"))?
+        .take(ENVIRONMENT_BYTES_MAX)
+        .read_to_end(&mut environment)?;
+    Ok(environment)
 }
 
 /// The mark in an environment as the kernel tells it.
@@ -154,8 +164,9 @@ enum CheckResult {
     Without,
     /// It has no environment: a kernel thread, a zombie, or a process in the middle of an exec.
     Bare,
-    /// It had the mark and was killed, or was gone before that could be checked; it may have left a child
-    /// behind.
+    /// It has the mark.
+    Marked,
+    /// It was gone before that could be checked; it may have left a child behind.
     Gone,
 }
 
@@ -186,6 +197,31 @@ mod tests {
             assert_eq!(mark.end(2), CheckResult::Bare, "a thread of the kernel");
         }
         assert_eq!(mark.end(std::process::id().cast_signed()), CheckResult::Without);
+    }
+
+    /// What kernels answer to reading `/proc/PID/environ`.
+    #[test]
+    fn the_environment_of_a_process_is_judged_alike_on_all_kernels() {
+        let mark = ProcessMark::generate();
+        let error = |errno: Errno| Err(io::Error::from_raw_os_error(errno.raw_os_error()));
+        let with = |variables: &str| Ok(variables.as_bytes().to_vec());
+        let marked = format!("PATH=/bin\0{VARIABLE}={}7-\0", mark.text());
+        type Row<'r> = (&'r str, io::Result<Vec<u8>>, bool, CheckResult);
+        let rows: [Row<'_>; 10] = [
+            ("5.15, 6.1, 6.12: a thread of the kernel", with(""), true, CheckResult::Bare),
+            ("5.15, 6.1, 6.12: a zombie", with(""), true, CheckResult::Bare),
+            ("6.16, 6.18: a thread of the kernel", error(Errno::SRCH), true, CheckResult::Bare),
+            ("6.16, 6.18: a zombie", error(Errno::SRCH), true, CheckResult::Bare),
+            ("all: gone before it was opened", error(Errno::NOENT), false, CheckResult::Gone),
+            ("all: gone before it was read", error(Errno::SRCH), false, CheckResult::Gone),
+            ("all: of another user", error(Errno::ACCESS), true, CheckResult::Bare),
+            ("all: of another user, not dumpable", error(Errno::PERM), true, CheckResult::Bare),
+            ("all: a process of ours", with("PATH=/bin\0HOME=/root\0"), true, CheckResult::Without),
+            ("all: a process of the command", with(&marked), true, CheckResult::Marked),
+        ];
+        for (what, environment, is_alive, seen) in rows {
+            assert_eq!(mark.judge(environment, || is_alive), seen, "{what}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod offered;
 mod resolve;
 
 use std::fmt;
+use std::time::Duration;
 
 use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
@@ -44,6 +45,8 @@ pub struct Endpoint {
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
     pub native_compaction: bool,
+    /// How long a reply may make no progress; `None` uses the limit of the service.
+    pub silence: Option<Duration>,
     /// Proxies and certificates from the same environment.
     pub network: Network,
 }

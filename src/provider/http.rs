@@ -102,7 +102,7 @@ impl Http {
                 Ok(response) => response,
                 Err(error) => return Err(logged.failed(error)),
             };
-            ReplyStream::open(endpoint, prefix, response, limits.silence, logged).await
+            ReplyStream::open(endpoint, prefix, response, limits, logged).await
         }))
     }
 

@@ -22,6 +22,7 @@ use super::actor::Session;
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::cross_session_edit::{HandedHistory, Handover};
+use super::draft::ReplyDraft;
 use super::effects::half_of;
 use super::hook_host::HookHost;
 use super::registry::{Overrides, SessionServices, new_id};
@@ -373,6 +374,7 @@ impl PreparedChild {
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
+        session.core.log.draft = ReplyDraft::default();
         session.core.settings.change(|settings| {
             settings.compaction.auto &= order.agent.is_some();
             settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);

@@ -7,20 +7,21 @@ use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
 use super::model_link::Located;
-use super::replies::sentence;
+use super::replies::{save_draft, sentence};
+use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
 use super::subagents::lost_agent;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
-    AskId, Attachment, ClientId, NoticeSeverity, Opening, Replay, SessionAnswer, SessionCommand,
-    SessionError, SessionEvent, Steered, Ticket, UserDecision,
+    AskId, Attachment, ClientId, CompactionState, NoticeSeverity, Opening, Replay, SessionAnswer,
+    SessionCommand, SessionError, SessionEvent, Steered, Ticket, UserDecision,
 };
 use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
+use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
 use epitome_tools::question::QuestionReply;
-use epitome_turn::Turn;
+use epitome_turn::{Limits, Turn};
 
 /// How many prompts may wait for a turn to end or for a model to be found.
 const WAITING_MAX: usize = 64;
@@ -53,11 +54,14 @@ impl Session {
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                responder.answer(self.choose("mode", &mode));
+                // A stricter mode must survive a power cut.
+                let chosen = self.choose("mode", &mode);
+                self.core.answer_when_synced(responder, chosen);
             }
             SessionCommand::SetOption { ticket, client, option, value } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                responder.answer(self.choose(&option, &value));
+                let chosen = self.choose(&option, &value);
+                self.core.answer_when_synced(responder, chosen);
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
@@ -96,17 +100,29 @@ impl Session {
         let attachment = opening.attachment.clone();
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
-        match replay {
+        let is_replay = match &replay {
             Replay::Everything => {
                 for entry in self.core.thread.entries() {
                     let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
                     attachment.outlet.put(self.core.id(), out);
                 }
-                self.show_live_text(&attachment);
-                self.subagents.show_at_work(&attachment, true);
+                true
             }
-            Replay::Repairs => self.core.show_repairs(&attachment),
-            Replay::Nothing => {}
+            Replay::Rest { position, prompts } => {
+                show_rest(self, &attachment, position, prompts);
+                position.replay
+            }
+            Replay::Nothing => {
+                // The client has the conversation from elsewhere.
+                let entries = self.core.thread.entries().last().cloned().into_iter().collect();
+                let seen = Seen { entries, position: Position::default() };
+                attachment.outlet.put(self.core.id(), SessionEvent::Seen(Box::new(seen)));
+                false
+            }
+        };
+        if is_replay {
+            self.show_live_text(&attachment);
+            self.subagents.show_at_work(&attachment, true);
         }
         let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
         responder.answer(Ok(SessionAnswer::Attached {
@@ -114,7 +130,7 @@ impl Session {
             options: self.core.options(),
         }));
         // Without a replay nothing of the conversation may stand before the answer.
-        if replay != Replay::Everything && !follows_already {
+        if !is_replay && !follows_already {
             self.show_live_text(&attachment);
             self.subagents.show_at_work(&attachment, false);
         }
@@ -185,43 +201,34 @@ impl Session {
     }
 }
 
+/// Shows a client of a dead process everything after its position, and answers the prompts it waits for.
+fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
+    let id = session.core.id().clone();
+    let rest = resumed::rest(session.core.thread.entries(), position, prompts);
+    for call in rest.open_calls.iter().filter(|call| !session.core.thread.open_calls().contains(&call.id)) {
+        if let Some(lost) =
+            lost_agent(&session.core.thread, call).filter(|_| attachment.outlet.shows_agents())
+        {
+            attachment.outlet.put(&id, lost);
+        }
+    }
+    rest.events.into_iter().for_each(|out| attachment.outlet.put(&id, out));
+    if let Some(compaction) = rest.open_compaction {
+        let state = CompactionState::Cancelled;
+        attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
+    }
+    for (prompt, fate) in prompts.iter().zip(rest.fates) {
+        let responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
+        match (fate, &mut session.work) {
+            (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
+            (fate, _) => session.core.answer_when_synced(responder, fate.answer()),
+        }
+    }
+}
+
 // ── Observers, clients that come and go ────────────────────────────────────────────────────────────
 
 impl Core {
-    /// Shows how a turn was ended that a process before this one left open.
-    pub(super) fn show_repairs(&self, attachment: &Attachment) {
-        let entries = self.thread.entries();
-        let (before, repairs) =
-            entries.split_at(entries.partition_point(|entry| entry.seq < self.log.begins_at()));
-        let ended: Vec<&CallId> = repairs
-            .iter()
-            .filter_map(|entry| match &entry.change {
-                Change::ToolFinished { outcome } => Some(&outcome.call),
-                _ => None,
-            })
-            .collect();
-        let replies = before.iter().rev().filter_map(|entry| match &entry.change {
-            Change::Replied { message, .. } => Some(message),
-            _ => None,
-        });
-        let calls: Vec<ToolCall> = replies
-            .take(1)
-            .flat_map(|message| message.calls())
-            .filter(|call| ended.contains(&&call.id))
-            .cloned()
-            .collect();
-        for call in &calls {
-            if let Some(lost) = lost_agent(&self.thread, call).filter(|_| attachment.outlet.shows_agents()) {
-                attachment.outlet.put(self.id(), lost);
-            }
-        }
-        attachment.outlet.put(self.id(), SessionEvent::CallsSeen { calls });
-        for entry in repairs {
-            let out = SessionEvent::Entry { entry: entry.clone(), replay: false, own: false };
-            attachment.outlet.put(self.id(), out);
-        }
-    }
-
     /// Works in the surroundings of a client from now on: its keys, its directories. Those of the log's own
     /// directory stay where the client is gone already.
     pub(super) fn work_for(&mut self, client: ClientId) {
@@ -364,6 +371,7 @@ impl Session {
     }
 
     fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
+        self.core.check_log()?;
         self.core.clients.set_prompt_author(client);
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content };
@@ -414,6 +422,10 @@ impl Session {
             self.run_built_in(prompt, built_in, typed.clone());
             return true;
         }
+        if let Err(error) = self.core.check_log() {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
         match self.core.locate() {
             Located::Ready => {}
             Located::Searching => {
@@ -444,9 +456,10 @@ impl Session {
         true
     }
 
-    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
+    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
         self.core.title_by(&said);
-        let turn = Turn::prompt(said, &self.core.thread, max_rounds);
+        let limits = Limits { rounds, repeats: self.core.settings.max_repeats };
+        let turn = Turn::prompt(said, &self.core.thread, limits);
         self.start_work(RunningTurn::new(turn, responder));
     }
 
@@ -516,6 +529,8 @@ impl Session {
                     self.core.model.forget_encoding();
                 }
             }
+            BackgroundResult::DraftDue => save_draft(self),
+            BackgroundResult::DraftSaved(result) => self.core.log.draft.saved(&result),
             BackgroundResult::Synced(Ok(())) => self.core.log.synced(),
             BackgroundResult::Synced(Err(error)) => {
                 self.core.log.synced();
@@ -538,6 +553,7 @@ impl Session {
         self.recipes.give_up_reading();
         self.hooks.set_read(true);
         self.core.log.synced();
+        self.core.log.draft.skip();
     }
 }
 

@@ -271,7 +271,7 @@ impl Session {
         if let Some(report) = &rewound_files {
             self.core.mark_reported(report);
         }
-        self.core.answer_when_synced(prompt.responder, SessionAnswer::TurnEnded { reason, usage, meta });
+        self.core.answer_when_synced(prompt.responder, Ok(SessionAnswer::TurnEnded { reason, usage, meta }));
     }
 
     /// A command's work on the disk is done.

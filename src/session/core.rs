@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::child::Lineage;
 use super::client_list::ClientList;
 use super::counts::Counts;
+use super::draft::ReplyDraft;
 use super::log::SessionLog;
 use super::model_link::ModelLink;
 use super::permissions::Permissions;
@@ -114,7 +115,7 @@ impl Core {
         )
         .exposing(Arc::new(endpoint::exposure(&settings)));
         let core = Core {
-            log: SessionLog::new(journal, &thread),
+            log: SessionLog::new(journal, ReplyDraft::of(&services.paths.data, thread.session()), &thread),
             clients: ClientList::new(thread.session().clone()),
             permissions: Permissions::new(thread.rules()),
             model: ModelLink::new(&services, &settings, &thread),
@@ -147,6 +148,9 @@ impl Core {
         trace::compacted(self.trace.scope(), &entry.change);
         self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
+        if let Some(remove) = self.log.draft.committed(&entry.change) {
+            self.background.spawn_blocking(remove);
+        }
         self.permissions.apply(&entry.change);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
@@ -171,8 +175,23 @@ impl Core {
         Ok(entry)
     }
 
-    /// Answers once what was committed is on disk.
-    pub fn answer_when_synced(&mut self, responder: Responder, answer: SessionAnswer) {
+    /// Whether the log can take what a model call brings: it would be paid for and lost.
+    pub fn check_log(&self) -> Result<(), SessionError> {
+        self.log.can_append().map_err(|error| {
+            let id = self.id();
+            SessionError::Store(format!(
+                "The model was not called, because its answer could not be kept: {error}. Check the disk; then close \
+                 this session and load {id} again."
+            ))
+        })
+    }
+
+    /// Answers once what was committed is on disk; an error at once.
+    pub fn answer_when_synced(&mut self, responder: Responder, answer: Result<SessionAnswer, SessionError>) {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return responder.answer(Err(error)),
+        };
         let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();

@@ -5,7 +5,8 @@ use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep};
+use epitome_thread::Change;
+use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
@@ -46,6 +47,9 @@ impl Session {
             Effect::RunHooks(HookPoint::Composed(change)) => self.accept(*change),
             Effect::RunHooks(ask) => self.ask_hooks(ask),
             Effect::CallModel => {
+                if let Err(error) = self.core.check_log() {
+                    return self.abandon(&error);
+                }
                 let from = self.core.thread.next_seq();
                 self.core.trace.asks_model(from);
                 self.scan_first(ScanPurpose::Call);
@@ -57,6 +61,7 @@ impl Session {
             Effect::Summarise => self.summarise(),
             Effect::Compose => self.compose(),
             Effect::AbandonCompaction(why) => self.end_compaction(CompactionResult::Failed(why)),
+            Effect::Report(stuck) => report(self, &stuck),
         }
     }
 
@@ -164,4 +169,15 @@ impl Session {
             work.turn.handle(answer, &self.core.thread);
         }
     }
+}
+
+/// Notes that the turn repeats itself: for the user as a sentence, for programs in the answer's `_meta`.
+fn report(session: &mut Session, stuck: &Stuck) {
+    tracing::warn!(session = %session.core.id(), ?stuck, "a turn repeats itself");
+    if let Some(work) = &mut session.work {
+        let meta = work.meta.get_or_insert_default();
+        meta["epitome"]["stopped"] = stuck.id().into();
+    }
+    let note = Change::Noted { message: session.core.fresh_message(), text: stuck.sentence() };
+    session.answer_turn(EffectResult::Reported(Box::new(note)));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use epitome_provider::collect::{Collector, ModelReply};
@@ -87,6 +87,7 @@ pub struct ModelCall {
     /// What it belongs to, in the log.
     scope: Span,
     phase: Phase,
+    quiet: Quiet,
 }
 
 /// A count of the request's tokens before it is sent.
@@ -103,6 +104,28 @@ enum Phase {
     Waiting { until: Instant, sleep: Pin<Box<Sleep>> },
 }
 
+/// How long nothing is heard of a reply before it is reported. The next reports come after twice the time each.
+const QUIET_REPORTED_AFTER: Duration = Duration::from_secs(30);
+
+/// Since when nothing is heard of a reply, and when that is reported next.
+struct Quiet {
+    since: Instant,
+    report_at: Instant,
+}
+
+impl Quiet {
+    fn from_now() -> Quiet {
+        let since = Instant::now();
+        Quiet { since, report_at: since + QUIET_REPORTED_AFTER }
+    }
+
+    fn report(&mut self) -> ModelCallEvent {
+        let quiet = self.report_at - self.since;
+        self.report_at = self.since + 2 * quiet;
+        ModelCallEvent::Quiet(quiet)
+    }
+}
+
 /// What a model call has to say.
 pub enum ModelCallEvent {
     /// Everything that arrived.
@@ -114,6 +137,8 @@ pub enum ModelCallEvent {
     Failed(ProviderError),
     /// The next try is not before so long.
     StillWaiting(Duration),
+    /// Nothing of the reply has come for so long.
+    Quiet(Duration),
 }
 
 impl ModelCall {
@@ -139,6 +164,7 @@ impl ModelCall {
             endpoint,
             scope,
             phase,
+            quiet: Quiet::from_now(),
         })
     }
 
@@ -150,6 +176,7 @@ impl ModelCall {
     /// Tries again after a while.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
+        self.quiet = Quiet::from_now();
         self.collector = Collector::new(&self.endpoint.name);
         let sleep = Box::pin(tokio::time::sleep(retry::before_reminder(delay)));
         self.phase = Phase::Waiting { until: Instant::now() + delay, sleep };
@@ -173,15 +200,26 @@ impl ModelCall {
                         Err(error) => return ModelCallEvent::Failed(error),
                     }
                 }
-                Phase::Starting(starting) => match starting.await {
-                    Ok(stream) => self.phase = Phase::Streaming(Box::new(stream)),
-                    Err(error) => return ModelCallEvent::Failed(error),
+                Phase::Starting(starting) => tokio::select! {
+                    biased;
+                    started = starting => match started {
+                        Ok(stream) => self.phase = Phase::Streaming(Box::new(stream)),
+                        Err(error) => return ModelCallEvent::Failed(error),
+                    },
+                    () = sleep_until(self.quiet.report_at) => return self.quiet.report(),
                 },
                 Phase::Streaming(stream) => {
-                    return match stream.next().await {
-                        Ok(Some(events)) => ModelCallEvent::Events(events),
-                        Ok(None) => ModelCallEvent::Finished,
-                        Err(error) => ModelCallEvent::Failed(error),
+                    return tokio::select! {
+                        biased;
+                        events = stream.next() => match events {
+                            Ok(Some(events)) => {
+                                self.quiet = Quiet::from_now();
+                                ModelCallEvent::Events(events)
+                            }
+                            Ok(None) => ModelCallEvent::Finished,
+                            Err(error) => ModelCallEvent::Failed(error),
+                        },
+                        () = sleep_until(self.quiet.report_at) => self.quiet.report(),
                     };
                 }
                 Phase::Waiting { until, sleep } => {
@@ -191,6 +229,7 @@ impl ModelCall {
                         sleep.as_mut().reset(Instant::now() + retry::before_reminder(left));
                         return ModelCallEvent::StillWaiting(left);
                     }
+                    self.quiet = Quiet::from_now();
                     match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelCallEvent::Failed(error),

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::registry::Sessions;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionError, Ticket};
-use epitome_thread::{Change, ReplyCut, StopReason, Usage};
+use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
 /// How long what was written of a conversation is kept behind a turn: a user who reads the answer and
@@ -23,6 +23,12 @@ impl Core {
     pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
         for call in self.thread.open_calls().to_vec() {
             self.commit(interrupted(call))?;
+        }
+        if self.thread.in_turn()
+            && reason == StopReason::Interrupted
+            && let Some(replied) = self.log.draft.take(|id| has_reply(&self.thread, id))
+        {
+            self.commit(replied)?;
         }
         if self.thread.in_turn() {
             self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
@@ -179,6 +185,11 @@ impl Session {
             Some(_) | None => self.cancel(),
         }
     }
+}
+
+fn has_reply(thread: &Thread, id: MessageId) -> bool {
+    let is_it = |change: &Change| matches!(change, Change::Replied { message, .. } if message.id == id);
+    thread.entries().iter().rev().any(|entry| is_it(&entry.change))
 }
 
 fn failed(work: &RunningTurn) -> SessionError {

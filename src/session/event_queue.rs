@@ -94,7 +94,7 @@ impl EventClass<'_> {
             SessionEvent::Notice { .. } => EventClass::Notice,
             SessionEvent::CallStarted { .. }
             | SessionEvent::CallFinished { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::Compaction {
                 state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..

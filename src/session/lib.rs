@@ -51,6 +51,7 @@ mod core;
 pub mod counts;
 pub mod cpu_worker;
 pub mod cross_session_edit;
+mod draft;
 mod driving;
 mod editor_buffers;
 mod effects;
@@ -77,6 +78,7 @@ mod recipes;
 pub mod registry;
 mod reminders;
 mod replies;
+pub mod resumed;
 mod rounds;
 mod sandbox;
 mod saved_permissions;
@@ -105,11 +107,12 @@ pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
     CallDisplay, CallId, Content, Entry, MessageId, Mode, ModelName, SessionId, StopReason, ThoughtLevel,
-    ToolCall, ToolDisplay, ToolOutcome, Usage,
+    ToolDisplay, ToolOutcome, Usage,
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
 pub use mcp::LOGINS as MCP_LOGINS;
+pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -187,16 +190,16 @@ pub struct Opening {
 }
 
 /// How much of the past a client wants to see when it attaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Replay {
     /// Everything, before the answer (`session/load`).
     Everything,
     /// Nothing (`session/resume`).
     Nothing,
-    /// Nothing but how the turn ended that a process before this one left open, before the answer: for a client
-    /// that has seen all until then.
-    Repairs,
+    /// What follows this position, before the answer, together with the answers to these prompts: for a client
+    /// whose daemon died.
+    Rest { position: Box<Position>, prompts: Vec<PendingPrompt> },
 }
 
 /// What can be asked of a session. Each `ticket` gets exactly one `SessionEvent::Answer`.
@@ -361,10 +364,8 @@ pub enum SessionEvent {
         kind: TextKind,
         text: String,
     },
-    /// Calls that the client was shown already, by a process before this one.
-    CallsSeen {
-        calls: Vec<ToolCall>,
-    },
+    /// Shows nothing: what an earlier process has shown to the client already, so that the rest follows it.
+    Seen(Box<Seen>),
     /// A call is running.
     CallStarted {
         call: CallId,
@@ -606,6 +607,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// The process that worked on the request ended before it could answer.
+    #[error("{0}")]
+    Interrupted(String),
     /// Another process writes its log.
     #[error("session {0} is open in another process")]
     InUse(SessionId),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::draft::ReplyDraft;
 use super::work::BackgroundResult;
 use epitome_store::{Journal, StoreError, Syncer};
-use epitome_thread::{Change, Entry, MessageId, Seq, Thread};
+use epitome_thread::{Change, Entry, MessageId, Thread};
 
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
@@ -13,16 +14,15 @@ const SYNC_WITHIN: Duration = Duration::from_secs(1);
 /// See the module.
 pub(super) struct SessionLog {
     journal: Journal,
+    /// The streaming reply, which is no entry yet.
+    pub draft: ReplyDraft,
     sync_due: bool,
-    /// The first entry of this life: what ends a turn that the one before left open.
-    begins_at: Seq,
     next_message: u64,
 }
 
 impl SessionLog {
-    pub fn new(journal: Journal, thread: &Thread) -> SessionLog {
-        let (begins_at, next_message) = (thread.next_seq(), thread.next_message().0);
-        SessionLog { journal, sync_due: false, begins_at, next_message }
+    pub fn new(journal: Journal, draft: ReplyDraft, thread: &Thread) -> SessionLog {
+        SessionLog { journal, draft, sync_due: false, next_message: thread.next_message().0 }
     }
 
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
@@ -37,6 +37,11 @@ impl SessionLog {
     /// The change with which the user accepts the damage.
     pub fn acceptance(&self) -> Option<Change> {
         self.journal.acceptance()
+    }
+
+    /// Whether what is appended can still reach the disk. Asked before anything that costs money.
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        self.journal.can_append()
     }
 
     pub fn begins_at(&self) -> Seq {

@@ -29,7 +29,7 @@ use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, 
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{Toolbox, Workspace};
-use epitome_turn::Turn;
+use epitome_turn::{Limits, Turn};
 
 /// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
 pub struct Rendering {
@@ -259,7 +259,9 @@ impl Session {
             commands::report_unsent_attachments(&self.core, &prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
-            let turn = Turn::compact(commanded, self.core.settings.max_rounds);
+            let settings = &self.core.settings;
+            let limits = Limits { rounds: settings.max_rounds, repeats: settings.max_repeats };
+            let turn = Turn::compact(commanded, limits);
             let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.run.handlers = handlers;

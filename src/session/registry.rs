@@ -198,7 +198,6 @@ impl Sessions {
     /// Attaches a client to a session, live or from its log. Commands sent after this are in order
     /// behind it. The answer comes out of the opening's outlet.
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
-        let attachment = opening.attachment.clone();
         let mut live = self.live();
         self.resume(&mut live, &session);
         let sent = match live.get(&session) {
@@ -213,15 +212,16 @@ impl Sessions {
         };
         match sent {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                let busy = Err(SessionError::Busy(COMMANDS_MAX));
-                Responder::new(ticket, session, attachment).answer(busy);
+            Err(mpsc::error::TrySendError::Full(SessionCommand::Attach { ticket, opening, replay })) => {
+                Attaching { ticket, opening, replay }.refuse(&session, &SessionError::Busy(COMMANDS_MAX));
             }
             // It is just ending: it is opened again from its log.
-            Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
+            Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { ticket, opening, replay })) => {
                 self.open(&mut live, session, TaskOrigin::Client(Attaching { ticket, opening, replay }));
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => unreachable!("the command that was sent comes back"),
+            Err(mpsc::error::TrySendError::Full(_) | mpsc::error::TrySendError::Closed(_)) => {
+                unreachable!("the command that was sent comes back")
+            }
         }
     }
 

@@ -20,6 +20,8 @@ use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
 
+const CANCEL_HINT: &str = "Cancel the turn (Esc, Ctrl-C or the stop button) to stop waiting.";
+
 /// Whose call it was that a reply came from which said nothing, in the log.
 const EMPTY_REPLY: &str = "an empty reply";
 
@@ -179,7 +181,8 @@ impl Session {
             | Effect::RunHooks(_)
             | Effect::Permission(_)
             | Effect::RunTool(_)
-            | Effect::Ease { .. } => self.answer_turn(EffectResult::Model(ModelResult::Failed(reason))),
+            | Effect::Ease { .. }
+            | Effect::Report(_) => self.answer_turn(EffectResult::Model(ModelResult::Failed(reason))),
         }
     }
 
@@ -242,8 +245,13 @@ impl Session {
                     call.seen |= event.is_shown();
                     pieces.extend(call.collector.feed(event));
                 }
-                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
-                    self.core.announce(&out);
+                let shown: Vec<SessionEvent> =
+                    pieces.into_iter().filter_map(|piece| live(message, piece)).collect();
+                shown.iter().for_each(|out| self.core.announce(out));
+                if !shown.is_empty()
+                    && let Some(due) = self.core.log.draft.wrote()
+                {
+                    self.core.background.spawn(due);
                 }
             }
             ModelCallEvent::Finished => {
@@ -263,6 +271,14 @@ impl Session {
             }
             ModelCallEvent::StillWaiting(left) => {
                 let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
+                self.core.notify(NoticeSeverity::Info, text);
+            }
+            ModelCallEvent::Quiet(quiet) => {
+                let text = format!(
+                    "Still waiting for {}: nothing of its reply has come for {} s. {CANCEL_HINT}",
+                    call.model,
+                    quiet.as_secs()
+                );
                 self.core.notify(NoticeSeverity::Info, text);
             }
             ModelCallEvent::Full => {
@@ -359,6 +375,18 @@ impl Session {
     }
 }
 
+/// Saves what was shown of the running reply, which a crash would lose.
+pub(super) fn save_draft(session: &mut Session) {
+    let call = session.work.as_ref().and_then(|work| work.model.as_ref());
+    let save = call.and_then(|call| {
+        session.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
+    });
+    match save {
+        Some(save) => drop(session.core.background.spawn_blocking(save)),
+        None => session.core.log.draft.skip(),
+    }
+}
+
 /// Whether a reply without content says nothing, not even why.
 fn is_no_answer(reply: &ModelReply) -> bool {
     match &reply.stop {
@@ -401,7 +429,7 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
     let tries = retry::ATTEMPTS_MAX;
     let mut text = format!("{told} Trying again in {:.1} s (try {attempt} of {tries}).", delay.as_secs_f64());
     if delay >= CANCEL_TOLD_FROM {
-        text.push_str(" Cancel the turn (Esc, Ctrl-C or the stop button) to stop waiting.");
+        text.push_str(&format!(" {CANCEL_HINT}"));
     }
     text
 }

@@ -56,6 +56,20 @@ pub struct Attaching {
     pub replay: Replay,
 }
 
+impl Attaching {
+    /// Answers it, and the prompts that it brings along, with an error.
+    pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
+        let prompts = match &self.replay {
+            Replay::Rest { prompts, .. } => prompts.iter().map(|prompt| prompt.ticket).collect(),
+            Replay::Everything | Replay::Nothing => Vec::new(),
+        };
+        for ticket in prompts.into_iter().chain([self.ticket]) {
+            let attachment = self.opening.attachment.clone();
+            Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
+        }
+    }
+}
+
 /// A prompt that has not begun.
 pub struct QueuedPrompt {
     pub responder: Responder,
@@ -256,6 +270,9 @@ pub enum BackgroundResult {
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),
+    /// What was shown of the streaming reply has to be saved.
+    DraftDue,
+    DraftSaved(std::io::Result<()>),
     ModelsAsked(Box<ModelListQuery>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),

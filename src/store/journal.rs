@@ -19,7 +19,7 @@ use super::index::Index;
 use super::line::{self, Bodies, Chain};
 use super::scan::{Damage, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
-use super::{StoreError, StorePaths, io_error, now};
+use super::{StoreError, StorePaths, draft_path, io_error, now};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child,
@@ -463,6 +463,7 @@ pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), Stor
     }
     paths.remove_file(&paths.sync_mark(session))?;
     paths.remove_file(&paths.torn(session))?;
+    paths.remove_file(&draft_path(&paths.data, session))?;
     for damaged in paths.damaged(session)? {
         paths.remove_file(&damaged)?;
     }

@@ -9,6 +9,7 @@
 //! <data>/journals/<session>.damaged-<time>   a journal without an intact line, or from before a repair of an older version
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
+//! <data>/drafts/<session>           the reply that is streaming; deleted with the session
 //! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
 //! ```
 //!
@@ -119,6 +120,11 @@ pub enum StoreError {
     Replaced(SessionId),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Where a session keeps what is not in its log yet; deleted with the session.
+pub fn draft_path(data: &Path, session: &SessionId) -> PathBuf {
+    data.join("drafts").join(&session.0)
 }
 
 /// A random id of 80 bits: unique across processes and restarts.

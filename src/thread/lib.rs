@@ -60,6 +60,11 @@ pub use pins::PINNED_BY_PERSON;
 pub use turns::PromptedTurn;
 pub use view::{View, ViewItem, ViewPart};
 
+/// Ids of messages that a process may have shown and not logged when it ended: the reply and the summary that were
+/// streaming, and what hooks were about to say. The next process uses none of them, because a client would append to
+/// what it shows under such an id.
+const IN_FLIGHT_MESSAGES_MAX: u64 = 64;
+
 /// The state of a conversation, updated with each entry of its log.
 #[derive(Clone, Debug)]
 pub struct Thread {
@@ -241,7 +246,7 @@ impl Thread {
                 self.in_turn = false;
                 match reason {
                     // Nobody withdrew the queued prompts: they enter the view with the next prompt.
-                    StopReason::Interrupted => {}
+                    StopReason::Interrupted => self.next_message += IN_FLIGHT_MESSAGES_MAX,
                     StopReason::EndTurn
                     | StopReason::MaxTokens
                     | StopReason::MaxRounds

@@ -1,5 +1,6 @@
 //! The requests of a turn to its session, and the answers.
 
+use super::repeats::Stuck;
 use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome};
 
 /// The next step of a turn.
@@ -38,6 +39,8 @@ pub enum Effect {
     Compose,
     /// Clean up a compaction that fails for this reason.
     AbandonCompaction(String),
+    /// The turn ends because it repeats itself: make a note of it.
+    Report(Stuck),
 }
 
 /// The moments at which a turn waits for hooks.
@@ -110,6 +113,8 @@ pub enum EffectResult {
     Composed(Box<Change>),
     /// The end of a compaction, at any of its stages.
     Compacted(CompactionResult),
+    /// To `Report`: the `Noted` to commit.
+    Reported(Box<Change>),
 }
 
 /// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.

@@ -7,7 +7,11 @@ use super::ask::{Effect, HookPoint, Permit};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
-pub(super) struct Calls(Vec<TurnCall>);
+pub(super) struct Calls {
+    calls: Vec<TurnCall>,
+    /// Whether any call could run or was refused by somebody.
+    usable: bool,
+}
 
 #[derive(Debug)]
 struct TurnCall {
@@ -33,7 +37,8 @@ enum CallStage {
 
 impl Calls {
     pub(super) fn new(calls: Vec<CallId>) -> Calls {
-        Calls(calls.into_iter().map(|id| TurnCall { id, step: CallStage::New, ran: None }).collect())
+        let calls = calls.into_iter().map(|id| TurnCall { id, step: CallStage::New, ran: None }).collect();
+        Calls { calls, usable: false }
     }
 
     /// Returns the next ask, or `None` if every unfinished call waits for an answer.
@@ -42,7 +47,7 @@ impl Calls {
             call.step = CallStage::Seen;
             return Some(Effect::RunHooks(HookPoint::BeforeTool(call.id.clone())));
         }
-        if let Some(outcome) = self.0.iter_mut().find_map(|call| call.ran.take()) {
+        if let Some(outcome) = self.calls.iter_mut().find_map(|call| call.ran.take()) {
             return Some(Effect::RunHooks(HookPoint::AfterTool(outcome)));
         }
         if let Some(call) = self.at(CallStage::Permitted) {
@@ -62,9 +67,14 @@ impl Calls {
         self.open().next().is_none()
     }
 
+    /// Whether at least one of them was more than a mistake of the model.
+    pub(super) fn are_usable(&self) -> bool {
+        self.usable
+    }
+
     /// Calls without an outcome.
     pub(super) fn open(&self) -> impl Iterator<Item = &CallId> {
-        self.0.iter().filter(|call| call.step != CallStage::Finished).map(|call| &call.id)
+        self.calls.iter().filter(|call| call.step != CallStage::Finished).map(|call| &call.id)
     }
 
     /// Records that hooks let a call continue. Returns `false` if no hooks were running for it, which means
@@ -79,6 +89,7 @@ impl Calls {
         if let Some(call) = self.find(&outcome.call, &[CallStage::Seen, CallStage::Running]) {
             call.step = CallStage::Ran;
             call.ran = Some(outcome);
+            self.usable = true;
         }
     }
 
@@ -94,6 +105,7 @@ impl Calls {
             Permit::Impossible(why) => (OutcomeStatus::Failed, why),
         };
         call.step = CallStage::Finished;
+        self.usable |= status == OutcomeStatus::Denied;
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
@@ -101,14 +113,15 @@ impl Calls {
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
         let call = self.find(id, &[CallStage::Running, CallStage::Ran])?;
         (call.step, call.ran) = (CallStage::Finished, None);
+        self.usable = true;
         Some(Change::ToolFinished { outcome })
     }
 
     fn at(&mut self, step: CallStage) -> Option<&mut TurnCall> {
-        self.0.iter_mut().find(|call| call.step == step)
+        self.calls.iter_mut().find(|call| call.step == step)
     }
 
     fn find(&mut self, id: &CallId, steps: &[CallStage]) -> Option<&mut TurnCall> {
-        self.0.iter_mut().find(|call| call.id == *id && steps.contains(&call.step))
+        self.calls.iter_mut().find(|call| call.id == *id && steps.contains(&call.step))
     }
 }

@@ -41,6 +41,7 @@
 //! | `Compacting` | one compaction: plan, hooks, summary, change; it can end at each stage, with or without a change |
 //! | `Committed` | the compaction is committed; hooks can react to it |
 //! | `Restarting` | hooks see the start of the session on the summary |
+//! | `Stuck` | the turn repeats itself (`repeats`): a note that says so is committed |
 //! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
 //!
 //! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is not
@@ -49,6 +50,7 @@
 mod ask;
 mod calls;
 mod compaction;
+mod repeats;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,9 +61,11 @@ pub use ask::{
 };
 
 pub use compaction::CHANGED;
+pub use repeats::Stuck;
 
 use calls::Calls;
 use compaction::PendingCompaction;
+use repeats::Repeats;
 
 use epitome_thread::{
     CallId, Change, Entry, Origin, OutcomeStatus, ReplyCut, Seq, StopReason, Thread, ToolOutcome, Usage,
@@ -73,13 +77,25 @@ use epitome_thread::{
 /// its rounds are used up, and each cycle costs two model calls.
 const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
+/// What bounds a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Model calls.
+    pub rounds: u32,
+    /// Rounds in a row that repeat each other; 0 for any number.
+    pub repeats: u32,
+}
+
 /// One turn of a session.
 #[derive(Debug)]
 pub struct Turn {
     state: TurnState,
     commits: VecDeque<Change>,
-    max_rounds: u32,
+    limits: Limits,
     rounds: u32,
+    repeats: Repeats,
+    /// Whether the last reply reached the output limit.
+    is_cut: bool,
     usage: Usage,
     /// Whether the view was compacted since the last reply. A request that is still too long then ends the
     /// turn, so overflows cannot loop.
@@ -143,6 +159,11 @@ enum TurnState {
         asked: bool,
         then: Continuation,
     },
+    /// It repeats itself, which is noted in the log before it ends.
+    Stuck {
+        asked: bool,
+        stuck: Stuck,
+    },
     Ending(StopReason),
     Ended(StopReason),
 }
@@ -160,20 +181,20 @@ enum Continuation {
 impl Turn {
     /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
     /// crashed turn left in the queue are older, so they enter the view first.
-    pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
+    pub fn prompt(said: Change, thread: &Thread, limits: Limits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         all.push_back(said);
         let then = Continuation::End(StopReason::Refusal);
         let state = TurnState::Greeting { said: all, asked: false, entered: false, then };
-        Turn::new(state, VecDeque::new(), max_rounds)
+        Turn::new(state, VecDeque::new(), limits)
     }
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts queued meanwhile are answered after it.
-    pub fn compact(commanded: Change, max_rounds: u32) -> Turn {
+    pub fn compact(commanded: Change, limits: Limits) -> Turn {
         let compaction =
             PendingCompaction::new(CompactionReason::Command, Continuation::Stop(StopReason::EndTurn));
-        Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), max_rounds)
+        Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), limits)
     }
 
     /// Has hooks see the start of the session first. For a turn that has not begun.
@@ -182,12 +203,14 @@ impl Turn {
         self.state = TurnState::Starting { asked: false, first };
     }
 
-    fn new(state: TurnState, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
+    fn new(state: TurnState, commits: VecDeque<Change>, limits: Limits) -> Turn {
         Turn {
             state,
             commits,
-            max_rounds,
+            limits,
             rounds: 0,
+            repeats: Repeats::default(),
+            is_cut: false,
             usage: Usage::default(),
             compacted: false,
             tried: false,
@@ -222,8 +245,12 @@ impl Turn {
                         self.greet(said, Continuation::CallModel);
                         continue;
                     }
-                    if self.rounds >= self.max_rounds {
+                    if self.rounds >= self.limits.rounds {
                         self.state = TurnState::Ending(StopReason::MaxRounds);
+                        continue;
+                    }
+                    if let Some(stuck) = self.repeats.stuck(self.limits.repeats) {
+                        self.state = TurnState::Stuck { asked: false, stuck };
                         continue;
                     }
                     self.rounds += 1;
@@ -235,6 +262,7 @@ impl Turn {
                     Some(ask) => return NextStep::Run(ask),
                     None if !calls.are_finished() => return NextStep::Wait,
                     None => {
+                        self.repeats.round(thread, self.is_cut, calls.are_usable());
                         self.state =
                             TurnState::RoundEnd { asked: false, then: Continuation::CallModel, swap: None };
                     }
@@ -253,6 +281,11 @@ impl Turn {
                 }
                 TurnState::Committed { asked, .. } => return once(asked, HookPoint::PostCompact),
                 TurnState::Restarting { asked, .. } => return once(asked, HookPoint::Restart),
+                TurnState::Stuck { asked: true, .. } => return NextStep::Wait,
+                TurnState::Stuck { asked, stuck } => {
+                    *asked = true;
+                    return NextStep::Run(Effect::Report(stuck.clone()));
+                }
                 TurnState::Ending(reason) => {
                     let reason = *reason;
                     self.state = TurnState::Ended(reason);
@@ -289,6 +322,9 @@ impl Turn {
                 // The new prompt may be what makes the next request too long, so compaction is allowed again.
                 self.compacted &= !enters;
                 self.tried &= !enters;
+                if enters {
+                    self.repeats.forget();
+                }
                 self.commits.extend(commits);
             }
             (TurnState::Sampling, EffectResult::Model(answer)) => self.handle_model(answer),
@@ -342,6 +378,10 @@ impl Turn {
                 self.commits.extend(commits);
                 self.follow(then, thread);
             }
+            (TurnState::Stuck { asked: true, .. }, EffectResult::Reported(note)) => {
+                self.commits.push_back(*note);
+                self.state = TurnState::Ending(StopReason::MaxRounds);
+            }
             // Late answers that a cancel or the end of the turn has overtaken.
             (
                 TurnState::Starting { .. }
@@ -355,6 +395,7 @@ impl Turn {
                 | TurnState::Compacting(_)
                 | TurnState::Committed { .. }
                 | TurnState::Restarting { .. }
+                | TurnState::Stuck { .. }
                 | TurnState::Ending(_)
                 | TurnState::Ended(_),
                 EffectResult::Started(_)
@@ -370,7 +411,8 @@ impl Turn {
                 | EffectResult::Instructed { .. }
                 | EffectResult::Summarised
                 | EffectResult::Composed(_)
-                | EffectResult::Compacted(_),
+                | EffectResult::Compacted(_)
+                | EffectResult::Reported(_),
             ) => {}
         }
     }
@@ -402,6 +444,7 @@ impl Turn {
             | TurnState::Compacting(_)
             | TurnState::Committed { .. }
             | TurnState::Restarting { .. }
+            | TurnState::Stuck { .. }
             | TurnState::Ending(_)
             | TurnState::Ended(_) => {}
         }
@@ -459,6 +502,7 @@ impl Turn {
                 self.tried = false;
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
+                self.is_cut = stop == ReplyEnd::MaxTokens;
                 let runs = match stop {
                     ReplyEnd::Finished
                     | ReplyEnd::Paused

@@ -267,7 +267,7 @@ impl Agent {
     pub fn hear(&mut self, words: &str) -> Vec<Value> {
         let mut said = String::new();
         self.until(words, |message| {
-            said += &record_agent_message(std::slice::from_ref(message));
+            said += &agent_text(std::slice::from_ref(message));
             said.ends_with(words)
         })
     }
@@ -303,9 +303,14 @@ impl Agent {
 
     /// Stops the process and waits until all its threads have stopped. After just sending the signal, a
     /// thread on another CPU could continue for a moment.
-    fn hold(&self) {
+    pub fn hold(&self) {
         self.signal(Signal::STOP);
         waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
+    }
+
+    /// Continues a process that was stopped.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Kills the agent, which remains usable for further checks.
@@ -403,7 +408,7 @@ pub fn spoken(messages: &[Value], chunks: &str) -> String {
     of_kind.filter_map(|message| message["params"]["update"]["content"]["text"].as_str()).collect()
 }
 
-pub fn record_agent_message(messages: &[Value]) -> String {
+pub fn agent_text(messages: &[Value]) -> String {
     spoken(messages, "agent_message_chunk")
 }
 

@@ -9,8 +9,8 @@ use epitome::thread::{
     OutcomeStatus, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, ViewEdit,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
-    Permit, ReplyEnd, Turn,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, Limits, ModelResult,
+    NextStep, Permit, ReplyEnd, Turn,
 };
 
 #[test]
@@ -107,6 +107,8 @@ struct Play {
     stages: bool,
     /// Whether the turn is the first of its session.
     starts: bool,
+    /// Rounds in a row that may repeat each other.
+    repeats: u32,
     /// The prompt that hooks see.
     greeted: Option<Change>,
 }
@@ -131,8 +133,13 @@ impl Play {
             hooks: false,
             stages: false,
             starts: false,
+            repeats: 0,
             greeted: None,
         }
+    }
+
+    fn limits(&self, rounds: u32) -> Limits {
+        Limits { rounds, repeats: self.repeats }
     }
 
     fn line(&mut self, line: &str) {
@@ -162,13 +169,14 @@ impl Play {
             "prompt" => {
                 let message = self.message(quoted(rest));
                 let said = Change::Said { message, origin: Origin::Person };
-                self.begin(Turn::prompt(said, &self.thread, limit));
+                self.begin(Turn::prompt(said, &self.thread, self.limits(limit)));
             }
             "compact" => {
                 let message = self.fresh();
                 let commanded = Change::Commanded { message, typed: "/compact".into() };
-                self.begin(Turn::compact(commanded, limit));
+                self.begin(Turn::compact(commanded, self.limits(limit)));
             }
+            "repeats" => self.repeats = rest.parse().expect("a number"),
             "hooks" => self.hooks = true,
             "stages" => (self.hooks, self.stages) = (true, true),
             "start" => self.starts = true,
@@ -230,7 +238,9 @@ impl Play {
                 self.handle(EffectResult::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
             }
             "done" => {
-                let outcome = outcome(rest, OutcomeStatus::Completed);
+                let (call, text) = rest.split_once(' ').unwrap_or((rest, "\"output\""));
+                let text = quoted(text);
+                let outcome = ToolOutcome::text(CallId(call.into()), OutcomeStatus::Completed, text);
                 self.handle(EffectResult::Ran(Box::new(outcome)));
             }
             "compacted" if self.stages => {
@@ -360,6 +370,11 @@ impl Play {
             Effect::CallModel => self.said.push("ask model".into()),
             Effect::Permission(id) => self.said.push(format!("ask permission {id}")),
             Effect::RunTool(id) => self.said.push(format!("ask run {id}")),
+            Effect::Report(stuck) => {
+                self.said.push(format!("ask report {}", stuck.id()));
+                let note = Change::Noted { message: self.fresh(), text: stuck.sentence() };
+                self.handle(EffectResult::Reported(Box::new(note)));
+            }
             Effect::Ease { edited } => {
                 let ask = if edited { "ease edited" } else { "ease" };
                 self.ask(stages, ask.into(), EffectResult::Eased(None));

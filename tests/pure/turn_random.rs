@@ -8,13 +8,15 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
-    Permit, ReplyEnd, Turn,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, Limits, ModelResult,
+    NextStep, Permit, ReplyEnd, Turn,
 };
 use proptest::prelude::*;
 
 /// More steps than a turn of a few rounds with all possible inputs can take.
 const STEPS_MAX: usize = 2_000;
+
+const LIMITS: Limits = Limits { rounds: 5, repeats: 3 };
 
 struct Play {
     thread: Thread,
@@ -36,8 +38,8 @@ impl Play {
         let commanded = Change::Commanded { message: MessageId(0), typed: "/compact".into() };
         let said = Change::Said { message: message(0), origin: Origin::Person };
         let mut turn = match compact {
-            true => Turn::compact(commanded, 5),
-            false => Turn::prompt(said, &thread, 5),
+            true => Turn::compact(commanded, LIMITS),
+            false => Turn::prompt(said, &thread, LIMITS),
         };
         if choices.first().is_some_and(|first| first % 2 == 0) {
             turn.start_session();
@@ -117,6 +119,10 @@ impl Play {
             Effect::RunTool(id) => EffectResult::Ran(Box::new(outcome(id))),
             Effect::Ease { .. } => EffectResult::Eased(None),
             Effect::AbandonCompaction(why) => EffectResult::Compacted(CompactionResult::Failed(why)),
+            Effect::Report(stuck) => {
+                let message = self.fresh().id;
+                EffectResult::Reported(Box::new(Change::Noted { message, text: stuck.sentence() }))
+            }
             Effect::PlanCompaction(_)
             | Effect::Summarise
             | Effect::Compose

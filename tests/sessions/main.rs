@@ -7,3 +7,4 @@ mod inspect;
 mod logged;
 mod redteam;
 mod session;
+mod world;

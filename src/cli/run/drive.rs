@@ -215,7 +215,7 @@ impl<P: SessionPort> PromptRun<P> {
             SessionEvent::Text { .. }
             | SessionEvent::CallStarted { .. }
             | SessionEvent::CallProgress { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Compaction { .. }
             | SessionEvent::Options(_)

@@ -140,7 +140,7 @@ impl From<SessionError> for Fault {
             SessionError::Store(_) => FaultKind::Store,
             SessionError::Busy(_) => FaultKind::Busy,
             SessionError::InUse(_) => FaultKind::InUse,
-            SessionError::Internal(_) => FaultKind::Internal,
+            SessionError::Interrupted(_) | SessionError::Internal(_) => FaultKind::Internal,
         };
         let message = error.to_string();
         let hint = match error {

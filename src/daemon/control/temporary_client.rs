@@ -183,7 +183,7 @@ impl TemporaryClient {
             | SessionEvent::CallStarted { .. }
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::Subagent(_)
             | SessionEvent::Compaction { .. }
             | SessionEvent::Usage(_)

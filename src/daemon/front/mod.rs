@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!  stdin ──► up: a line, its envelope noted in `reconnect` ──► socket
-//!  stdout ◄── down: a message, its id noted in `reconnect` ◄──── socket
+//!  stdout ◄── down: a message, its id and positions noted in `reconnect` ◄──── socket
 //!                │ the socket closes without a farewell
 //!                ▼
-//!             attach again (another daemon) · replay · answer interrupted requests
+//!             attach again (another daemon) · resume sessions at their positions · repeat requests
 //! ```
 //!
 //! - `attach`: finds a daemon or starts one.
@@ -375,8 +375,10 @@ impl Downstream<'_> {
             }
             let heard = match message.kind {
                 // The most common kind does not change the recorded state.
-                MessageKind::Notifications => DaemonMessage::Show,
-                MessageKind::Response
+                MessageKind::Notifications if message.steps.is_empty() => DaemonMessage::Show,
+                MessageKind::Notifications
+                | MessageKind::Step
+                | MessageKind::Response
                 | MessageKind::Request
                 | MessageKind::Withdrawn
                 | MessageKind::Farewell => self.shared.state().reconnect.from_daemon(&message),

@@ -1,8 +1,17 @@
 //! State that a front end needs to continue with another daemon when its own dies. Pure: lines in, lines out.
 //!
-//! It keeps the `initialize` line, the open sessions and how they were opened, and all unanswered requests:
-//! the editor's and the daemon's own (permission requests). Of a line it parses only the envelope and, where
-//! there is one, the session id.
+//! It keeps the `initialize` line, the open sessions (how they were opened, and the position up to which each was shown),
+//! and all unanswered requests: the editor's and the daemon's own (permission requests). Of a line it parses only the
+//! envelope and, where there is one, the session id.
+//!
+//! What becomes of an unanswered request:
+//!
+//! | request | with the next daemon |
+//! |---|---|
+//! | `session/prompt` | goes along with its session, whose log says how its turn ended |
+//! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
+//! | `session/close` | answered: the session ended with its daemon |
+//! | all others | sent again; a `session/load` continues where it was |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +26,16 @@ use epitome_acp::{answers, writer};
 /// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
 /// response dropped.
 const DAEMON_REQUESTS_MAX: usize = 1024;
+
+/// Bytes kept of unanswered requests, to be sent again. A prompt with large images exceeds it, and is answered as
+/// interrupted when its daemon dies.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How often a request is sent again. One that ends each daemon must not be sent forever.
+const REPEATS_MAX: u32 = 2;
+
+/// The position before a replay.
+const FROM_THE_BEGINNING: &str = r#"{"replay":true}"#;
 
 /// Prefix of the ids of the front end's own requests to a daemon.
 const OWN: &str = "\"epitome-front-";
@@ -47,8 +66,12 @@ pub struct ReconnectState {
     initialize: Option<Initialize>,
     /// The open sessions, each with the params it was opened with.
     open: BTreeMap<String, Box<RawValue>>,
+    /// The position up to which each session was shown.
+    positions: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
     waiting: Vec<WaitingRequest>,
+    /// Bytes of the lines kept in `waiting`.
+    kept_bytes: usize,
     /// Ids of the daemon's unanswered requests.
     requests: BTreeSet<u64>,
     highest: u64,
@@ -57,6 +80,8 @@ pub struct ReconnectState {
     own_ids: u64,
     /// Requests left unanswered by a dead daemon; each is answered once the session it waits for is resumed.
     owed: Vec<Owed>,
+    /// Ids of requests that the current daemon has, and that were answered without it.
+    given_up: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +94,9 @@ struct Initialize {
 struct WaitingRequest {
     id: Box<str>,
     wants: RequestEffect,
+    /// The request, if it can be sent again.
+    line: Option<Vec<u8>>,
+    repeats: u32,
 }
 
 /// The request's type, as far as its response changes the recorded state.
@@ -76,10 +104,23 @@ struct WaitingRequest {
 enum RequestEffect {
     Initialize,
     New(Box<RawValue>),
-    Attach(String, Box<RawValue>),
-    /// Closes or deletes a session.
-    End(String),
-    Prompt(String),
+    Fork(Box<RawValue>),
+    /// `begun` once the session is shown from its beginning.
+    Attach {
+        session: String,
+        params: Box<RawValue>,
+        begun: bool,
+    },
+    Close(String),
+    Delete(String),
+    Prompt {
+        session: String,
+        /// The session's position when the prompt was sent.
+        sent_at: Option<Box<RawValue>>,
+        /// Whether a daemon has to find out what became of it.
+        is_resuming: bool,
+    },
+    Steer,
     Other,
 }
 
@@ -94,6 +135,14 @@ struct Owed {
     id: Box<str>,
     /// The session it waits for.
     behind: Option<String>,
+    answer: OwedAnswer,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OwedAnswer {
+    Interrupted,
+    /// An empty result.
+    Done,
 }
 
 #[derive(Deserialize)]
@@ -130,16 +179,38 @@ impl ReconnectState {
                 self.initialize = Some(Initialize { line: terminated_line(line), answered: false });
                 RequestEffect::Initialize
             }
-            ("session/new" | "session/fork", Some(params)) => RequestEffect::New(params.to_owned()),
-            ("session/load" | "session/resume", Some(params)) => session()
-                .map_or(RequestEffect::Other, |session| RequestEffect::Attach(session, params.to_owned())),
-            ("session/close" | "session/delete", _) => {
-                session().map_or(RequestEffect::Other, RequestEffect::End)
+            ("session/new", Some(params)) => RequestEffect::New(params.to_owned()),
+            ("session/fork", Some(params)) => RequestEffect::Fork(params.to_owned()),
+            ("session/load" | "session/resume", Some(params)) => {
+                session().map_or(RequestEffect::Other, |session| RequestEffect::Attach {
+                    session,
+                    params: params.to_owned(),
+                    begun: false,
+                })
             }
-            ("session/prompt", _) => session().map_or(RequestEffect::Other, RequestEffect::Prompt),
+            ("session/close", _) => session().map_or(RequestEffect::Other, RequestEffect::Close),
+            ("session/delete", _) => session().map_or(RequestEffect::Other, RequestEffect::Delete),
+            ("session/prompt", _) => session().map_or(RequestEffect::Other, |session| {
+                let sent_at = self.positions.get(&session).cloned();
+                RequestEffect::Prompt { session, sent_at, is_resuming: false }
+            }),
+            ("_session/steering", _) => RequestEffect::Steer,
             _ => RequestEffect::Other,
         };
-        self.waiting.push(WaitingRequest { id: id.into(), wants });
+        let is_kept = match wants {
+            RequestEffect::New(_)
+            | RequestEffect::Attach { .. }
+            | RequestEffect::Delete(_)
+            | RequestEffect::Prompt { .. }
+            | RequestEffect::Other => self.kept_bytes + line.len() <= KEPT_BYTES_MAX,
+            RequestEffect::Initialize
+            | RequestEffect::Fork(_)
+            | RequestEffect::Close(_)
+            | RequestEffect::Steer => false,
+        };
+        let kept = is_kept.then(|| terminated_line(line));
+        self.kept_bytes += kept.as_ref().map_or(0, Vec::len);
+        self.waiting.push(WaitingRequest { id: id.into(), wants, line: kept, repeats: 0 });
         LineAction::Forward
     }
 
@@ -148,12 +219,15 @@ impl ReconnectState {
     pub fn take_back(&mut self, line: &[u8]) -> bool {
         match envelope::read(line) {
             Incoming::Request { id, .. } => {
-                let (waiting, owed) = (self.waiting.len(), self.owed.len());
-                self.waiting.retain(|waiting| {
-                    *waiting.id != *id || matches!(waiting.wants, RequestEffect::Initialize)
-                });
+                let is_it = |waiting: &WaitingRequest| {
+                    *waiting.id == *id
+                        && waiting.repeats == 0
+                        && !matches!(waiting.wants, RequestEffect::Initialize)
+                };
+                let waiting = self.waiting.iter().position(is_it).map(|at| self.remove(at));
+                let owed = self.owed.len();
                 self.owed.retain(|owed| *owed.id != *id);
-                self.waiting.len() < waiting || self.owed.len() < owed
+                waiting.is_some() || self.owed.len() < owed
             }
             Incoming::Notification { .. } | Incoming::Invalid { .. } => true,
             // The daemon's request died with it.
@@ -161,10 +235,26 @@ impl ReconnectState {
         }
     }
 
+    fn remove(&mut self, at: usize) -> WaitingRequest {
+        let waiting = self.waiting.remove(at);
+        self.kept_bytes -= waiting.line.as_ref().map_or(0, Vec::len);
+        waiting
+    }
+
     /// Records a message from the daemon before its lines are forwarded to the editor.
     pub fn from_daemon(&mut self, message: &FrontendMessage<'_>) -> DaemonMessage {
+        for step in message.steps {
+            self.positions.insert(step.session.clone(), step.at.clone());
+            for waiting in self.waiting.iter_mut().filter(|_| step.begins) {
+                if let RequestEffect::Attach { session, begun, .. } = &mut waiting.wants
+                    && *session == step.session
+                {
+                    *begun = true;
+                }
+            }
+        }
         match message.kind {
-            MessageKind::Notifications | MessageKind::Farewell => {}
+            MessageKind::Notifications | MessageKind::Step | MessageKind::Farewell => {}
             MessageKind::Request => {
                 if let Ok(id) = message.id.parse::<u64>() {
                     self.highest = self.highest.max(id);
@@ -183,8 +273,11 @@ impl ReconnectState {
                 if let Some(own) = self.own.remove(message.id) {
                     return DaemonMessage::Instead(self.own_answered(own, succeeded(message)));
                 }
+                if self.given_up.remove(message.id) {
+                    return DaemonMessage::Instead(Vec::new());
+                }
                 if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
-                    let waiting = self.waiting.remove(at);
+                    let waiting = self.remove(at);
                     self.answered(waiting.wants, message);
                 }
             }
@@ -200,23 +293,30 @@ impl ReconnectState {
                     initialize.answered = true;
                 }
             }
-            RequestEffect::New(params) => {
+            RequestEffect::New(params) | RequestEffect::Fork(params) => {
                 if succeeded && let Some(session) = session_made(message.lines) {
                     self.open.insert(session, params);
                 }
             }
-            RequestEffect::Attach(session, params) => {
-                if succeeded {
-                    self.open.insert(session, params);
+            RequestEffect::Attach { session, params, .. } => {
+                self.resumed(&session, succeeded);
+                match succeeded {
+                    true => drop(self.open.insert(session, params)),
+                    false => self.forget(&session),
                 }
             }
-            RequestEffect::End(session) => {
+            RequestEffect::Close(session) | RequestEffect::Delete(session) => {
                 if succeeded {
-                    self.open.remove(&session);
+                    self.forget(&session);
                 }
             }
-            RequestEffect::Prompt(_) | RequestEffect::Other => {}
+            RequestEffect::Prompt { .. } | RequestEffect::Steer | RequestEffect::Other => {}
         }
+    }
+
+    fn forget(&mut self, session: &str) {
+        self.open.remove(session);
+        self.positions.remove(session);
     }
 
     fn own_answered(&mut self, own: OwnRequest, succeeded: bool) -> Vec<u8> {
@@ -224,10 +324,38 @@ impl ReconnectState {
             OwnRequest::Initialize => Vec::new(),
             OwnRequest::Resume(session) => {
                 if !succeeded {
-                    self.open.remove(&session);
+                    self.forget(&session);
                 }
+                self.resumed(&session, succeeded);
                 self.pay(|owed| owed.behind.as_ref() == Some(&session))
             }
+        }
+    }
+
+    /// A daemon continues a session and will answer its prompts, or can't.
+    fn resumed(&mut self, session: &str, succeeded: bool) {
+        if !succeeded {
+            return self.owe_resuming(|of| of == session);
+        }
+        for waiting in &mut self.waiting {
+            if let RequestEffect::Prompt { session: of, is_resuming, .. } = &mut waiting.wants
+                && of == session
+            {
+                *is_resuming = false;
+            }
+        }
+    }
+
+    /// Gives up on prompts whose fate no daemon has told.
+    fn owe_resuming(&mut self, of: impl Fn(&String) -> bool) {
+        let is_due = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Prompt { session, is_resuming: true, .. } if of(session));
+        while let Some(at) = self.waiting.iter().position(is_due) {
+            let WaitingRequest { id, wants, .. } = self.remove(at);
+            let RequestEffect::Prompt { session, .. } = wants else {
+                unreachable!("only prompts are resumed")
+            };
+            self.given_up.insert(id.clone());
+            self.owed.push(Owed { id, behind: Some(session), answer: OwedAnswer::Interrupted });
         }
     }
 
@@ -235,6 +363,7 @@ impl ReconnectState {
     /// cancellations of the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
         self.own.clear();
+        self.given_up.clear();
         let mut lines = Vec::new();
         for card in std::mem::take(&mut self.requests) {
             let line = format!(
@@ -242,27 +371,65 @@ impl ReconnectState {
             );
             lines.extend_from_slice(line.as_bytes());
         }
-        for waiting in std::mem::take(&mut self.waiting) {
-            let behind = match waiting.wants {
+        self.kept_bytes = 0;
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let may_repeat = waiting.line.is_some() && waiting.repeats < REPEATS_MAX;
+            let (behind, answer) = match &mut waiting.wants {
                 // Sent again unchanged by `replay`.
                 RequestEffect::Initialize => {
                     self.waiting.push(waiting);
                     continue;
                 }
-                RequestEffect::Prompt(session) => self.open.contains_key(&session).then_some(session),
-                // Whether it was closed is unknown, but closing was the intent.
-                RequestEffect::End(session) => {
-                    self.open.remove(&session);
-                    None
+                RequestEffect::Prompt { session, is_resuming, .. } if self.open.contains_key(session) => {
+                    if waiting.line.is_some() {
+                        *is_resuming = true;
+                        self.wait_on(waiting);
+                        continue;
+                    }
+                    (Some(session.clone()), OwedAnswer::Interrupted)
                 }
-                RequestEffect::New(_) | RequestEffect::Attach(..) | RequestEffect::Other => None,
+                RequestEffect::Close(session) => {
+                    let session = session.clone();
+                    self.forget(&session);
+                    (None, OwedAnswer::Done)
+                }
+                // Whether it was deleted is unknown, but deleting was the intent.
+                RequestEffect::Delete(session) => {
+                    let session = session.clone();
+                    self.forget(&session);
+                    if may_repeat {
+                        self.wait_on(waiting);
+                        continue;
+                    }
+                    (None, OwedAnswer::Interrupted)
+                }
+                RequestEffect::New(_) | RequestEffect::Attach { .. } | RequestEffect::Other if may_repeat => {
+                    self.wait_on(waiting);
+                    continue;
+                }
+                // The editor learns that it has not opened it.
+                RequestEffect::Attach { session, .. } => {
+                    let session = session.clone();
+                    self.forget(&session);
+                    (None, OwedAnswer::Interrupted)
+                }
+                RequestEffect::Prompt { .. }
+                | RequestEffect::New(_)
+                | RequestEffect::Fork(_)
+                | RequestEffect::Steer
+                | RequestEffect::Other => (None, OwedAnswer::Interrupted),
             };
-            self.owed.push(Owed { id: waiting.id, behind });
+            self.owed.push(Owed { id: waiting.id, behind, answer });
         }
         lines
     }
 
-    /// The first lines for a new daemon: `initialize`, and the sessions to resume.
+    fn wait_on(&mut self, waiting: WaitingRequest) {
+        self.kept_bytes += waiting.line.as_ref().map_or(0, Vec::len);
+        self.waiting.push(waiting);
+    }
+
+    /// The first lines for a new daemon: `initialize`, the sessions to resume, and the requests to repeat.
     pub fn replay(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
         let Some(initialize) = &self.initialize else { return lines };
@@ -275,20 +442,81 @@ impl ReconnectState {
         } else {
             lines.extend_from_slice(&initialize.line);
         }
-        let open: Vec<(String, String)> =
-            self.open.iter().map(|(session, params)| (session.clone(), resumed(session, params))).collect();
+        // The editor opens such a session itself, and may have cleared its window for that.
+        let is_attaching = |name: &String| {
+            let attaches = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Attach { session, .. } if session == name);
+            self.waiting.iter().any(attaches)
+        };
+        let open: Vec<(String, String)> = self
+            .open
+            .iter()
+            .filter(|(session, _)| !is_attaching(session))
+            .map(|(session, params)| {
+                let rest = self.rest(session, self.positions.get(session).map_or("{}", |at| at.get()));
+                (session.clone(), continued(params, Some(session), rest))
+            })
+            .collect();
         for (session, params) in open {
             self.ask(&mut lines, "session/resume", &params, OwnRequest::Resume(session));
         }
+        for at in 0..self.waiting.len() {
+            self.waiting[at].repeats += 1;
+            let waiting = &self.waiting[at];
+            match (&waiting.wants, &waiting.line) {
+                (RequestEffect::Attach { session, params, begun }, Some(line)) => {
+                    let Incoming::Request { method, .. } = envelope::read(line) else { continue };
+                    let from = match self.positions.get(session) {
+                        _ if !begun && method == "session/load" => FROM_THE_BEGINNING,
+                        Some(position) => position.get(),
+                        None => {
+                            lines.extend_from_slice(line);
+                            continue;
+                        }
+                    };
+                    let params = continued(params, None, self.rest(session, from));
+                    lines.extend_from_slice(request(&waiting.id, &method, &params).as_bytes());
+                }
+                (RequestEffect::New(_) | RequestEffect::Delete(_) | RequestEffect::Other, Some(line)) => {
+                    lines.extend_from_slice(line);
+                }
+                (
+                    RequestEffect::Initialize
+                    | RequestEffect::Fork(_)
+                    | RequestEffect::Close(_)
+                    | RequestEffect::Prompt { .. }
+                    | RequestEffect::Steer
+                    | RequestEffect::New(_)
+                    | RequestEffect::Attach { .. }
+                    | RequestEffect::Delete(_)
+                    | RequestEffect::Other,
+                    _,
+                ) => {}
+            }
+        }
         lines
+    }
+
+    /// Where to continue a session, and the prompts whose fate its log tells, as JSON for `_meta`.
+    fn rest(&self, name: &str, at: &str) -> String {
+        let prompt = |waiting: &WaitingRequest| {
+            let RequestEffect::Prompt { session, sent_at, is_resuming: true } = &waiting.wants else {
+                return None;
+            };
+            let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else {
+                return None;
+            };
+            let (id, sent_at) = (&waiting.id, sent_at.as_ref().map_or("null", |at| at.get()));
+            let params = params?.get();
+            (session == name).then(|| format!(r#"{{"id":{id},"sent_at":{sent_at},"params":{params}}}"#))
+        };
+        let prompts = self.waiting.iter().filter_map(prompt).collect::<Vec<String>>().join(",");
+        format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)
     }
 
     fn ask(&mut self, lines: &mut Vec<u8>, method: &str, params: &str, own: OwnRequest) {
         self.own_ids += 1;
         let id = format!("{OWN}{}\"", self.own_ids);
-        let line =
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n");
-        lines.extend_from_slice(line.as_bytes());
+        lines.extend_from_slice(request(&id, method, params).as_bytes());
         self.own.insert(id, own);
     }
 
@@ -299,20 +527,25 @@ impl ReconnectState {
 
     /// All owed responses, without waiting for sessions any longer.
     pub fn answers_overdue(&mut self) -> Vec<u8> {
+        self.owe_resuming(|_| true);
         self.pay(|_| true)
     }
 
     /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
     pub fn give_up(&mut self) -> Vec<u8> {
+        self.kept_bytes = 0;
         for waiting in std::mem::take(&mut self.waiting) {
-            self.owed.push(Owed { id: waiting.id, behind: None });
+            self.owed.push(Owed { id: waiting.id, behind: None, answer: OwedAnswer::Interrupted });
         }
         self.answers_overdue()
     }
 
     /// Whether any response is owed.
     pub fn owes(&self) -> bool {
-        !self.owed.is_empty()
+        let is_resuming = |waiting: &WaitingRequest| {
+            matches!(waiting.wants, RequestEffect::Prompt { is_resuming: true, .. })
+        };
+        !self.owed.is_empty() || self.waiting.iter().any(is_resuming)
     }
 
     /// Whether the editor's `initialize` is unanswered, because a daemon took it just before it ended.
@@ -334,10 +567,14 @@ impl ReconnectState {
         let mut lines = Vec::new();
         self.owed.retain(|owed| {
             let is_due = due(owed);
-            if is_due {
-                let details =
-                    "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
-                lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
+            match owed.answer {
+                _ if !is_due => {}
+                OwedAnswer::Interrupted => {
+                    let details =
+                        "Epitome's daemon ended. Please send it again; what was done so far is in the session.";
+                    lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
+                }
+                OwedAnswer::Done => writer::response(&mut lines, &owed.id, Ok(answers::empty())),
             }
             !is_due
         });
@@ -385,14 +622,19 @@ fn session_made(response: &[u8]) -> Option<String> {
     serde_json::from_slice::<SessionResponse>(response).ok().map(|response| response.result.session_id)
 }
 
-/// The params of `session/resume` for a session that was opened with `opened`.
-fn resumed(session: &str, opened: &RawValue) -> String {
-    let mut params: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(opened.get()).unwrap_or_default();
-    params.insert("sessionId".to_owned(), session.into());
-    // The editor has seen everything except how the interrupted turn ended.
-    params.insert("_meta".to_owned(), serde_json::json!({ "epitome": { "takenUp": true } }));
-    serde_json::Value::Object(params).to_string()
+/// Params with which a session was opened, to continue it.
+fn continued(opened: &RawValue, session: Option<&str>, rest: String) -> String {
+    let raw = |json: String| RawValue::from_string(json).expect("it is made of JSON");
+    let mut params: BTreeMap<String, Box<RawValue>> = serde_json::from_str(opened.get()).unwrap_or_default();
+    if let Some(session) = session {
+        params.insert("sessionId".to_owned(), raw(serde_json::Value::from(session).to_string()));
+    }
+    params.insert("_meta".to_owned(), raw(rest));
+    serde_json::to_string(&params).expect("it is made of JSON")
+}
+
+fn request(id: &str, method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n")
 }
 
 fn terminated_line(line: &[u8]) -> Vec<u8> {

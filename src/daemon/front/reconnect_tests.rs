@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
-use crate::messages::{FrontendMessage, MessageKind};
+use crate::messages::{FrontendMessage, MessageKind, Step};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =
@@ -38,7 +38,16 @@ impl ReconnectFixture {
 
     fn frame(&mut self, kind: MessageKind, id: &str, body: &str) -> DaemonMessage {
         let body = format!("{body}\n");
-        self.reconnect.from_daemon(&FrontendMessage { kind, id, lines: body.as_bytes() })
+        self.reconnect.from_daemon(&FrontendMessage { kind, id, lines: body.as_bytes(), steps: &[] })
+    }
+
+    /// The daemon shows a session up to this position.
+    fn shown(&mut self, session: &str, at: &str, begins: bool) {
+        let step = format!(r#"{{"session":"{session}","lines":0,"begins":{begins},"at":{at}}}"#);
+        let step: Step = serde_json::from_str(&step).expect("a step");
+        let message =
+            FrontendMessage { kind: MessageKind::Notifications, id: "", lines: b"", steps: &[step] };
+        assert_eq!(self.reconnect.from_daemon(&message), DaemonMessage::Show);
     }
 
     fn answered(&mut self, id: &str, result: &str) -> DaemonMessage {
@@ -128,11 +137,11 @@ fn the_replay_initializes_and_resumes_open_sessions() {
         told[1]["params"],
         serde_json::json!({
             "cwd": "/w", "mcpServers": [{ "name": "m" }], "sessionId": "s_1",
-            "_meta": { "epitome": { "takenUp": true } },
+            "_meta": { "epitome": { "rest": {}, "prompts": [] } },
         })
     );
     let mut again: Value = serde_json::from_str(load).expect("JSON");
-    again["_meta"] = serde_json::json!({ "epitome": { "takenUp": true } });
+    again["_meta"] = serde_json::json!({ "epitome": { "rest": {}, "prompts": [] } });
     assert_eq!(told[2]["params"], again);
     // Responses to the replay are for the front end; ids of the editor still belong to the editor.
     for message in &told {
@@ -163,22 +172,91 @@ fn closed_and_deleted_sessions_are_not_resumed() {
     }
 }
 
+/// A listing and a load were answered as interrupted, though the next daemon could answer them. The user of a finished
+/// turn was asked to send the prompt again.
 #[test]
-fn interrupted_requests_are_answered_and_prompts_wait_for_their_session() {
+fn requests_are_repeated_and_prompts_go_along_with_their_session() {
     let mut desk = ReconnectFixture::with_session();
-    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.shown("s_1", r#"{"after":7}"#, false);
+    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[1]}"#);
+    desk.shown("s_1", r#"{"after":9,"text":{}}"#, false);
     desk.request(6, "session/list", "{}");
     desk.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
     desk.request(8, "session/prompt", r#"{"sessionId":"s_unknown","prompt":[]}"#);
+    desk.request(9, "session/fork", r#"{"sessionId":"s_1","cwd":"/w"}"#);
+    desk.request(10, "session/close", r#"{"sessionId":"s_2"}"#);
     assert!(desk.reconnect.lost().is_empty(), "nothing is answered before the next daemon has been told");
-    let replay = messages(&desk.reconnect.replay());
-    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["6", "7", "8"]);
+    let replay = desk.reconnect.replay();
+    assert_eq!(methods(&replay), ["initialize", "session/resume", "session/list", "session/new"]);
+    let replay = messages(&replay);
+    assert_eq!(
+        replay[1]["params"]["_meta"]["epitome"],
+        serde_json::json!({
+            "rest": { "after": 9, "text": {} },
+            "prompts": [{
+                "id": 5, "sent_at": { "after": 7 }, "params": { "sessionId": "s_1", "prompt": [1] }
+            }],
+        })
+    );
+    assert_eq!((&replay[2]["id"], &replay[3]["id"]), (&6.into(), &7.into()));
+    let answers = messages(&desk.reconnect.answers_at_once());
+    let closed = answers.iter().position(|answer| answer["id"] == 10).expect("it is answered");
+    assert_eq!(answers[closed]["result"], serde_json::json!({}));
+    let lines: String =
+        answers.iter().filter(|answer| answer["id"] != 10).map(|line| format!("{line}\n")).collect();
+    assert_eq!(interrupted(lines.as_bytes()), ["8", "9"]);
     assert!(desk.reconnect.owes());
-    let DaemonMessage::Instead(answers) = desk.answered(&replay[1]["id"].to_string(), "{}") else {
-        panic!("ours")
-    };
-    assert_eq!(interrupted(&answers), ["5"]);
+    assert_eq!(desk.answered("5", r#"{"stopReason":"end_turn"}"#), DaemonMessage::Show);
+    assert_eq!(desk.answered(&replay[1]["id"].to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
+    assert_eq!(desk.answered("6", "{}"), DaemonMessage::Show);
     assert!(!desk.reconnect.owes());
+}
+
+/// A load was half shown when its daemon died. Sending it again showed the first half twice.
+#[test]
+fn an_interrupted_load_continues_where_it_was() {
+    let mut desk = ReconnectFixture::with_session();
+    let load = r#"{"sessionId":"s_1","cwd":"/w","mcpServers":[]}"#;
+    desk.shown("s_1", r#"{"after":7}"#, false);
+    desk.request(2, "session/load", load);
+    desk.reconnect.lost();
+    // Nothing of it was shown, and the editor waits for all of it.
+    let replay = messages(&desk.reconnect.replay());
+    let [_, load] = &replay[..] else { panic!("no resumption beside the load: {replay:?}") };
+    assert_eq!((&load["id"], &load["method"]), (&2.into(), &"session/load".into()));
+    assert_eq!(load["params"]["_meta"]["epitome"]["rest"], serde_json::json!({ "replay": true }));
+    desk.shown("s_1", r#"{"after":0,"replay":true}"#, true);
+    desk.shown("s_1", r#"{"after":3,"replay":true}"#, false);
+    desk.reconnect.lost();
+    let replay = messages(&desk.reconnect.replay());
+    let [_, load] = &replay[..] else { panic!("no resumption beside the load: {replay:?}") };
+    assert_eq!((&load["id"], &load["method"]), (&2.into(), &"session/load".into()));
+    assert_eq!(load["params"]["_meta"]["epitome"]["rest"], serde_json::json!({ "after": 3, "replay": true }));
+}
+
+/// A request that ends each daemon must not be sent forever.
+#[test]
+fn a_request_is_repeated_a_few_times_only() {
+    let mut desk = ReconnectFixture::with_session();
+    desk.request(2, "session/list", "{}");
+    for _ in 0..2 {
+        desk.reconnect.lost();
+        assert_eq!(methods(&desk.reconnect.replay()), ["initialize", "session/resume", "session/list"]);
+        assert!(desk.reconnect.answers_at_once().is_empty());
+    }
+    desk.reconnect.lost();
+    assert_eq!(methods(&desk.reconnect.replay()), ["initialize", "session/resume"]);
+    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["2"]);
+}
+
+#[test]
+fn a_daemon_that_answers_a_prompt_too_late_is_not_forwarded() {
+    let mut desk = ReconnectFixture::with_session();
+    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.reconnect.lost();
+    desk.reconnect.replay();
+    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["5"]);
+    assert_eq!(desk.answered("5", "{}"), DaemonMessage::Instead(Vec::new()));
 }
 
 /// It is unknown whether it entered the interrupted turn, so the editor has to ask the user.
@@ -290,10 +368,13 @@ proptest! {
     /// For any order of requests, responses and crashes, each of the editor's requests gets exactly one
     /// response, and no request of a dead daemon can be answered.
     #[test]
-    fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
+    fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..8, 0usize..4), 1..60)) {
         let mut desk = ReconnectFixture::with_session();
         let (mut next_id, mut next_card) = (100u64, 1000u64);
-        let (mut open, mut requests): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        // Requests that the current daemon has, those that it has to resume, and its own.
+        let (mut open, mut resuming, mut requests): (Vec<u64>, Vec<u64>, Vec<u64>) = Default::default();
+        // Requests that were answered without the daemon, which does not know that.
+        let mut late: Vec<u64> = Vec::new();
         let mut dead: Vec<u64> = Vec::new();
         let mut answers: Vec<String> = Vec::new();
         let mut asked = 0;
@@ -312,6 +393,10 @@ proptest! {
                     prop_assert_eq!(desk.answered(&id.to_string(), "{}"), DaemonMessage::Show);
                     answers.push(id.to_string());
                 }
+                2 if !late.is_empty() => {
+                    let id = late.remove(which % late.len());
+                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
+                }
                 3 => {
                     desk.permission_request(next_card);
                     requests.push(next_card);
@@ -325,20 +410,29 @@ proptest! {
                     let told = messages(&desk.reconnect.lost());
                     prop_assert_eq!(told.len(), requests.len());
                     dead.append(&mut requests);
-                    open.clear();
-                    resumes = messages(&desk.reconnect.replay())
+                    late.clear();
+                    resuming.append(&mut open);
+                    let replay = messages(&desk.reconnect.replay());
+                    resumes = replay
                         .iter()
                         .filter(|message| message["method"] == "session/resume")
                         .map(|message| message["id"].to_string())
                         .collect();
-                    answers.extend(interrupted(&desk.reconnect.answers_at_once()));
+                    let at_once = interrupted(&desk.reconnect.answers_at_once());
+                    resuming.retain(|id| !at_once.contains(&id.to_string()));
+                    answers.extend(at_once);
                 }
                 6 => {
-                    if let Some(resume) = resumes.pop()
-                        && let DaemonMessage::Instead(lines) = desk.answered(&resume, "{}")
-                    {
-                        answers.extend(interrupted(&lines));
+                    if let Some(resume) = resumes.pop() {
+                        prop_assert_eq!(desk.answered(&resume, "{}"), DaemonMessage::Instead(Vec::new()));
+                        open.append(&mut resuming);
                     }
+                }
+                7 => {
+                    let overdue = interrupted(&desk.reconnect.answers_overdue());
+                    prop_assert_eq!(overdue.len(), resuming.len());
+                    answers.extend(overdue);
+                    late.append(&mut resuming);
                 }
                 _ => {}
             }

@@ -101,7 +101,7 @@ impl News {
                 }
             }
             SessionEvent::CallFinished { outcome } => drop(self.running.remove(&outcome.call)),
-            SessionEvent::CallsSeen { .. } | SessionEvent::Subagent(_) => {}
+            SessionEvent::Seen(_) | SessionEvent::Subagent(_) => {}
             SessionEvent::Compaction { state, .. } => {
                 self.compacting = match state {
                     CompactionState::Began { .. } | CompactionState::Wrote(_) => true,

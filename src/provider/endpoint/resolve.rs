@@ -195,6 +195,7 @@ impl Endpoint {
             own_api: false,
             abilities: Abilities::likely(wire, name),
             native_compaction: false,
+            silence: None,
             network: Network::default(),
         }
     }
@@ -239,6 +240,7 @@ impl Endpoint {
             self.abilities = self.abilities.clone().with(configured);
         }
         self.native_compaction = configured.and_then(|model| model.native_compaction).unwrap_or(false);
+        self.silence = configured.and_then(|model| model.silence);
         if self.wire == WireFormat::AnthropicMessages {
             let mut betas = configured.map_or_else(Vec::new, |model| model.betas.clone());
             if self.native_compaction {

@@ -27,6 +27,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 /// before the first token. Whether such a server is still running is detected immediately.
 const LOCAL_SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
+/// Maximum time in which a reply makes no progress, whatever pings or comments the service sends: a dead stream behind
+/// a proxy may send those forever. Models that hide their thinking may be silent for minutes.
+const CONTENT_SILENCE_MAX: Duration = SILENCE_MAX;
+
 /// Calls that took longer than this are not retried automatically: up to five retries would each cost the
 /// user as much time again.
 pub(super) const TRIED_AGAIN_MAX: Duration = FIRST_BYTE_MAX;
@@ -37,29 +41,45 @@ pub struct CallTimeouts {
     pub connect: Duration,
     /// From the start of the call to the response headers.
     pub first_byte: Duration,
-    /// Between two chunks of the response.
+    /// Between two chunks of the response, including pings.
     pub silence: Duration,
+    /// Between two pieces of the reply. The user can set it per model.
+    pub content: Duration,
 }
 
 impl CallTimeouts {
     /// The timeouts that suit an endpoint's service.
     pub fn for_endpoint(endpoint: &Endpoint) -> CallTimeouts {
-        let (first_byte, silence) = match endpoint.wire {
-            _ if is_loopback(host_of(&endpoint.base_url)) => (LOCAL_SILENCE_MAX, LOCAL_SILENCE_MAX),
-            WireFormat::AnthropicMessages if endpoint.own_api => (FIRST_BYTE_MAX, PINGED_SILENCE_MAX),
+        let content = |usual: Duration| endpoint.silence.unwrap_or(usual);
+        let (first_byte, silence, content) = match endpoint.wire {
+            _ if is_loopback(host_of(&endpoint.base_url)) => {
+                let content = content(LOCAL_SILENCE_MAX);
+                (content, content, content)
+            }
+            WireFormat::AnthropicMessages if endpoint.own_api => {
+                (FIRST_BYTE_MAX, PINGED_SILENCE_MAX, content(CONTENT_SILENCE_MAX))
+            }
             WireFormat::AnthropicMessages
             | WireFormat::OpenAiResponses
             | WireFormat::OpenAiChat
-            | WireFormat::Gemini => (SILENCE_MAX, SILENCE_MAX),
+            | WireFormat::Gemini => {
+                let content = content(CONTENT_SILENCE_MAX);
+                (content, content, content)
+            }
         };
-        CallTimeouts { connect: CONNECT_MAX, first_byte, silence }
+        CallTimeouts { connect: CONNECT_MAX, first_byte, silence, content }
     }
 }
 
 /// For requests that aren't model calls.
 impl Default for CallTimeouts {
     fn default() -> CallTimeouts {
-        CallTimeouts { connect: CONNECT_MAX, first_byte: FIRST_BYTE_MAX, silence: SILENCE_MAX }
+        CallTimeouts {
+            connect: CONNECT_MAX,
+            first_byte: FIRST_BYTE_MAX,
+            silence: SILENCE_MAX,
+            content: CONTENT_SILENCE_MAX,
+        }
     }
 }
 
@@ -88,6 +108,23 @@ mod tests {
         assert_eq!(minutes(&openai), 10);
         openai.base_url = "http://127.0.0.1:8080/v1".into();
         assert_eq!(minutes(&openai), 15);
+    }
+
+    #[test]
+    fn the_user_can_set_how_long_a_reply_may_make_no_progress() {
+        let mut anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
+        assert_eq!(CallTimeouts::for_endpoint(&anthropic).content, CONTENT_SILENCE_MAX);
+        anthropic.silence = Some(Duration::from_secs(1_800));
+        let limits = CallTimeouts::for_endpoint(&anthropic);
+        assert_eq!((limits.content.as_secs(), limits.silence), (1_800, PINGED_SILENCE_MAX));
+        let mut local = test_endpoint("openai/gpt-5.4");
+        local.base_url = "http://127.0.0.1:8080/v1".into();
+        local.silence = Some(Duration::from_secs(3_600));
+        let limits = CallTimeouts::for_endpoint(&local);
+        assert_eq!(
+            [limits.first_byte, limits.silence, limits.content].map(|limit| limit.as_secs()),
+            [3_600; 3]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::limits::{TRIED_AGAIN_MAX, format_duration};
+use super::limits::{CallTimeouts, TRIED_AGAIN_MAX, format_duration};
 use super::logged::Logged;
 use super::trouble::reason;
 use crate::endpoint::Endpoint;
@@ -32,8 +32,11 @@ pub struct ReplyStream {
     decoding: Decoding,
     state: StreamState,
     silence_max: Duration,
+    content_silence_max: Duration,
     /// When the last chunk arrived.
     heard: Instant,
+    /// When the last piece of the reply arrived.
+    moved_on: Instant,
     logged: Logged,
 }
 
@@ -75,7 +78,7 @@ impl ReplyStream {
                 }
             }
             let arrived = match events.is_empty() {
-                true => timeout_at(self.heard + self.silence_max, self.response.chunk()).await,
+                true => timeout_at(self.silent_until(), self.response.chunk()).await,
                 // Takes what has arrived without waiting. The runtime's cooperative budget limits how much
                 // that is before other tasks run.
                 false => match self.response.chunk().now_or_never() {
@@ -83,11 +86,18 @@ impl ReplyStream {
                     None => return Ok(Some(events)),
                 },
             };
-            self.heard = Instant::now();
             let result = match arrived {
                 Ok(Ok(Some(piece))) => {
+                    self.heard = Instant::now();
                     self.logged.count_chunk(piece.len());
-                    self.decoding.push(&piece, &mut events)
+                    let known = events.len();
+                    let result = self.decoding.push(&piece, &mut events);
+                    // Some services repeat the usage while they wait.
+                    let is_progress = |event: &ProviderEvent| !matches!(event, ProviderEvent::Usage(_));
+                    if events[known..].iter().any(is_progress) {
+                        self.moved_on = self.heard;
+                    }
+                    result
                 }
                 Ok(Ok(None)) => {
                     let result = self.decoding.end(&mut events);
@@ -118,7 +128,7 @@ impl ReplyStream {
         endpoint: Endpoint,
         prefix: String,
         mut response: Response,
-        silence_max: Duration,
+        limits: CallTimeouts,
         mut logged: Logged,
     ) -> Result<ReplyStream, ProviderError> {
         let status = response.status().as_u16();
@@ -135,8 +145,10 @@ impl ReplyStream {
                 response,
                 decoding,
                 state: StreamState::Open,
-                silence_max,
+                silence_max: limits.silence,
+                content_silence_max: limits.content,
                 heard,
+                moved_on: heard,
                 logged,
             });
         }
@@ -150,10 +162,29 @@ impl ReplyStream {
         Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
     }
 
+    fn silent_until(&self) -> Instant {
+        (self.heard + self.silence_max).min(self.moved_on + self.content_silence_max)
+    }
+
     fn silence_error(&self) -> ProviderError {
-        let why =
-            format!("nothing more came for {}, the limit on its silence", format_duration(self.silence_max));
-        match self.silence_max <= TRIED_AGAIN_MAX {
+        let is_alive = self.heard + self.silence_max > self.moved_on + self.content_silence_max;
+        let (limit, why) = match is_alive {
+            true => (
+                self.content_silence_max,
+                format!(
+                    "it kept the connection alive and sent nothing of the reply for {}, the limit of silence_s",
+                    format_duration(self.content_silence_max)
+                ),
+            ),
+            false => (
+                self.silence_max,
+                format!(
+                    "nothing more came for {}, the limit on its silence",
+                    format_duration(self.silence_max)
+                ),
+            ),
+        };
+        match limit <= TRIED_AGAIN_MAX {
             true => self.decoding.lost(&why),
             false => self.decoding.broken(&why),
         }

@@ -20,6 +20,7 @@ pub(super) const LAST_WORDS: Ticket = Ticket(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentLimit {
     Rounds,
+    Repeats,
     Tokens,
     Time,
 }
@@ -29,6 +30,7 @@ impl AgentLimit {
     pub fn what(self) -> &'static str {
         match self {
             AgentLimit::Rounds => "model calls (agents.max_rounds)",
+            AgentLimit::Repeats => "rounds that repeat each other (max_repeats)",
             AgentLimit::Tokens => "tokens (agents.max_tokens)",
             AgentLimit::Time => "time (agents.timeout_s)",
         }
@@ -38,6 +40,7 @@ impl AgentLimit {
     pub fn id(self) -> &'static str {
         match self {
             AgentLimit::Rounds => "rounds",
+            AgentLimit::Repeats => "repeats",
             AgentLimit::Tokens => "tokens",
             AgentLimit::Time => "time",
         }
@@ -83,10 +86,11 @@ impl PreparedChild {
                 bound = None;
             }
         }
-        if is_agent
-            && matches!(&answer, Some(Ok(SessionAnswer::TurnEnded { reason: StopReason::MaxRounds, .. })))
+        if let Some(Ok(SessionAnswer::TurnEnded { reason: StopReason::MaxRounds, meta, .. })) = &answer
+            && is_agent
         {
-            bound = Some(AgentLimit::Rounds);
+            let is_stuck = meta.as_ref().is_some_and(|meta| meta["epitome"]["stopped"].is_string());
+            bound = Some(if is_stuck { AgentLimit::Repeats } else { AgentLimit::Rounds });
         }
         let mut words = None;
         if let (Some(bound), Some(Ok(_))) = (bound, &answer) {

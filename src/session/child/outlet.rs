@@ -245,7 +245,7 @@ impl EventSink for ChildOutlet {
             }
             SessionEvent::CallStarted { call } => self.report_call(&call),
             SessionEvent::Text { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::CallProgress { .. }
             | SessionEvent::Compaction { .. }
             | SessionEvent::Subagent(_)
@@ -269,7 +269,7 @@ fn is_shown(out: &SessionEvent) -> bool {
         out,
         SessionEvent::Entry { .. }
             | SessionEvent::Text { .. }
-            | SessionEvent::CallsSeen { .. }
+            | SessionEvent::Seen(_)
             | SessionEvent::CallStarted { .. }
             | SessionEvent::CallProgress { .. }
             | SessionEvent::CallFinished { .. }

@@ -47,7 +47,7 @@ impl Sessions {
                         Box::new(Session::new(services, thread, journal, channel, &attaching.opening));
                     live.hooks.set_source(match attaching.replay {
                         Replay::Everything => "load",
-                        Replay::Nothing | Replay::Repairs => "resume",
+                        Replay::Nothing | Replay::Rest { .. } => "resume",
                     });
                     (live, Some(attaching))
                 }
@@ -136,19 +136,27 @@ impl TaskOrigin {
     /// Answers what was sent to a session that then could not be opened: who sends many requests at once
     /// does not wait for the first answer.
     fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
-        if let TaskOrigin::Client(Attaching { ticket, opening, .. }) = &self {
-            let responder = Responder::new(*ticket, session.clone(), opening.attachment.clone());
-            responder.answer(Err(error.clone()));
-        }
+        let opener = match &self {
+            TaskOrigin::Client(attaching) => Some(attaching.opening.attachment.clone()),
+            TaskOrigin::Rest(_) => None,
+        };
+        let resting = match self {
+            TaskOrigin::Client(attaching) => {
+                attaching.refuse(session, error);
+                None
+            }
+            TaskOrigin::Rest(resting) => Some(resting),
+        };
         commands.close();
         while let Ok(command) = commands.try_recv() {
+            if let SessionCommand::Attach { ticket, opening, replay } = command {
+                Attaching { ticket, opening, replay }.refuse(session, error);
+                continue;
+            }
             let Some((ticket, client)) = command.asker() else { continue };
-            let attachment = match (command, &self) {
-                (SessionCommand::Attach { opening, .. }, _) => Some(opening.attachment),
-                (_, TaskOrigin::Client(Attaching { opening, .. })) => {
-                    Some(opening.attachment.clone()).filter(|opener| opener.client == client)
-                }
-                (_, TaskOrigin::Rest(resting)) => resting.attachment(client),
+            let attachment = match &resting {
+                Some(resting) => resting.attachment(client),
+                None => opener.clone().filter(|opener| opener.client == client),
             };
             if let Some(attachment) = attachment {
                 Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));

@@ -3,11 +3,11 @@
 
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::agent::{
-    Agent, assert_paired, end_by, final_statuses, is_answer, is_question, obey, person_said,
-    record_agent_message, stop_reason,
+    Agent, agent_text, assert_paired, end_by, final_statuses, is_answer, is_question, obey, person_said,
+    stop_reason,
 };
 use epitome_test_harness::user::User;
-use epitome_test_harness::{call, text};
+use epitome_test_harness::{call, text, within};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
@@ -79,17 +79,14 @@ fn pending_requests_are_answered_and_sessions_continue() {
     assert!(!seen.iter().any(|message| message["id"].is_string()), "the front end's own ids stay its own");
     for session in &sessions {
         let (updates, reason) = agent.turn(session, "say more");
-        assert_eq!(
-            (record_agent_message(&updates).as_str(), reason.as_str()),
-            ("You said more.", "end_turn")
-        );
+        assert_eq!((agent_text(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
     }
     agent.close_input();
     agent.ended();
     let mut agent = user.start();
     let replay = user.load(&mut agent, &sessions[0]);
     assert_eq!(person_said(&replay), ["say one", "half", "say more"]);
-    assert!(record_agent_message(&replay).contains("Interrupted"), "the log says what happened");
+    assert!(agent_text(&replay).contains("Interrupted"), "the log says what happened");
 }
 
 /// The editor kept showing the subagent as working, because the daemon that knew of it was dead.
@@ -127,6 +124,59 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     assert_eq!(agent.turn(&session, "say more").1, "end_turn");
 }
 
+/// A window was stopped for a moment, its turn ended, and the daemon was killed. The window kept 587,000 of 3,000,000
+/// characters, and its user was asked to send the prompt again.
+#[test]
+fn a_window_that_lags_behind_a_killed_daemon_gets_the_rest_and_the_answer() {
+    let long = "word ".repeat(60_000);
+    let reply = long.clone();
+    let user = super::user(move |request| match request.last_user_text() {
+        said if said.ends_with("long") => vec![text("Begin. "), ModelStep::Wait, text(&reply)],
+        _ => obey(request),
+    });
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    let id = agent.prompt(&session, "long");
+    let mut seen = agent.hear("Begin. ");
+    agent.hold();
+    user.model.release();
+    let ended =
+        || std::fs::read_to_string(user.journal(&session)).is_ok_and(|log| log.contains("turn_ended"));
+    within("the turn's end", || ended().then_some(()));
+    kill_daemon(&user);
+    agent.go_on();
+    let (rest, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "end_turn");
+    seen.extend(rest);
+    let said = agent_text(&seen);
+    assert!(said == format!("Begin. {long}"), "{} characters are there", said.len());
+    assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
+}
+
+/// A daemon was killed six seconds into a reply, and the log had none of what the user had read.
+#[test]
+fn streamed_text_survives_a_killed_daemon() {
+    let user = super::user(obey);
+    let mut agent = user.start();
+    let session = user.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let draft = user.home.join("data/drafts").join(&session);
+    within("the saved text", || {
+        std::fs::read_to_string(&draft).is_ok_and(|saved| saved.contains("first half")).then_some(())
+    });
+    kill_daemon(&user);
+    let (_, answer) = agent.answer(id);
+    assert!(is_interrupted(&answer), "{answer}");
+    agent.close_input();
+    agent.ended();
+    let mut agent = user.start();
+    assert!(agent_text(&user.load(&mut agent, &session)).contains("The first half, "));
+    within("the removal of the saved text", || (!draft.exists()).then_some(()));
+    assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
+    assert!(!draft.exists());
+}
+
 #[test]
 fn ten_clients_survive_three_daemon_crashes() {
     let user = super::user(obey);
@@ -147,10 +197,7 @@ fn ten_clients_survive_three_daemon_crashes() {
             let (_, answer) = agent.answer(id);
             assert!(answer.get("result").is_some() || is_interrupted(&answer), "{answer}");
             let (updates, reason) = agent.turn(session, "say more");
-            assert_eq!(
-                (record_agent_message(&updates).as_str(), reason.as_str()),
-                ("You said more.", "end_turn")
-            );
+            assert_eq!((agent_text(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
         }
         assert_eq!(daemons(&user).len(), 1);
     }

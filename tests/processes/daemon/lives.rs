@@ -6,7 +6,7 @@ use epitome::daemon::messages::{Farewell, MessageKind, MessageReader};
 use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::daemon::token::Token;
 use epitome::paths::Paths;
-use epitome_test_harness::agent::{Agent, end_by, obey, record_agent_message, stop_reason};
+use epitome_test_harness::agent::{Agent, agent_text, end_by, obey, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::{WITHIN, within};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -128,7 +128,7 @@ fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
     let (_, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
     assert!(daemons(&user).is_empty(), "none is started until somebody wants something");
-    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
+    assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(user.daemon(), Some(daemon));
 }
 
@@ -214,7 +214,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
         trouble(&user);
         let mut agent = user.start();
         let session = user.new_session(&mut agent);
-        assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
+        assert_eq!(agent_text(&agent.turn(&session, "say one").0), "You said one.");
         agent.close_input();
         agent.ended();
         let log = log(&user);
@@ -250,7 +250,7 @@ fn makes_room_for(version: &str) {
     assert_eq!(last.kind, MessageKind::Farewell);
     assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
     // Nothing else starts a daemon here, so the older client does after a while.
-    assert_eq!(record_agent_message(&agent.turn(&session, "say more").0), "You said more.");
+    assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(user.daemon(), Some(old));
 }
 
@@ -271,7 +271,7 @@ fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
     for socket in ["run/acp.sock", "run/control.sock"] {
         UnixStream::connect(user.own().join(socket)).unwrap();
     }
-    assert_eq!(record_agent_message(&first.turn(&session, "say more").0), "You said more.");
+    assert_eq!(agent_text(&first.turn(&session, "say more").0), "You said more.");
     assert_eq!(daemons(&user), [new]);
 }
 
@@ -285,12 +285,12 @@ fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
     let mut second = user.start();
     let new = user.worker(&second);
     assert_ne!(new, old);
-    assert_eq!(record_agent_message(&agent.turn(&session, "say one").0), "You said one.");
+    assert_eq!(agent_text(&agent.turn(&session, "say one").0), "You said one.");
     agent.close_input();
     agent.ended();
     within("the displaced daemon's end", || (daemons(&user) == [new]).then_some(()));
     let session = user.new_session(&mut second);
-    assert_eq!(record_agent_message(&second.turn(&session, "say two").0), "You said two.");
+    assert_eq!(agent_text(&second.turn(&session, "say two").0), "You said two.");
     UnixStream::connect(user.own().join("run/acp.sock")).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Several clients of one daemon.
 
 use epitome_test_harness::agent::{
-    Agent, is_answer, is_question, obey, person_said, record_agent_message, stop_reason,
+    Agent, agent_text, is_answer, is_question, obey, person_said, stop_reason,
 };
 use epitome_test_harness::user::User;
 use epitome_test_harness::within;
@@ -39,10 +39,7 @@ fn ten_clients_started_at_once_share_one_daemon() {
     assert_eq!(daemons(&user), [user.worker(&windows[0])]);
     let sessions: Vec<String> = windows.iter_mut().map(|window| user.new_session(window)).collect();
     for (at, (window, session)) in windows.iter_mut().zip(&sessions).enumerate() {
-        assert_eq!(
-            record_agent_message(&window.turn(session, &format!("say {at}")).0),
-            format!("You said {at}.")
-        );
+        assert_eq!(agent_text(&window.turn(session, &format!("say {at}")).0), format!("You said {at}."));
     }
     let listing = windows[3].call("session/list", json!({}));
     assert_eq!(listing["sessions"].as_array().unwrap().len(), WINDOWS, "each sees the others' sessions");
@@ -122,7 +119,7 @@ fn a_killed_client_leaves_a_recorded_turn_and_no_child_process() {
     let replay = user.load(&mut agent, &session);
     assert_eq!(person_said(&replay).len(), 1);
     let (updates, reason) = agent.turn(&session, "say more");
-    assert_eq!((record_agent_message(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    assert_eq!((agent_text(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
     let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap_or_default();
     assert!(children.split_whitespace().count() <= 2, "at most the two helpers: {children}");
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use epitome_scripted_model::ModelStep;
-use epitome_test_harness::agent::{Agent, obey, record_agent_message, stop_reason};
+use epitome_test_harness::agent::{Agent, agent_text, obey, stop_reason};
 use epitome_test_harness::user::User;
 use epitome_test_harness::{text, within};
 use serde_json::json;
@@ -37,7 +37,7 @@ fn flooded(wait: impl FnOnce(&User)) -> u64 {
     wait(&user);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "end_turn");
-    let said = record_agent_message(&updates);
+    let said = agent_text(&updates);
     assert!(said == DELTA.repeat(DELTAS) + "The end.", "{} bytes came", said.len());
     let more = peak_kb(user.worker(&agent)) - before;
     agent.close_input();
@@ -69,12 +69,12 @@ fn an_editor_that_never_reads_does_not_delay_shutdown() {
         let mut agent = user.start();
         let session = user.new_session(&mut agent);
         agent.prompt(&session, "go");
-        agent.until("some text", |message| !record_agent_message(std::slice::from_ref(message)).is_empty());
+        agent.until("some text", |message| !agent_text(std::slice::from_ref(message)).is_empty());
         end(&mut agent);
         agent.ended_unread();
         let mut agent = user.start();
         let replay = user.load(&mut agent, &session);
-        assert!(record_agent_message(&replay).starts_with(DELTA), "what had come is kept");
+        assert!(agent_text(&replay).starts_with(DELTA), "what had come is kept");
     }
 }
 
@@ -103,10 +103,7 @@ fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
     ]);
     let id = agent.request("session/prompt", json!({ "sessionId": session, "prompt": prompt }));
     let (updates, answer) = agent.answer(id);
-    assert_eq!(
-        (record_agent_message(&updates).as_str(), stop_reason(&answer).as_str()),
-        ("A picture.", "end_turn")
-    );
+    assert_eq!((agent_text(&updates).as_str(), stop_reason(&answer).as_str()), ("A picture.", "end_turn"));
     let sent = user.model().requests()[0].body.to_string();
     assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
     // The error has no id, because the line was not parsed.
@@ -131,6 +128,6 @@ fn many_sessions_stream_concurrently_without_mixing_texts() {
     for (_, session) in asked {
         let own: Vec<_> =
             seen.iter().filter(|message| message["params"]["sessionId"] == **session).cloned().collect();
-        assert_eq!(record_agent_message(&own), format!("You said {session}."));
+        assert_eq!(agent_text(&own), format!("You said {session}."));
     }
 }

@@ -2,7 +2,7 @@
 
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::agent::{
-    Agent, assert_paired, final_statuses, is_history, is_question, obey, person_said, record_agent_message,
+    Agent, agent_text, assert_paired, final_statuses, is_history, is_question, obey, person_said,
     stop_reason, wants_summary,
 };
 use epitome_test_harness::user::User;
@@ -25,11 +25,7 @@ fn cancelled(words: &str, at: impl FnOnce(&User, &mut Agent) -> Vec<Value>) -> V
     let again = agent.prompt(&session, "say more");
     let (updates, answer) = agent.answer(again);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert_eq!(
-        record_agent_message(&updates),
-        "You said more.",
-        "nothing of the cancelled turn comes after it"
-    );
+    assert_eq!(agent_text(&updates), "You said more.", "nothing of the cancelled turn comes after it");
     assert!(final_statuses(&updates).is_empty());
     user.model().requests().iter().for_each(assert_paired);
 
@@ -38,8 +34,8 @@ fn cancelled(words: &str, at: impl FnOnce(&User, &mut Agent) -> Vec<Value>) -> V
     let mut agent = user.start();
     let replay = user.load(&mut agent, &session);
     assert_eq!(person_said(&replay), [words, "say more"]);
-    let live: String = record_agent_message(&seen) + "You said more.";
-    assert_eq!(record_agent_message(&replay), live, "what was shown is what is kept");
+    let live: String = agent_text(&seen) + "You said more.";
+    assert_eq!(agent_text(&replay), live, "what was shown is what is kept");
     assert_eq!(final_statuses(&replay), final_statuses(&seen));
     seen
 }
@@ -49,13 +45,13 @@ fn cancel_before_the_first_chunk() {
     let seen = cancelled("hang", |user, _| {
         within("the model's call", || (!user.model().requests().is_empty()).then(Vec::new))
     });
-    assert_eq!(record_agent_message(&seen), "");
+    assert_eq!(agent_text(&seen), "");
 }
 
 #[test]
 fn cancel_within_a_reply() {
     let seen = cancelled("half", |_, agent| agent.hear("The first half, "));
-    assert_eq!(record_agent_message(&seen), "The first half, ");
+    assert_eq!(agent_text(&seen), "The first half, ");
 }
 
 #[test]
@@ -91,7 +87,7 @@ fn a_cancelled_compaction_changes_nothing() {
     agent.cancel(&session);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "cancelled");
-    assert!(!record_agent_message(&updates).contains("Compacted"));
+    assert!(!agent_text(&updates).contains("Compacted"));
     agent.turn(&session, "say more");
     assert_eq!(user.last_messages()[..before.len()], before);
 }
@@ -125,10 +121,7 @@ fn end_of_input_and_sigterm_record_a_running_turn_as_cancelled() {
             let mut agent = user.start();
             let replay = user.load(&mut agent, &session);
             assert_eq!(person_said(&replay), [words]);
-            assert!(
-                !record_agent_message(&replay).contains("process ended"),
-                "{words}: it was an orderly end"
-            );
+            assert!(!agent_text(&replay).contains("process ended"), "{words}: it was an orderly end");
             agent.turn(&session, "say more");
             user.model().requests().iter().for_each(assert_paired);
         }

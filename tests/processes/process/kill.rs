@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::agent::{
-    Agent, assert_paired, final_statuses, is_answer, is_history, is_question, kind, obey, person_said,
-    record_agent_message, stop_reason, wants_summary,
+    Agent, agent_text, assert_paired, final_statuses, is_answer, is_history, is_question, kind, obey,
+    person_said, stop_reason, wants_summary,
 };
 use epitome_test_harness::user::User;
 use epitome_test_harness::within;
@@ -36,12 +36,12 @@ fn history(messages: &[Value]) -> Vec<&Value> {
 /// Asserts that the next prompt works, with a request that every provider accepts.
 fn go_on(user: &User, agent: &mut Agent, session: &str) {
     let (updates, reason) = agent.turn(session, "say more");
-    assert_eq!((record_agent_message(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    assert_eq!((agent_text(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
     user.model().requests().iter().for_each(assert_paired);
 }
 
 fn interruptions(replay: &[Value]) -> usize {
-    record_agent_message(replay).matches("Interrupted: the agent's process ended").count()
+    agent_text(replay).matches("Interrupted: the agent's process ended").count()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn kill_within_a_reply() {
     user.kill(agent);
     let (mut agent, replay) = come_back(&user, &session);
     assert_eq!(person_said(&replay), ["say one", "half"]);
-    assert!(record_agent_message(&replay).starts_with("You said one."));
+    assert!(agent_text(&replay).starts_with("You said one."));
     assert_eq!(interruptions(&replay), 1);
     go_on(&user, &mut agent, &session);
     agent.close_input();
@@ -142,12 +142,12 @@ fn kill_during_a_compaction() {
     hangs.store(false, Ordering::SeqCst);
     let (mut agent, replay) = come_back(&user, &session);
     assert_eq!(person_said(&replay).last(), Some(&"/compact"));
-    assert!(!record_agent_message(&replay).contains("Compacted"));
+    assert!(!agent_text(&replay).contains("Compacted"));
     assert_eq!(interruptions(&replay), 1);
     go_on(&user, &mut agent, &session);
     assert_eq!(user.last_messages()[..before.len()], before, "nothing was replaced");
     let (updates, _) = agent.turn(&session, "/compact");
-    assert!(record_agent_message(&updates).contains("Compacted"), "and it can be compacted now");
+    assert!(agent_text(&updates).contains("Compacted"), "and it can be compacted now");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn thirty_kills_at_random_times() {
         said.extend(user.kill(agent));
         if let Some(answer) = said.iter().find(|message| is_answer(message, id)) {
             assert_eq!(stop_reason(answer), "end_turn");
-            assert!(record_agent_message(&said).ends_with(&expected));
+            assert!(agent_text(&said).ends_with(&expected));
             acknowledged.push(words);
         }
         let (next, replay) = come_back(&user, &session);

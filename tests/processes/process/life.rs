@@ -9,7 +9,7 @@ use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
 use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::agent::{
-    SUMMARY, is_answer, kind, messages_of, obey, record_agent_message, stop_reason, wants_summary,
+    SUMMARY, agent_text, is_answer, kind, messages_of, obey, stop_reason, wants_summary,
 };
 use epitome_test_harness::{call, text};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn a_complete_session_with_the_reference_client() {
         (&json!("diff"), &json!(BEFORE), &json!(AFTER))
     );
     let updates = updates.lock().unwrap();
-    let said = record_agent_message(&updates);
+    let said = agent_text(&updates);
     assert!(said.starts_with("I look first.A typo.It is mended. "), "{said}");
     assert!(said.contains("Compacted: ") && said.contains("Undone: "), "{said}");
     assert!(!updates.iter().any(|update| kind(update) == "user_message_chunk"));
@@ -139,10 +139,10 @@ fn a_prompt_during_a_turn_is_in_the_next_model_call() {
     agent.decide(question.last().unwrap(), "allow_once");
     let (before, answer) = agent.answer(first);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert_eq!(record_agent_message(&before), "You said two.", "one reply to both");
+    assert_eq!(agent_text(&before), "You said two.", "one reply to both");
     let (between, answer) = agent.answer(second);
     assert_eq!(stop_reason(&answer), "end_turn");
-    assert!(record_agent_message(&between).is_empty());
+    assert!(agent_text(&between).is_empty());
     let requests = user.model().requests();
     assert_eq!(requests.len(), 2);
     let shown = requests[1].seen();
@@ -174,7 +174,7 @@ fn a_single_queued_prompt_can_be_cancelled() {
     });
     let ended = |id| (id, "end_turn".to_owned());
     assert_eq!(answers, [ended(first), ended(third)]);
-    assert_eq!(record_agent_message(&seen), "the second half.You said three.");
+    assert_eq!(agent_text(&seen), "the second half.You said three.");
     let last = user.model().requests().pop().unwrap();
     assert!(!last.seen().contains(&SeenPart::User("say two".into())), "what was taken back is not sent");
 }

@@ -1,6 +1,6 @@
 //! Two agents on one home, and damaged files.
 
-use epitome_test_harness::agent::{Agent, is_answer, kind, obey, person_said, record_agent_message};
+use epitome_test_harness::agent::{Agent, agent_text, is_answer, kind, obey, person_said};
 use std::fs;
 use std::path::Path;
 
@@ -28,8 +28,8 @@ fn two_agents_work_concurrently_on_one_home() {
     for round in 0..3 {
         let said = |words: &str| format!("You said {words}.");
         let words = format!("{round}");
-        assert_eq!(record_agent_message(&one.turn(&first, &format!("say {words}")).0), said(&words));
-        assert_eq!(record_agent_message(&two.turn(&second, &format!("say {words}")).0), said(&words));
+        assert_eq!(agent_text(&one.turn(&first, &format!("say {words}")).0), said(&words));
+        assert_eq!(agent_text(&two.turn(&second, &format!("say {words}")).0), said(&words));
     }
     let mut both = vec![first.clone(), second.clone()];
     both.sort();

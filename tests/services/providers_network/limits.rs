@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn limited(first_byte: Duration, silence: Duration) -> Http {
-    Http::new().with_limits(CallTimeouts { connect: LONG, first_byte, silence })
+    Http::new().with_limits(CallTimeouts { connect: LONG, first_byte, silence, content: LONG })
 }
 
 /// Reads one request, sends this beginning of a response, and keeps the connection open.
@@ -65,6 +65,37 @@ async fn a_server_that_stalls_times_out_and_its_text_is_kept() {
     }
 }
 
+/// A stream that died behind a proxy sent pings for seven minutes, until the user ended the turn: each byte started
+/// the limit on silence anew.
+#[tokio::test]
+async fn pings_do_not_keep_a_dead_stream_alive() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let (listener, address) = listen().await;
+    let serving = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("the client comes");
+        read_request(&mut socket).await.expect("it asks");
+        socket.write_all(head.as_bytes()).await.expect("the client reads");
+        // Until the client disconnects.
+        while socket.write_all(b": ping\n\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let endpoint = endpoint(&format!("http://{address}/v1"), &[]);
+    let http = Http::new().with_limits(CallTimeouts {
+        connect: LONG,
+        first_byte: LONG,
+        silence: LONG,
+        content: SHORT,
+    });
+    let starting = http.start(&endpoint, &encoded(&["{}"])).expect("it can be sent");
+    let mut stream = starting.await.expect("it is answered");
+    let error = stream.next().await.expect_err("nothing of the reply came");
+    assert_eq!(error.class, ErrorClass::Retry { after: None });
+    assert!(error.message.contains("sent nothing of the reply for 50 ms, the limit of silence_s"), "{error}");
+    drop(stream);
+    serving.await.expect("the connection is closed");
+}
+
 #[tokio::test]
 async fn repeated_polling_does_not_extend_the_silence_limit() {
     // A session polls the stream again after every command that it receives meanwhile.
@@ -84,7 +115,7 @@ async fn repeated_polling_does_not_extend_the_silence_limit() {
 #[tokio::test]
 async fn a_proxy_that_never_answers_hits_the_connect_timeout() {
     let (listener, address) = listen().await;
-    let limits = CallTimeouts { connect: SHORT, first_byte: LONG, silence: LONG };
+    let limits = CallTimeouts { connect: SHORT, first_byte: LONG, silence: LONG, content: LONG };
     let env = [("HTTPS_PROXY", format!("http://{address}"))];
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let far = endpoint("https://models.test/v1", &env);

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
 use epitome::acp::connection::{Connection, ConnectionExit, Tap};
 use epitome::acp::server::ConnectionConfig;
+use epitome::acp::writer::Positions;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
@@ -62,6 +63,7 @@ impl Editor {
                 if configured { Ok(()) } else { Err(missing()) }
             }),
             ids_above: 0,
+            positions: Positions::Untold,
         };
         Editor { wire: serve(config, tap), played, runtime, next: 1 }
     }

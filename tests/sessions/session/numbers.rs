@@ -97,7 +97,7 @@ fn compact_makes_one_layer_with_one_result() {
     let config = "[compaction]\nmodel = \"none\"\nauto = ";
     let mut test = Setup::with_config(&format!("{config}false\n")).start(move |_| {
         calls += 1;
-        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 })) } else { text("Done.") };
+        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 + 10 * calls })) } else { text("Done.") };
         vec![ModelStep::Usage { input: 7_000 * calls, output: 100 }, reply]
     });
     assert_eq!(test.ask("Read it all."), StopReason::EndTurn);

@@ -194,11 +194,11 @@ fn in_view(test: &TestSession, id: &str) -> (Option<String>, String) {
 /// removed it again.
 #[test]
 fn recalled_text_stays_in_view_through_compactions_of_its_turn() {
-    let look = || vec![call(json!({"bytes": 6_000}))];
     let mut replies =
         vec![vec![text(&format!("The word is walnut. {}", "And so on. ".repeat(150)))], flood()];
     replies.push(recalls(json!({"entry": "e1-e9", "limit": 1_500})));
-    replies.extend(std::iter::repeat_with(look).take(14));
+    let look = |nth: u64| vec![call(json!({"bytes": 6_000 + 10 * nth}))];
+    replies.extend((0..14).map(look));
     let mut test = with_window(16_000, replies);
     test.ask("Say a word.");
     test.ask("Say many words.");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::config::WireFormat;
-use epitome::session::{Replay, SessionCommand, SessionError, SessionEvent, UserDecision};
+use epitome::session::{Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{Change, OutcomeStatus, StopReason};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::client::TestClient;
@@ -56,6 +56,38 @@ fn a_panicking_preview_is_omitted_from_the_permission_request() {
     let ask = test.client.until(asked);
     test.send(SessionCommand::Decide { ask, decision: UserDecision::AllowOnce });
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
+}
+
+/// A model read the same file 200 times, for two million tokens, until its turn had used up its rounds.
+#[test]
+fn a_turn_that_repeats_itself_ends_with_a_note() {
+    let unknown = |request: usize| ModelStep::Call { name: "no_such".into(), input: json!({ "n": request }) };
+    let mut requests = 0;
+    let next = move || {
+        requests += 1;
+        unknown(requests)
+    };
+    let (mut same, mut other) = (|| call(json!({"do": "say"})), next);
+    let scripts: [&mut (dyn FnMut() -> ModelStep + Send); 2] = [&mut same, &mut other];
+    for (script, id) in scripts.into_iter().zip(["same_call", "unusable_calls"]) {
+        let replies: Vec<Vec<ModelStep>> = (0..6).map(|_| vec![script()]).collect();
+        let mut desk = Desk::new(replies);
+        let ticket = desk.prompt("Go");
+        match desk.client.answer(ticket) {
+            Ok(SessionAnswer::TurnEnded { reason: StopReason::MaxRounds, meta, .. }) => {
+                assert_eq!(meta, Some(json!({ "epitome": { "stopped": id } })));
+            }
+            other => panic!("a stopped turn was expected: {other:?}"),
+        }
+        assert_eq!(desk.model.requests().len(), 5, "{id}");
+        let note = |entry: &Arc<epitome::thread::Entry>| match &entry.change {
+            Change::Noted { text, .. } => Some(text.clone()),
+            _ => None,
+        };
+        let notes: Vec<String> = desk.log().iter().filter_map(note).collect();
+        assert!(notes.iter().any(|note| note.starts_with("Stopped: ")), "{notes:?}");
+        assert_eq!(desk.ask("go on"), StopReason::EndTurn);
+    }
 }
 
 #[test]

@@ -1,0 +1,270 @@
+//! The reply that is streaming, kept beside the log until it is an entry.
+//!
+//! The log gets a message when it is complete. Until then a crash would lose what the user has read of it, so its new
+//! text is appended to a file about once a second, without a sync: that survives a killed process, though no power cut.
+//! The file is read only when a session is opened whose turn was left open. Its text then becomes the interrupted reply,
+//! and the log is the only truth again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::TextKind;
+use super::work::BackgroundResult;
+use epitome_files::atomic_file::private_directory;
+use epitome_provider::collect::{PieceKind, ReplyPiece};
+use epitome_store::draft_path;
+use epitome_thread::{Change, Content, Message, MessageId, ModelName, ReplyCut, SessionId};
+
+/// Text is in the file at the latest this long after it was shown.
+const SAVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Largest file that is read. A reply is bounded far below it.
+const BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// See the module. Without a file it keeps nothing: a child's work is not stored.
+#[derive(Default)]
+pub(super) struct ReplyDraft {
+    file: Option<Arc<DraftFile>>,
+    /// A save is due or under way.
+    is_saving: bool,
+    /// The message of the last save.
+    saved: Option<MessageId>,
+}
+
+/// The file, shared with the thread that writes it.
+struct DraftFile {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Open>,
+    /// Messages up to this one are entries; a save of one comes too late.
+    committed: Option<MessageId>,
+}
+
+struct Open {
+    message: MessageId,
+    file: File,
+    /// Bytes written of each part.
+    written: BTreeMap<u32, usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Reply { message: MessageId, model: ModelName },
+    Text { part: u32, kind: TextKind, text: String },
+}
+
+impl ReplyDraft {
+    pub fn of(data: &Path, session: &SessionId) -> ReplyDraft {
+        let file = DraftFile { path: draft_path(data, session), state: Mutex::default() };
+        ReplyDraft { file: Some(Arc::new(file)), ..ReplyDraft::default() }
+    }
+
+    /// More of a reply was shown. Returns the wait for its save, unless one is due already.
+    pub fn wrote(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
+        let starts = self.file.is_some() && !std::mem::replace(&mut self.is_saving, true);
+        starts.then_some(async {
+            tokio::time::sleep(SAVE_WITHIN).await;
+            BackgroundResult::DraftDue
+        })
+    }
+
+    /// A save is due, and there is nothing to save any more.
+    pub fn skip(&mut self) {
+        self.is_saving = false;
+    }
+
+    /// Saves the text of the streaming reply, on a thread that may block.
+    pub fn save(
+        &mut self,
+        message: MessageId,
+        model: ModelName,
+        shown: Vec<ReplyPiece>,
+    ) -> Option<impl FnOnce() -> BackgroundResult + Send + use<>> {
+        let file = self.file.clone()?;
+        self.saved = Some(message);
+        Some(move || BackgroundResult::DraftSaved(file.save(message, &model, shown)))
+    }
+
+    pub fn saved(&mut self, result: &io::Result<()>) {
+        self.is_saving = false;
+        if let Err(error) = result {
+            tracing::warn!(%error, "the streaming reply could not be saved");
+        }
+    }
+
+    /// A change was committed. Removes what was saved of a reply that is an entry now.
+    pub fn committed(&mut self, change: &Change) -> Option<impl FnOnce() -> BackgroundResult + Send + use<>> {
+        let is_over = matches!(change, Change::Replied { .. } | Change::TurnEnded { .. });
+        let saved = self.saved.take_if(|_| is_over)?;
+        let file = self.file.clone()?;
+        Some(move || {
+            file.remove(saved);
+            BackgroundResult::Served
+        })
+    }
+
+    /// Reads what an earlier process saved of a reply that it did not finish, as the change to commit, and forgets it.
+    /// Reads the disk, at most once in the life of a session.
+    pub fn take(&mut self, is_known: impl Fn(MessageId) -> bool) -> Option<Change> {
+        let file = self.file.as_ref()?;
+        let bytes = match std::fs::metadata(&file.path) {
+            Ok(metadata) if metadata.len() <= BYTES_MAX => std::fs::read(&file.path).ok()?,
+            Ok(_) | Err(_) => return None,
+        };
+        let (id, model, content) = reply(&bytes)?;
+        if is_known(id) {
+            // The process ended between the entry and the removal of the file.
+            file.remove(id);
+            return None;
+        }
+        self.saved = Some(id);
+        let cut = Some(ReplyCut::Broken { reason: "the agent's process ended".to_owned() });
+        Some(Change::Replied { message: Message { id, content }, model, usage: None, cut })
+    }
+}
+
+impl DraftFile {
+    fn save(&self, message: MessageId, model: &ModelName, shown: Vec<ReplyPiece>) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.committed.is_some_and(|committed| message <= committed) {
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        let mut put = |line: &Line| {
+            serde_json::to_writer(&mut lines, line)?;
+            lines.push(b'\n');
+            io::Result::Ok(())
+        };
+        let open = match &mut state.open {
+            Some(open) if open.message == message => open,
+            open => {
+                if let Some(directory) = self.path.parent() {
+                    private_directory(directory)?;
+                }
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&self.path)?;
+                put(&Line::Reply { message, model: model.clone() })?;
+                open.insert(Open { message, file, written: BTreeMap::new() })
+            }
+        };
+        for piece in shown {
+            let ReplyPiece::Text { part, kind, text } = piece else { continue };
+            let kind = match kind {
+                PieceKind::Reply => TextKind::Reply,
+                PieceKind::Thinking => TextKind::Thinking,
+            };
+            let written = open.written.entry(part).or_default();
+            if let Some(more) = text.get(*written..).filter(|more| !more.is_empty()) {
+                put(&Line::Text { part, kind, text: more.to_owned() })?;
+                *written = text.len();
+            }
+        }
+        open.file.write_all(&lines)
+    }
+
+    fn remove(&self, committed: MessageId) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.committed = state.committed.max(Some(committed));
+        state.open = None;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %self.path.display(), "a saved reply could not be removed");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// The reply in a file; `None` if nothing of it can be kept. An incomplete last line is left out.
+fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
+    let mut lines = bytes.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok());
+    let Some(Line::Reply { message, model }) = lines.next() else { return None };
+    let mut parts: BTreeMap<u32, (TextKind, String)> = BTreeMap::new();
+    for line in lines {
+        let Line::Text { part, kind, text } = line else { break };
+        parts.entry(part).or_insert((kind, String::new())).1.push_str(&text);
+    }
+    let mut content: Vec<Content> = parts
+        .into_values()
+        .map(|(kind, text)| match kind {
+            TextKind::Reply => Content::Text { text },
+            TextKind::Thinking => Content::Thinking { text, native: None },
+        })
+        .collect();
+    // As in a reply that was cut: unsigned thinking alone is of no use.
+    while content.pop_if(|part| !matches!(part, Content::Text { text } if !text.trim().is_empty())).is_some()
+    {
+    }
+    (!content.is_empty()).then_some((message, model, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(part: u32, text: &str) -> ReplyPiece {
+        ReplyPiece::Text { part, kind: PieceKind::Reply, text: text.to_owned() }
+    }
+
+    fn said(change: Option<Change>) -> Option<String> {
+        change.map(|change| match change {
+            Change::Replied { message, .. } => message.text(),
+            other => panic!("a reply was expected: {other:?}"),
+        })
+    }
+
+    /// A daemon was killed six seconds into a reply: the user had read 30,462 characters, and the log had none of them.
+    #[test]
+    fn saved_text_becomes_the_interrupted_reply() {
+        let home = tempfile::tempdir().expect("a directory");
+        let session = SessionId("s_00000000000000000001".to_owned());
+        let model = ModelName("a/b".to_owned());
+        let mut draft = ReplyDraft::of(home.path(), &session);
+        let file = draft.file.clone().expect("it has one");
+        for shown in [vec![text(0, "one ")], vec![text(0, "one two "), text(2, "three")]] {
+            let save = draft.save(MessageId(7), model.clone(), shown).expect("it has a file");
+            save();
+        }
+        let next = || ReplyDraft::of(home.path(), &session);
+        assert_eq!(said(next().take(|_| false)).as_deref(), Some("one two three"));
+        assert_eq!(said(next().take(|id| id == MessageId(7))), None, "the log has it");
+        let saved = std::fs::read(&file.path).expect("a file");
+        assert_eq!(String::from_utf8_lossy(&saved).matches("one").count(), 1, "text is written once");
+        std::fs::write(&file.path, &saved[..saved.len() - 4]).expect("a cut file");
+        assert_eq!(said(next().take(|_| false)).as_deref(), Some("one two "));
+        let replied = next().take(|_| false).expect("it is there");
+        let remove = draft.committed(&replied).expect("something was saved");
+        remove();
+        assert_eq!(said(next().take(|_| false)), None);
+        file.save(MessageId(7), &model, vec![text(0, "late")]).expect("it does nothing");
+        assert!(!file.path.exists(), "a save that comes after the entry leaves no file");
+    }
+
+    #[test]
+    fn thinking_alone_is_not_kept() {
+        let line = |line: &Line| serde_json::to_string(line).expect("JSON") + "\n";
+        let head = line(&Line::Reply { message: MessageId(1), model: ModelName("a/b".to_owned()) });
+        let thought = line(&Line::Text { part: 0, kind: TextKind::Thinking, text: "hm".to_owned() });
+        let words = line(&Line::Text { part: 1, kind: TextKind::Reply, text: "so".to_owned() });
+        assert!(reply(format!("{head}{thought}").as_bytes()).is_none());
+        let (_, _, content) = reply(format!("{head}{thought}{words}").as_bytes()).expect("a reply");
+        assert_eq!(content.len(), 2);
+        assert!(reply(b"").is_none() && reply(b"nonsense\n").is_none());
+    }
+}

@@ -1,0 +1,340 @@
+//! What a client misses that goes on with another process, and what became of the prompts that it waits for.
+//!
+//! Each piece that a client is shown has a [`Position`], which the client's front end keeps. When its daemon dies, the
+//! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function of
+//! the log and the position. Pure: the session sends the result.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{SessionAnswer, SessionError, SessionEvent, TextKind, Ticket};
+use epitome_thread::{CallId, Change, Content, Entry, MessageId, Origin, Seq, StopReason, ToolCall, Usage};
+
+/// How much of a session a client has been shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Position {
+    /// The last entry that was shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Seq>,
+    /// Whether that entry was part of a replay.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replay: bool,
+    /// The streamed message that is in no entry yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextShown>,
+    /// The compaction that was shown to begin and not to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<MessageId>,
+    /// Bytes shown in the terminals of running calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub terminals: Vec<(CallId, usize)>,
+    /// Queued prompts that were shown at the end of a turn that had not taken them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queued: Vec<MessageId>,
+}
+
+/// How much of a streamed message was shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextShown {
+    pub message: MessageId,
+    /// The index, kind and bytes of each part, in the order in which they were shown.
+    pub parts: Vec<(u32, TextKind, usize)>,
+}
+
+/// What an earlier process has shown to a client. It is one event: after a part of it, the client's position would lack
+/// what was shown since the last entry, and a daemon may die at any time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// The last entries, as far as they matter for what follows.
+    pub entries: Vec<Arc<Entry>>,
+    pub position: Position,
+}
+
+/// A prompt whose answer a client still waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PendingPrompt {
+    pub ticket: Ticket,
+    pub content: Vec<Content>,
+    /// The last entry that the client had been shown when it sent the prompt.
+    pub sent_after: Option<Seq>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Rest {
+    /// What was seen, then everything after it.
+    pub events: Vec<SessionEvent>,
+    /// The calls that the client has seen begin and not end.
+    pub open_calls: Vec<ToolCall>,
+    /// The compaction that the client has seen begin and that was not committed.
+    pub open_compaction: Option<MessageId>,
+    /// What became of each prompt, in the same order.
+    pub fates: Vec<Fate>,
+}
+
+/// What became of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its turn ended with this entry.
+    Ended { reason: StopReason, usage: Usage },
+    /// Its turn is still open. For a prompt that was queued, its entry.
+    Open { queued: Option<Seq> },
+    /// The process ended while the prompt waited for its turn; the next turn takes it.
+    Queued,
+    /// The log has no such prompt, so it was lost before it began.
+    Lost,
+}
+
+impl Fate {
+    /// What the client is answered, unless its turn goes on.
+    pub fn answer(self) -> Result<SessionAnswer, SessionError> {
+        let interrupted = |what: &str| {
+            let text = format!("Interrupted: Epitome's daemon ended before it could answer. {what}");
+            Err(SessionError::Interrupted(text))
+        };
+        match self {
+            Fate::Ended { reason: StopReason::Failed, .. } => {
+                let message = "The turn ended with an error. Send the prompt again.".to_owned();
+                Err(SessionError::Provider { message, hint: None })
+            }
+            Fate::Ended { reason: StopReason::Interrupted, .. } => {
+                interrupted("Please send it again; what was done of it is in the session.")
+            }
+            Fate::Ended { reason, usage } => Ok(SessionAnswer::TurnEnded { reason, usage, meta: None }),
+            Fate::Queued => interrupted("It is kept, and read with your next prompt."),
+            Fate::Open { .. } | Fate::Lost => interrupted("Please send it again: it had not begun."),
+        }
+    }
+}
+
+/// The rest of a log after a position.
+pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPrompt]) -> Rest {
+    let from = match position.after {
+        Some(after) => entries.partition_point(|entry| entry.seq <= after),
+        None => 0,
+    };
+    let (before, after) = entries.split_at(from);
+    let found = find(entries, prompts);
+    let is_own = |entry: &Entry| {
+        let queued = match &entry.change {
+            Change::Said { origin: Origin::Queue { entry }, .. } => *entry,
+            _ => entry.seq,
+        };
+        found.contains(&Some(queued))
+    };
+    // State of a client does not reach beyond the end of a turn.
+    let is_end = |entry: &Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
+    let turn = &before[before.iter().rposition(is_end).map_or(0, |end| end + 1)..];
+    let shown = turn.iter().chain(before.last().filter(|_| turn.is_empty()));
+    let replay = position.replay;
+    let seen = Seen { entries: shown.cloned().collect(), position: position.clone() };
+    let mut events = vec![SessionEvent::Seen(Box::new(seen))];
+    events.extend(after.iter().map(|entry| SessionEvent::Entry {
+        entry: entry.clone(),
+        replay,
+        own: is_own(entry),
+    }));
+    let is_compacted = |id: &MessageId| {
+        after
+            .iter()
+            .any(|entry| matches!(&entry.change, Change::Compacted { summary, .. } if summary.id == *id))
+    };
+    Rest {
+        events,
+        open_calls: open_calls(turn),
+        open_compaction: position.compaction.filter(|id| !is_compacted(id)),
+        fates: found.into_iter().map(|at| fate(entries, at)).collect(),
+    }
+}
+
+/// The calls of a turn without an outcome.
+fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
+    let mut open: Vec<ToolCall> = Vec::new();
+    for entry in turn {
+        match &entry.change {
+            Change::Replied { message, .. } => open.extend(message.calls().cloned()),
+            Change::ToolFinished { outcome } => open.retain(|call| call.id != outcome.call),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after everything
+/// that it had been shown by then. What it waits for are its newest prompts, so the newest entry with the same words
+/// counts, and each once.
+fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
+    let mut end = entries.len();
+    let mut find_one = |prompt: &PendingPrompt| {
+        let is_it = |entry: &Arc<Entry>| {
+            prompt.sent_after.is_none_or(|after| entry.seq > after)
+                && is_prompt(&entry.change, &prompt.content)
+        };
+        let found = entries[..end].iter().rposition(is_it)?;
+        end = found;
+        Some(entries[found].seq)
+    };
+    let mut found: Vec<Option<Seq>> = prompts.iter().rev().map(&mut find_one).collect();
+    found.reverse();
+    found
+}
+
+/// Whether a change records the prompt with this content.
+fn is_prompt(change: &Change, content: &[Content]) -> bool {
+    let is_typed = |typed: &str| {
+        content.iter().any(|part| matches!(part, Content::Text { text } if text.trim() == typed.trim()))
+    };
+    match change {
+        Change::Said { origin: Origin::Recipe { typed, .. }, .. } | Change::Commanded { typed, .. } => {
+            is_typed(typed)
+        }
+        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => {
+            message.content == content
+        }
+        Change::Withheld { message, .. } => message.content == content || is_typed(&message.text()),
+        _ => false,
+    }
+}
+
+fn fate(entries: &[Arc<Entry>], prompt: Option<Seq>) -> Fate {
+    let Some(prompt) = prompt else { return Fate::Lost };
+    let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
+    let is_queued = after.first().is_some_and(|entry| matches!(entry.change, Change::Queued { .. }));
+    let end = after.iter().position(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+    let is_taken = after[..end.unwrap_or(after.len())].iter().any(|entry| match &entry.change {
+        Change::Said { origin: Origin::Queue { entry }, .. } => *entry == prompt,
+        _ => false,
+    });
+    match end.map(|end| &after[end].change) {
+        Some(Change::TurnEnded { reason: StopReason::Interrupted, .. }) if is_queued && !is_taken => {
+            Fate::Queued
+        }
+        Some(Change::TurnEnded { reason, usage, .. }) => Fate::Ended { reason: *reason, usage: *usage },
+        _ => Fate::Open { queued: is_queued.then_some(prompt) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::{CallDisplay, Message, ModelName, OutcomeStatus, ToolOutcome};
+
+    fn log(changes: Vec<Change>) -> Vec<Arc<Entry>> {
+        let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 0, change });
+        (0..).zip(changes).map(entry).collect()
+    }
+
+    fn content(text: &str) -> Vec<Content> {
+        vec![Content::Text { text: text.to_owned() }]
+    }
+
+    fn said(text: &str) -> Change {
+        Change::Said { message: Message { id: MessageId(1), content: content(text) }, origin: Origin::Person }
+    }
+
+    fn called(id: &str) -> Change {
+        let call = ToolCall {
+            id: CallId(id.to_owned()),
+            name: "bash".to_owned(),
+            input: serde_json::json!({}),
+            card: CallDisplay::default(),
+        };
+        let message = Message { id: MessageId(2), content: vec![Content::Call(call)] };
+        Change::Replied { message, model: ModelName("a/b".to_owned()), usage: None, cut: None }
+    }
+
+    fn finished(id: &str) -> Change {
+        let outcome = ToolOutcome::text(CallId(id.to_owned()), OutcomeStatus::Completed, "ok");
+        Change::ToolFinished { outcome }
+    }
+
+    fn ended(reason: StopReason) -> Change {
+        Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 }
+    }
+
+    fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
+        PendingPrompt { ticket: Ticket(1), content: content(text), sent_after: Some(Seq(sent_after)) }
+    }
+
+    fn after(seq: u64) -> Position {
+        Position { after: Some(Seq(seq)), ..Position::default() }
+    }
+
+    /// The entries that are shown, with a star for the client's own.
+    fn shown(rest: &Rest) -> Vec<String> {
+        let one = |out: &SessionEvent| match out {
+            SessionEvent::Entry { entry, own, .. } => {
+                Some(format!("{}{}", entry.change.kind(), if *own { "*" } else { "" }))
+            }
+            _ => None,
+        };
+        rest.events.iter().filter_map(one).collect()
+    }
+
+    /// A window that was one second behind its daemon when that died kept calls that were "in progress" forever, and
+    /// its user was asked to send a prompt again whose turn had ended.
+    #[test]
+    fn a_client_gets_everything_after_its_position_and_the_end_of_its_turn() {
+        let entries = log(vec![
+            said("go"),
+            called("c1"),
+            finished("c1"),
+            called("c2"),
+            finished("c2"),
+            ended(StopReason::EndTurn),
+        ]);
+        let rest = rest(&entries, &after(1), &[prompt("go", 0)]);
+        assert_eq!(rest.fates, [Fate::Lost], "the prompt was sent after e0");
+        let rest = super::rest(&entries, &after(1), &[PendingPrompt { sent_after: None, ..prompt("go", 0) }]);
+        assert_eq!(shown(&rest), ["tool_finished", "replied", "tool_finished", "turn_ended"]);
+        assert_eq!(rest.open_calls.iter().map(|call| call.id.0.as_str()).collect::<Vec<_>>(), ["c1"]);
+        assert_eq!(rest.fates, [Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() }]);
+    }
+
+    #[test]
+    fn the_clients_own_prompt_is_not_shown_to_it_again() {
+        let entries = log(vec![
+            said("one"),
+            ended(StopReason::EndTurn),
+            said("theirs"),
+            ended(StopReason::EndTurn),
+            said("mine"),
+            ended(StopReason::Interrupted),
+        ]);
+        let rest = rest(&entries, &after(1), &[prompt("mine", 1)]);
+        assert_eq!(shown(&rest), ["said", "turn_ended", "said*", "turn_ended"]);
+        assert!(matches!(rest.fates[..], [Fate::Ended { reason: StopReason::Interrupted, .. }]));
+    }
+
+    /// The same words were answered earlier; the second prompt never reached the log.
+    #[test]
+    fn a_lost_prompt_is_not_taken_for_an_earlier_one_with_the_same_words() {
+        let entries = log(vec![said("continue"), ended(StopReason::EndTurn)]);
+        assert_eq!(rest(&entries, &after(1), &[prompt("continue", 1)]).fates, [Fate::Lost]);
+    }
+
+    #[test]
+    fn queued_prompts_share_the_end_of_their_turn_or_wait_for_the_next() {
+        let queued =
+            |text: &str| Change::Queued { message: Message { id: MessageId(3), content: content(text) } };
+        let taken = |entry| Change::Said {
+            message: Message { id: MessageId(3), content: content("more") },
+            origin: Origin::Queue { entry: Seq(entry) },
+        };
+        let mut changes = vec![said("go"), queued("more"), taken(1), ended(StopReason::EndTurn)];
+        let prompts = [PendingPrompt { sent_after: None, ..prompt("go", 0) }, prompt("more", 0)];
+        let rest = rest(&log(changes.clone()), &after(0), &prompts);
+        assert_eq!(shown(&rest), ["queued*", "said*", "turn_ended"]);
+        assert!(
+            rest.fates.iter().all(|fate| matches!(fate, Fate::Ended { reason: StopReason::EndTurn, .. }))
+        );
+        changes.truncate(2);
+        let open = super::rest(&log(changes.clone()), &after(0), &prompts).fates;
+        assert_eq!(open, [Fate::Open { queued: None }, Fate::Open { queued: Some(Seq(1)) }]);
+        changes.push(ended(StopReason::Interrupted));
+        let repaired = super::rest(&log(changes), &after(0), &prompts).fates;
+        assert_eq!(repaired[1], Fate::Queued);
+    }
+}

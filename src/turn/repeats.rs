@@ -1,0 +1,123 @@
+//! Notices a turn that repeats itself. Pure; the turn decides what follows.
+//!
+//! A round repeats the one before if it has the same calls with the same outcomes. A tool that is polled, or a file that
+//! changes, gives another outcome, so such rounds don't count. Rounds whose calls can't run at all count together,
+//! because a model that invents tools or breaks its arguments words them differently each time.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use epitome_thread::{CallId, Change, Entry, Thread, ToolCall, ToolOutcome};
+
+/// Why a turn is stopped that does not come forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// The same calls had the same outcomes.
+    Same { rounds: u32, tool: String },
+    /// No call could run.
+    Unusable { rounds: u32, tool: String },
+    /// Each reply reached the output limit within a call.
+    Cut { rounds: u32 },
+}
+
+impl Stuck {
+    /// What happened and how to go on, for the user.
+    pub fn sentence(&self) -> String {
+        let what = match self {
+            Stuck::Same { rounds, tool } => {
+                format!("the model called {tool} {rounds} times in a row with the same result")
+            }
+            Stuck::Unusable { rounds, tool } => {
+                format!("{rounds} replies in a row had only calls that can't run, the last one of {tool}")
+            }
+            Stuck::Cut { rounds } => {
+                format!("{rounds} replies in a row reached the model's output limit within a call")
+            }
+        };
+        let how = match self {
+            Stuck::Same { .. } | Stuck::Unusable { .. } => {
+                "Say what to do differently, or \"go on\" to let it continue."
+            }
+            Stuck::Cut { .. } => {
+                "Ask for smaller steps, or raise max_output of the model; \"go on\" lets it continue."
+            }
+        };
+        format!("Stopped: {what}. {how} The limit is max_repeats of the configuration.")
+    }
+
+    /// The same as one word, for programs.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Stuck::Same { .. } => "same_call",
+            Stuck::Unusable { .. } => "unusable_calls",
+            Stuck::Cut { .. } => "cut_calls",
+        }
+    }
+}
+
+/// What is known of the last rounds.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    last: BTreeSet<u64>,
+    same: u32,
+    unusable: u32,
+    cut: u32,
+    tool: String,
+}
+
+impl Repeats {
+    /// Records a round whose outcomes are in the log. `is_cut` if its reply reached the output limit, and
+    /// `is_usable` if any of its calls could run.
+    pub(super) fn round(&mut self, thread: &Thread, is_cut: bool, is_usable: bool) {
+        let calls = calls_of_last_round(thread.entries());
+        let now: BTreeSet<u64> = calls.iter().map(|(call, outcome)| digest(call, *outcome)).collect();
+        self.same = if now == self.last { self.same + 1 } else { 1 };
+        self.unusable = if is_usable { 0 } else { self.unusable + 1 };
+        self.cut = if is_cut && !is_usable { self.cut + 1 } else { 0 };
+        self.last = now;
+        self.tool = calls.last().map(|(call, _)| call.name.clone()).unwrap_or_default();
+    }
+
+    /// The user said something new.
+    pub(super) fn forget(&mut self) {
+        *self = Repeats::default();
+    }
+
+    /// Why to stop after at most `max` rounds; 0 means never.
+    pub(super) fn stuck(&self, max: u32) -> Option<Stuck> {
+        let tool = || self.tool.clone();
+        match max {
+            0 => None,
+            _ if self.cut >= max => Some(Stuck::Cut { rounds: self.cut }),
+            _ if self.unusable >= max => Some(Stuck::Unusable { rounds: self.unusable, tool: tool() }),
+            _ if self.same >= max => Some(Stuck::Same { rounds: self.same, tool: tool() }),
+            _ => None,
+        }
+    }
+}
+
+type Outcome<'t> = Option<&'t ToolOutcome>;
+
+fn calls_of_last_round(entries: &[Arc<Entry>]) -> Vec<(&ToolCall, Outcome<'_>)> {
+    let is_reply = |entry: &Arc<Entry>| matches!(entry.change, Change::Replied { .. });
+    let Some(reply) = entries.iter().rposition(is_reply) else { return Vec::new() };
+    let Change::Replied { message, .. } = &entries[reply].change else { return Vec::new() };
+    let outcome = |id: &CallId| {
+        entries[reply..].iter().find_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } if outcome.call == *id => Some(outcome),
+            _ => None,
+        })
+    };
+    message.calls().map(|call| (call, outcome(&call.id))).collect()
+}
+
+/// The same for calls that differ only in their ids.
+fn digest(call: &ToolCall, outcome: Outcome<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&call.name, call.input.to_string()).hash(&mut hasher);
+    if let Some(outcome) = outcome {
+        format!("{:?} {:?}", outcome.status, outcome.content).hash(&mut hasher);
+    }
+    hasher.finish()
+}
