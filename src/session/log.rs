@@ -44,10 +44,6 @@ impl SessionLog {
         self.journal.can_append()
     }
 
-    pub fn begins_at(&self) -> Seq {
-        self.begins_at
-    }
-
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────
 
     pub fn syncer(&self) -> Syncer {

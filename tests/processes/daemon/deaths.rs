@@ -139,7 +139,7 @@ fn a_window_that_lags_behind_a_killed_daemon_gets_the_rest_and_the_answer() {
     let id = agent.prompt(&session, "long");
     let mut seen = agent.hear("Begin. ");
     agent.hold();
-    user.model.release();
+    user.model().release();
     let ended =
         || std::fs::read_to_string(user.journal(&session)).is_ok_and(|log| log.contains("turn_ended"));
     within("the turn's end", || ended().then_some(()));
@@ -161,7 +161,7 @@ fn streamed_text_survives_a_killed_daemon() {
     let session = user.new_session(&mut agent);
     let id = agent.prompt(&session, "half");
     agent.hear("The first half, ");
-    let draft = user.home.join("data/drafts").join(&session);
+    let draft = user.own().join("data/drafts").join(&session);
     within("the saved text", || {
         std::fs::read_to_string(&draft).is_ok_and(|saved| saved.contains("first half")).then_some(())
     });

@@ -206,7 +206,7 @@ fn take(
         let rest = split_chunk(&mut taken.message, length);
         received.insert(at, Received { message: rest, calls: taken.calls });
     }
-    story.book.agent_text(&taken.message);
+    story.book.record_agent_message(&taken.message);
 }
 
 /// Writes a message as a new line.
@@ -219,7 +219,7 @@ fn write_at(
 ) {
     let Some(first) = received.remove(at) else { return };
     let words = words_of(&first.message, &mut story.book, detail);
-    story.book.agent_text(&first.message);
+    story.book.record_agent_message(&first.message);
     let free = update_of(&first.message).is_some_and(is_free);
     let Ok(expected) = Expected::read(&words) else { return };
     let what =

@@ -71,22 +71,22 @@ fn a_turn_that_repeats_itself_ends_with_a_note() {
     let scripts: [&mut (dyn FnMut() -> ModelStep + Send); 2] = [&mut same, &mut other];
     for (script, id) in scripts.into_iter().zip(["same_call", "unusable_calls"]) {
         let replies: Vec<Vec<ModelStep>> = (0..6).map(|_| vec![script()]).collect();
-        let mut desk = Desk::new(replies);
-        let ticket = desk.prompt("Go");
-        match desk.client.answer(ticket) {
+        let mut test = TestSession::new(replies);
+        let ticket = test.prompt("Go");
+        match test.client.answer(ticket) {
             Ok(SessionAnswer::TurnEnded { reason: StopReason::MaxRounds, meta, .. }) => {
                 assert_eq!(meta, Some(json!({ "epitome": { "stopped": id } })));
             }
             other => panic!("a stopped turn was expected: {other:?}"),
         }
-        assert_eq!(desk.model.requests().len(), 5, "{id}");
+        assert_eq!(test.model.requests().len(), 5, "{id}");
         let note = |entry: &Arc<epitome::thread::Entry>| match &entry.change {
             Change::Noted { text, .. } => Some(text.clone()),
             _ => None,
         };
-        let notes: Vec<String> = desk.log().iter().filter_map(note).collect();
+        let notes: Vec<String> = test.log().iter().filter_map(note).collect();
         assert!(notes.iter().any(|note| note.starts_with("Stopped: ")), "{notes:?}");
-        assert_eq!(desk.ask("go on"), StopReason::EndTurn);
+        assert_eq!(test.ask("go on"), StopReason::EndTurn);
     }
 }
 
