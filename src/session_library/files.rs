@@ -266,14 +266,14 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
         }
     };
     let Some(outside) = read else { return Ok(None) };
+    if outside.lost_bodies > 0 {
+        let what = format!("each of {} bodies that it names is missing or was changed", outside.lost_bodies);
+        return Err(file_problem(path, format!("this journal can't be imported: {what}")));
+    }
     let draft = transfer::draft_from_log(&outside.entries);
     let mut draft = draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
     if outside.is_damaged {
         draft.notes.push(format!("it is damaged: {} of its entries are lost", outside.lost_entries));
-    }
-    if outside.lost_bodies > 0 {
-        let what = format!("{} bodies are missing next to it; its entries say where", outside.lost_bodies);
-        draft.notes.push(what);
     }
     Ok(Some(draft))
 }
