@@ -112,6 +112,8 @@ impl Session {
                 show_rest(self, &attachment, position, prompts);
                 position.replay
             }
+            // What it was shown is known already.
+            Replay::Nothing if follows_already => false,
             Replay::Nothing => {
                 // The client has the conversation from elsewhere.
                 let entries = self.core.thread.entries().last().cloned().into_iter().collect();

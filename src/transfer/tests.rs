@@ -270,7 +270,6 @@ fn unreadable_files_are_reported_with_the_line() {
             Some((2, 1)),
             "a line is missing",
         ),
-        (format!("{opened}\n{{\"seq\":1,\"at\":1,\"change\":\"flown\"}}"), Some((2, 33)), "flown"),
         (opened.replace("\"format\":1", "\"format\":9"), Some((1, 1)), "newer Epitome"),
         (pi.to_owned(), Some((1, 1)), "nothing is said"),
         (pi.replace("\"version\":3", "\"version\":4"), Some((1, 1)), "version 4"),

@@ -40,7 +40,8 @@ pub fn services(paths: &Paths) -> SessionServices {
         paths: paths.clone(),
         http: Http::new(),
         learned: Learned::below(&paths.data),
-        toolbox: Toolbox::built_in(reaper.clone()),
+        // Commands in a sandbox are started by the program.
+        toolbox: Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
         watch: RecipeWatch::new(),
         reaper,
         rulers: Rulers::default(),
@@ -149,11 +150,9 @@ impl Setup {
         let gate = Arc::new(Semaphore::new(0));
         let mut services = services(&Paths::below(&home));
         let has_path = matches!(self.tools, Tools::BuiltIn);
-        services.toolbox = match &self.tools {
-            Tools::Scripted(built_in) => scripted_tools(&services.toolbox, built_in, &gate),
-            // Commands in a sandbox are started by the program.
-            Tools::BuiltIn => Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
-        };
+        if let Tools::Scripted(built_in) = &self.tools {
+            services.toolbox = scripted_tools(&services.toolbox, built_in, &gate);
+        }
         services = SessionServices {
             rulers: self.rulers,
             functions: self.functions,

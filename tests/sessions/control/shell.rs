@@ -132,9 +132,9 @@ async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon(
 /// Runs every command that reads a session, also with invalid session names, and with `--json`.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
     let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
-    // Times differ between homes, and therefore the checksums of lines. Token counts depend on whether the
+    // Times differ between homes, and therefore the checksums of lines; syncs happen at other moments. Token counts depend on whether the
     // process has already learned from a reply of the model.
-    let times = r#"("[a-z_]*tokens":)[0-9]+|("crc":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
+    let times = r#"("(?:[a-z_]*tokens|synced)":)[0-9]+|("(?:crc|prev)":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
         let (code, out, err) = told.of(&home.shell(arguments));

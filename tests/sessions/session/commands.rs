@@ -137,7 +137,7 @@ fn an_impossible_undo_or_redo_is_refused_with_the_reason() {
     came_to(&mut test, &format!("/pin {}", "walnut ".repeat(400)));
     let pinned = newest(&test, "edited");
     for (typed, status, why) in [
-        ("/undo everything", "refused", "names no entry"),
+        ("/undo everything", "refused", "is not an entry"),
         ("/undo e1", "refused", "did nothing to the history"),
         ("/redo", "nothing_to_do", "Nothing to redo"),
     ] {

@@ -135,6 +135,7 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
         ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
         ("HOME".into(), scratch.path().as_os_str().to_owned()),
         (WITHIN.into(), "1".into()),
+        ("CARGO_BIN_EXE_epitome".into(), user::program().into()),
     ];
     let workspace = Workspace::new(scratch.path().to_path_buf(), Vec::new(), Arc::new(environment));
     let rules = SandboxRules {

@@ -247,7 +247,7 @@ fn old_outcomes_are_masked_in_a_batch_before_anything_is_summarized() {
         match calls {
             1..=16 => {
                 let usage = ModelStep::Usage { input: 7_000 * calls, output: 100 };
-                vec![call(serde_json::json!({ "bytes": 30_000 })), usage]
+                vec![call(serde_json::json!({ "bytes": 30_000 + calls })), usage]
             }
             _ => vec![text("Done.")],
         }
