@@ -31,7 +31,7 @@ pub const POSITION: &[u8] = br#"{"jsonrpc":"2.0","method":"$/epitome_position","
 
 /// The params of that line.
 #[derive(Serialize)]
-struct Step<'a> {
+struct PositionLine<'a> {
     session: &'a str,
     /// Updates that follow.
     lines: usize,
@@ -157,7 +157,7 @@ impl UpdateWriter {
         if !begins && self.told.get(session) == Some(&at) {
             return;
         }
-        let step = Step { session: &session.0, lines, begins, at: &at };
+        let step = PositionLine { session: &session.0, lines, begins, at: &at };
         let json = serde_json::to_vec(&step).expect("a position is made of strings and numbers");
         buffer.splice(start..start, [POSITION, &json, b"}\n"].concat());
         self.told.insert(session.clone(), at);

@@ -87,7 +87,7 @@ fn perform(request: PromptRequest) -> Result<i32, CliError> {
             None
         }),
     };
-    let prepared = Prepared { request, prompt, cwd, resumed };
+    let prepared = RunRequest { request, prompt, cwd, resumed };
     let code = match daemon {
         Some(sessions) => prepared.run(&runtime, &sessions),
         None => {
@@ -114,7 +114,7 @@ async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, F
 }
 
 /// What is known before the session is opened.
-struct Prepared {
+struct RunRequest {
     request: PromptRequest,
     prompt: Vec<Content>,
     cwd: PathBuf,
@@ -122,9 +122,9 @@ struct Prepared {
     resumed: Option<SessionId>,
 }
 
-impl Prepared {
+impl RunRequest {
     fn run<P: SessionPort>(self, runtime: &Runtime, sessions: &P) -> Result<i32, CliError> {
-        let Prepared { request, prompt, cwd, resumed } = self;
+        let RunRequest { request, prompt, cwd, resumed } = self;
         let resumed = match &request.session {
             SessionChoice::Newest => Some(newest(sessions, &cwd)?),
             SessionChoice::New | SessionChoice::Named(_) => resumed,

@@ -16,17 +16,17 @@ pub struct Socket {
     /// The directory it was created in, even if that has moved since.
     directory: OwnedFd,
     /// Identifies the socket; its inode is not reused while we listen on it.
-    made: FileId,
+    made: SocketFileId,
     listener: UnixListener,
 }
 
 /// Identity of a file independent of its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId(Dev, u64);
+struct SocketFileId(Dev, u64);
 
-impl FileId {
-    fn from_stat(stat: &Stat) -> FileId {
-        FileId(stat.st_dev, stat.st_ino)
+impl SocketFileId {
+    fn from_stat(stat: &Stat) -> SocketFileId {
+        SocketFileId(stat.st_dev, stat.st_ino)
     }
 }
 
@@ -37,7 +37,7 @@ impl Socket {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let listener = UnixListener::bind(path)?;
-        let made = FileId::from_stat(&rustix::fs::lstat(path)?);
+        let made = SocketFileId::from_stat(&rustix::fs::lstat(path)?);
         // The directory already keeps others out; this protects the socket if it is moved elsewhere.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -61,7 +61,7 @@ impl SocketListener {
     /// Whether connections to the path still reach this socket.
     pub fn is_found(&self) -> bool {
         let Socket { path, made, .. } = &self.at_once;
-        rustix::fs::lstat(path).is_ok_and(|found| FileId::from_stat(&found) == *made)
+        rustix::fs::lstat(path).is_ok_and(|found| SocketFileId::from_stat(&found) == *made)
     }
 
     /// Removes the socket file if it is still ours. It is looked up in its original directory rather than by
@@ -70,7 +70,7 @@ impl SocketListener {
         let Socket { path, directory, made, .. } = &self.at_once;
         let Some(name) = path.file_name() else { return };
         let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| FileId::from_stat(&found) == *made)
+        if found.is_ok_and(|found| SocketFileId::from_stat(&found) == *made)
             && let Err(error) = rustix::fs::unlinkat(directory, name, AtFlags::empty())
         {
             tracing::warn!(path = %path.display(), %error, "a socket could not be removed");

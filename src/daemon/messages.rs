@@ -1,7 +1,7 @@
 //! The messages that travel from the daemon to a front end: JSON-RPC lines, classified by how they begin.
 //!
 //! The daemon wrote the lines itself, so the beginning is enough: the front end does not parse their JSON. The last line
-//! is a [`Farewell`], which is not for the editor, as are the lines that tell a [`Step`]. What a crash cuts off is
+//! is a [`Farewell`], which is not for the editor, as are the lines that tell a [`PositionStep`]. What a crash cuts off is
 //! discarded: an incomplete line, and a step without all of its updates.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -74,7 +74,7 @@ impl Farewell {
 
 /// A change of the position up to which a session was shown.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Step {
+pub struct PositionStep {
     pub session: String,
     /// Updates that lead to it.
     lines: usize,
@@ -93,7 +93,7 @@ pub struct FrontendMessage<'a> {
     /// Complete lines; there may be none if there are steps.
     pub lines: &'a [u8],
     /// The steps whose updates are among the lines.
-    pub steps: &'a [Step],
+    pub steps: &'a [PositionStep],
 }
 
 /// Determines the kind and id of a line written by the daemon from how it begins.
@@ -171,9 +171,9 @@ pub struct MessageReader<R: Read> {
     /// Where the last line begins.
     line_at: usize,
     /// Steps that are complete.
-    steps: Vec<Step>,
+    steps: Vec<PositionStep>,
     /// The step that updates are missing of, and how many.
-    step: Option<(Step, usize)>,
+    step: Option<(PositionStep, usize)>,
     /// Whether `lines` was returned and makes room for the next message.
     is_returned: bool,
 }
@@ -213,7 +213,7 @@ impl<R: Read> MessageReader<R> {
             }
             let kind = classify(&self.lines[self.line_at..]).0;
             if kind == MessageKind::Step {
-                let step: Step = self.lines[self.line_at..]
+                let step: PositionStep = self.lines[self.line_at..]
                     .trim_ascii_end()
                     .strip_prefix(POSITION)
                     .and_then(|rest| serde_json::from_slice(rest.strip_suffix(b"}")?).ok())

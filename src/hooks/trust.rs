@@ -87,11 +87,11 @@ struct StoredDecision {
 #[derive(Serialize, Deserialize)]
 struct TrustFile {
     version: u32,
-    consents: Vec<Row>,
+    consents: Vec<TrustRow>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct TrustRow {
     #[serde(flatten)]
     item: TrustSubject,
     #[serde(flatten)]
@@ -241,7 +241,7 @@ fn store(
         };
         all.remove(&oldest);
     }
-    let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: stored.clone() });
+    let rows = all.iter().map(|(item, stored)| TrustRow { item: item.clone(), stored: stored.clone() });
     let whole = TrustFile { version: VERSION, consents: rows.collect() };
     replace_private(file, &serde_json::to_vec_pretty(&whole)?)?;
     Ok(all)

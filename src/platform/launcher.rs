@@ -347,7 +347,7 @@ impl Request {
 
     /// `None` if it is not what `encode` writes.
     fn decode(bytes: &[u8]) -> Option<Request> {
-        let mut rest = Encoded(bytes);
+        let mut rest = EncodedBytes(bytes);
         let mut number = || rest.number();
         let key = number()?;
         let (has_limit, current, maximum) = (number()? == 1, number()?, number()?);
@@ -385,9 +385,9 @@ impl Request {
 }
 
 /// What is left to decode.
-struct Encoded<'a>(&'a [u8]);
+struct EncodedBytes<'a>(&'a [u8]);
 
-impl Encoded<'_> {
+impl EncodedBytes<'_> {
     fn number(&mut self) -> Option<u64> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

@@ -206,8 +206,8 @@ mod tests {
         let error = |errno: Errno| Err(io::Error::from_raw_os_error(errno.raw_os_error()));
         let with = |variables: &str| Ok(variables.as_bytes().to_vec());
         let marked = format!("PATH=/bin\0{VARIABLE}={}7-\0", mark.text());
-        type Row<'r> = (&'r str, io::Result<Vec<u8>>, bool, CheckResult);
-        let rows: [Row<'_>; 10] = [
+        type KernelAnswer<'r> = (&'r str, io::Result<Vec<u8>>, bool, CheckResult);
+        let rows: [KernelAnswer<'_>; 10] = [
             ("5.15, 6.1, 6.12: a thread of the kernel", with(""), true, CheckResult::Bare),
             ("5.15, 6.1, 6.12: a zombie", with(""), true, CheckResult::Bare),
             ("6.16, 6.18: a thread of the kernel", error(Errno::SRCH), true, CheckResult::Bare),

@@ -21,7 +21,7 @@ use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
 use epitome_tools::question::QuestionReply;
-use epitome_turn::{Limits, Turn};
+use epitome_turn::{Turn, TurnLimits};
 
 /// How many prompts may wait for a turn to end or for a model to be found.
 const WAITING_MAX: usize = 64;
@@ -460,7 +460,7 @@ impl Session {
 
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, rounds: u32) {
         self.core.title_by(&said);
-        let limits = Limits { rounds, repeats: self.core.settings.max_repeats };
+        let limits = TurnLimits { rounds, repeats: self.core.settings.max_repeats };
         let turn = Turn::prompt(said, &self.core.thread, limits);
         self.start_work(RunningTurn::new(turn, responder));
     }

@@ -41,11 +41,11 @@ pub(super) struct ReplyDraft {
 /// The file, shared with the thread that writes it.
 struct DraftFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<DraftState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DraftState {
     open: Option<Open>,
     /// Messages up to this one are entries; a save of one comes too late.
     committed: Option<MessageId>,

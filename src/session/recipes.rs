@@ -29,7 +29,7 @@ use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, 
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
 use epitome_tools::{Toolbox, Workspace};
-use epitome_turn::{Limits, Turn};
+use epitome_turn::{Turn, TurnLimits};
 
 /// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
 pub struct Rendering {
@@ -260,7 +260,7 @@ impl Session {
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
             let settings = &self.core.settings;
-            let limits = Limits { rounds: settings.max_rounds, repeats: settings.max_repeats };
+            let limits = TurnLimits { rounds: settings.max_rounds, repeats: settings.max_repeats };
             let turn = Turn::compact(commanded, limits);
             let mut work = RunningTurn::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);

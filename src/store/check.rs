@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::health::{Finding, FindingKind, FindingSeverity, Health, IndexState, StoreSizes};
 use super::line::{self, Bodies};
-use super::scan::{self, Damage, Fault};
+use super::scan::{self, DamageKind, JournalDamage};
 use super::{Store, StoreError, StorePaths, entries, now};
 use epitome_thread::SessionId;
 
@@ -66,7 +66,7 @@ impl Store {
 }
 
 /// The damage of a journal.
-pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Damage) -> Vec<Finding> {
+pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &JournalDamage) -> Vec<Finding> {
     let path = paths.journal(session);
     let mut findings = Vec::new();
     if damage.accepted > 0 {
@@ -81,8 +81,8 @@ pub(super) fn findings_in(paths: &StorePaths, session: &SessionId, damage: &Dama
     }
     for place in damage.open_places().iter().take(PLACES_SHOWN_MAX) {
         let kind = match place.fault {
-            Fault::Bytes | Fault::Missing | Fault::Order => FindingKind::DamagedJournal,
-            Fault::End => FindingKind::MissingEntries,
+            DamageKind::Bytes | DamageKind::Missing | DamageKind::Order => FindingKind::DamagedJournal,
+            DamageKind::End => FindingKind::MissingEntries,
         };
         let what =
             format!("session {session} is damaged: {}; {} lost", place.fault.reason(), entries(place.lost));

@@ -16,8 +16,8 @@ use super::blobs::BlobStore;
 use super::disk::{DiskFile, FileId, OpenMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
-use super::line::{self, Bodies, Chain};
-use super::scan::{Damage, Scan, ScannedLine};
+use super::line::{self, Bodies, ChainLink};
+use super::scan::{JournalDamage, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, draft_path, io_error, now};
 use epitome_thread::{Change, Entry, Seq, SessionId};
@@ -40,7 +40,7 @@ enum Storage {
         log: Arc<SharedJournal>,
         index: Index,
         tail: Tail,
-        damage: Damage,
+        damage: JournalDamage,
     },
     /// Not stored; the caller keeps the entries.
     Memory,
@@ -107,7 +107,7 @@ impl Journal {
         }
         let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
         let blobs = paths.blobs(session);
-        let line = line::encode(session, &entry, Chain::in_format(format, 0, 0), &blobs)?;
+        let line = line::encode(session, &entry, ChainLink::in_format(format, 0, 0), &blobs)?;
         let path = paths.journal(session);
         let file = match paths.disk.open(&path, OpenMode::AppendNew) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -152,7 +152,7 @@ impl Journal {
                 log: Arc::new(log),
                 index: index.clone(),
                 tail: Tail::default(),
-                damage: Damage::default(),
+                damage: JournalDamage::default(),
             },
             mark,
         };
@@ -314,7 +314,7 @@ impl Journal {
             return Ok(());
         };
         let written = *log.written();
-        let chain = Chain::in_format(log.format, self.mark.crc, written.synced_bytes);
+        let chain = ChainLink::in_format(log.format, self.mark.crc, written.synced_bytes);
         let line = line::encode(&self.session, entry, chain, &log.blobs)?;
         let path = log.paths.journal(&self.session);
         if tail.is_unclean {

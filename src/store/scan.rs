@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::blobs::BlobStore;
 use super::header::{Header, JournalMark, MarkedHeader};
-use super::line::{self, Bodies, CHAINED_FORMAT, Chain, Sealed};
+use super::line::{self, Bodies, CHAINED_FORMAT, ChainLink, Sealed};
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
@@ -42,7 +42,7 @@ pub(super) struct Scan {
     /// How much of the file was on the disk for certain; `None` if that is unknown. After a power loss it may have
     /// been more, because the newest mark is lost then.
     pub synced: Option<u64>,
-    pub damage: Damage,
+    pub damage: JournalDamage,
 }
 
 /// Position of an intact line in the file, without its newline.
@@ -57,7 +57,7 @@ pub(super) struct ScannedLine {
 
 /// What is wrong with a journal.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Damage {
+pub(super) struct JournalDamage {
     /// In the order of the file; at most `PLACES_MAX`.
     pub places: Vec<Place>,
     /// The number of all places.
@@ -75,11 +75,11 @@ pub(super) struct Place {
     pub line: u64,
     /// Entries that were missing when the reader was here.
     pub lost: u64,
-    pub fault: Fault,
+    pub fault: DamageKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DamageKind {
     /// Bytes that are no intact line.
     Bytes,
     /// Lines are missing before this one.
@@ -90,18 +90,18 @@ pub(super) enum Fault {
     End,
 }
 
-impl Fault {
+impl DamageKind {
     pub fn reason(self) -> &'static str {
         match self {
-            Fault::Bytes => "its checksum is wrong",
-            Fault::Missing => "lines before it are missing",
-            Fault::Order => "it does not follow the line before it",
-            Fault::End => "the file ends here, and more of it was on the disk",
+            DamageKind::Bytes => "its checksum is wrong",
+            DamageKind::Missing => "lines before it are missing",
+            DamageKind::Order => "it does not follow the line before it",
+            DamageKind::End => "the file ends here, and more of it was on the disk",
         }
     }
 }
 
-impl Damage {
+impl JournalDamage {
     fn add(&mut self, place: Place) {
         self.count += 1;
         self.lost += place.lost;
@@ -191,7 +191,7 @@ struct Reader<'a> {
     lines: Vec<ScannedLine>,
     /// Whether the first line was read, and not only a copy of it.
     has_opening: bool,
-    damage: Damage,
+    damage: JournalDamage,
     /// Damage behind this is from an interrupted write; `None` if it is unknown how much was synced.
     floor: Option<u64>,
     reached: Option<Reached>,
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
             entries: vec![Some(Arc::new(opened))],
             lines: Vec::new(),
             has_opening: false,
-            damage: Damage::default(),
+            damage: JournalDamage::default(),
             floor: in_lines.max(reached.map(|reached| reached.bytes)),
             reached,
         }
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
     fn place_before(
         &self,
         entry: &Entry,
-        chain: Option<Chain>,
+        chain: Option<ChainLink>,
         line: u64,
         damaged: Option<(u64, usize)>,
     ) -> Option<Place> {
@@ -294,10 +294,10 @@ impl<'a> Reader<'a> {
         let lost = entry.seq.0.saturating_sub(next);
         let is_hole = self.entries.get(entry.seq.0 as usize).is_some_and(Option::is_none);
         let fault = match damaged {
-            Some((line, _)) => return Some(Place { line, lost, fault: Fault::Bytes }),
+            Some((line, _)) => return Some(Place { line, lost, fault: DamageKind::Bytes }),
             None if is_hole => return None,
-            None if lost > 0 => Fault::Missing,
-            None if entry.seq.0 < next || !follows => Fault::Order,
+            None if lost > 0 => DamageKind::Missing,
+            None if entry.seq.0 < next || !follows => DamageKind::Order,
             None => return None,
         };
         Some(Place { line, lost, fault })
@@ -333,7 +333,7 @@ impl<'a> Reader<'a> {
         let lost =
             self.reached.map_or(0, |reached| reached.entries.saturating_sub(next)).min(GAP_ENTRIES_MAX);
         let after = self.lines.last().map_or(1, |line| line.number + 1);
-        let fault = if damaged.is_some() { Fault::Bytes } else { Fault::End };
+        let fault = if damaged.is_some() { DamageKind::Bytes } else { DamageKind::End };
         if damaged.is_some() || lost > 0 {
             self.damage.add(Place { line: damaged.unwrap_or(after), lost, fault });
             self.entries.resize((next + lost) as usize, None);
@@ -468,7 +468,7 @@ fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Re
     let change = Change::Opened { format, session: session.clone(), cwd };
     let fields = serde_json::to_vec(&Entry { seq: Seq(0), at, change });
     let fields = fields.map_err(|_| StoreError::NotFound(session.clone()))?;
-    let mut line = line::seal(&fields[1..], Chain::in_format(format, 0, 0)).bytes;
+    let mut line = line::seal(&fields[1..], ChainLink::in_format(format, 0, 0)).bytes;
     line.pop();
     Ok(line)
 }

@@ -87,7 +87,7 @@ pub enum GitChanges {
 }
 
 /// The sandbox of a command.
-pub struct Prepared {
+pub struct CommandSandbox {
     pub confinement: Confinement,
     /// To be finished when the command has ended.
     pub settings: Option<StagedSettings>,
@@ -95,7 +95,7 @@ pub struct Prepared {
 
 /// The sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
 /// mechanisms. `git`: what the user agreed to.
-pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges) -> Option<Prepared> {
+pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges) -> Option<CommandSandbox> {
     let support = support();
     if support.is_nothing() {
         return None;
@@ -110,5 +110,5 @@ pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges)
     let SandboxRules { network, unix_sockets, processes, memory, .. } = *rules;
     let reach = SandboxAllowances { network, unix_sockets, processes, memory };
     let confinement = Confinement { places, start: workspace.cwd.clone(), reach, support: *support };
-    Some(Prepared { confinement, settings })
+    Some(CommandSandbox { confinement, settings })
 }

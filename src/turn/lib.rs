@@ -79,7 +79,7 @@ const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
 /// What bounds a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TurnLimits {
     /// Model calls.
     pub rounds: u32,
     /// Rounds in a row that repeat each other; 0 for any number.
@@ -91,7 +91,7 @@ pub struct Limits {
 pub struct Turn {
     state: TurnState,
     commits: VecDeque<Change>,
-    limits: Limits,
+    limits: TurnLimits,
     rounds: u32,
     repeats: Repeats,
     /// Whether the last reply reached the output limit.
@@ -181,7 +181,7 @@ enum Continuation {
 impl Turn {
     /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
     /// crashed turn left in the queue are older, so they enter the view first.
-    pub fn prompt(said: Change, thread: &Thread, limits: Limits) -> Turn {
+    pub fn prompt(said: Change, thread: &Thread, limits: TurnLimits) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         all.push_back(said);
         let then = Continuation::End(StopReason::Refusal);
@@ -191,7 +191,7 @@ impl Turn {
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts queued meanwhile are answered after it.
-    pub fn compact(commanded: Change, limits: Limits) -> Turn {
+    pub fn compact(commanded: Change, limits: TurnLimits) -> Turn {
         let compaction =
             PendingCompaction::new(CompactionReason::Command, Continuation::Stop(StopReason::EndTurn));
         Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), limits)
@@ -203,7 +203,7 @@ impl Turn {
         self.state = TurnState::Starting { asked: false, first };
     }
 
-    fn new(state: TurnState, commits: VecDeque<Change>, limits: Limits) -> Turn {
+    fn new(state: TurnState, commits: VecDeque<Change>, limits: TurnLimits) -> Turn {
         Turn {
             state,
             commits,

@@ -9,8 +9,8 @@ use epitome::thread::{
     OutcomeStatus, ReplyCut, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, ViewEdit,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, Limits, ModelResult,
-    NextStep, Permit, ReplyEnd, Turn,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
+    Permit, ReplyEnd, Turn, TurnLimits,
 };
 
 #[test]
@@ -138,8 +138,8 @@ impl Play {
         }
     }
 
-    fn limits(&self, rounds: u32) -> Limits {
-        Limits { rounds, repeats: self.repeats }
+    fn limits(&self, rounds: u32) -> TurnLimits {
+        TurnLimits { rounds, repeats: self.repeats }
     }
 
     fn line(&mut self, line: &str) {

@@ -8,15 +8,15 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, Limits, ModelResult,
-    NextStep, Permit, ReplyEnd, Turn,
+    CompactionReason, CompactionResult, Effect, EffectResult, HookPoint, HooksResult, ModelResult, NextStep,
+    Permit, ReplyEnd, Turn, TurnLimits,
 };
 use proptest::prelude::*;
 
 /// More steps than a turn of a few rounds with all possible inputs can take.
 const STEPS_MAX: usize = 2_000;
 
-const LIMITS: Limits = Limits { rounds: 5, repeats: 3 };
+const LIMITS: TurnLimits = TurnLimits { rounds: 5, repeats: 3 };
 
 struct Play {
     thread: Thread,

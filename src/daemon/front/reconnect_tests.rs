@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::reconnect::{DaemonMessage, LineAction, ReconnectState, unserved};
-use crate::messages::{FrontendMessage, MessageKind, Step};
+use crate::messages::{FrontendMessage, MessageKind, PositionStep};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =
@@ -44,7 +44,7 @@ impl ReconnectFixture {
     /// The daemon shows a session up to this position.
     fn shown(&mut self, session: &str, at: &str, begins: bool) {
         let step = format!(r#"{{"session":"{session}","lines":0,"begins":{begins},"at":{at}}}"#);
-        let step: Step = serde_json::from_str(&step).expect("a step");
+        let step: PositionStep = serde_json::from_str(&step).expect("a step");
         let message =
             FrontendMessage { kind: MessageKind::Notifications, id: "", lines: b"", steps: &[step] };
         assert_eq!(self.reconnect.from_daemon(&message), DaemonMessage::Show);

@@ -141,7 +141,7 @@ fn limit(processes: u64) -> libc::rlimit {
 pub(super) fn drop_capabilities() -> io::Result<()> {
     /// `struct __user_cap_header_struct` of the kernel.
     #[repr(C)]
-    struct Header {
+    struct CapabilityHeader {
         version: u32,
         process: libc::c_int,
     }
@@ -159,7 +159,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
         // nothing to drop, and for numbers that this kernel does not know.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
     }
-    let header = Header { version: VERSION_3, process: 0 };
+    let header = CapabilityHeader { version: VERSION_3, process: 0 };
     let mut rights = [Rights { effective: 0, permitted: 0, inheritable: 0 }; 2];
     // SAFETY: the kernel reads and writes structures of the sizes that the version says, which outlive the calls.
     unsafe {

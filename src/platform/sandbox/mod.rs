@@ -123,7 +123,7 @@ impl Confinement {
         let Some(mut command) = entered.command else { return Ok(()) };
         // The kernel's own counts of processes do not bind root on every system; that of the namespace is exact.
         let processes = reach.processes.filter(|_| !support.namespaces.count_processes());
-        command.limits = processes::Limits { memory: reach.memory, processes };
+        command.limits = processes::CommandLimits { memory: reach.memory, processes };
         command.start()
     }
 }

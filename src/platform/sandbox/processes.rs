@@ -24,7 +24,7 @@ const WATCH_MILLISECONDS: libc::c_long = 250;
 
 /// What the processes of a command may use together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct CommandLimits {
     /// Bytes of memory that is not shared with files.
     pub memory: Option<u64>,
     /// Processes, where the kernel does not count them.
@@ -43,7 +43,7 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
             // group that both are in is killed as a whole.
             // SAFETY: a system call with integer arguments.
             check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-            Ok(PendingCommand { ended: shared, limits: Limits::default() })
+            Ok(PendingCommand { ended: shared, limits: CommandLimits::default() })
         }
         first => exit_like_command(first, &shared),
     }
@@ -52,7 +52,7 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
 /// The command that the first process of a namespace is about to start.
 pub(super) struct PendingCommand {
     ended: SharedStatus,
-    pub limits: Limits,
+    pub limits: CommandLimits,
 }
 
 impl PendingCommand {
@@ -124,7 +124,7 @@ fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
 }
 
 /// Adopts and reaps the namespace's orphans until the command has ended, asks what is left to end, and ends.
-fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: Limits) -> ! {
+fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: CommandLimits) -> ! {
     // The command's errors stay open, to say why it was ended.
     keep_only(c"epitome-init", &[libc::STDERR_FILENO]);
     let is_watched = limits.memory.is_some() || limits.processes.is_some();
@@ -210,7 +210,7 @@ impl Excess {
 const EXCEEDED: &str = "the sandbox ended this command";
 
 /// Looks at the processes of this process's namespace, by its own `/proc`.
-fn excess(limits: Limits) -> Option<Excess> {
+fn excess(limits: CommandLimits) -> Option<Excess> {
     let page = rustix::param::page_size() as u64;
     let (mut processes, mut bytes) = (0, 0);
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(own_pages("0 0 0 0 0 0 0\n"), 0);
         assert_eq!(own_pages(""), 0, "it ended meanwhile");
         assert!(Excess::Memory(512 << 20).text().contains("512 MiB"));
-        let all = Limits { memory: Some(u64::MAX), processes: Some(u64::MAX) };
+        let all = CommandLimits { memory: Some(u64::MAX), processes: Some(u64::MAX) };
         assert_eq!(excess(all), None);
-        assert_eq!(excess(Limits { memory: Some(0), processes: None }), Some(Excess::Memory(0)));
+        assert_eq!(excess(CommandLimits { memory: Some(0), processes: None }), Some(Excess::Memory(0)));
     }
 }

@@ -9,7 +9,7 @@ use epitome_thread::{Change, Thread};
 
 /// What happens to a journal.
 #[derive(Clone, Copy, Debug)]
-enum Damage {
+enum InjectedDamage {
     Flip,
     Zeros,
     Garbage,
@@ -21,19 +21,19 @@ enum Damage {
     ZerosAtTheEnd,
 }
 
-const DAMAGES: [Damage; 9] = [
-    Damage::Flip,
-    Damage::Zeros,
-    Damage::Garbage,
-    Damage::Truncated,
-    Damage::LineMissing,
-    Damage::LineTwice,
-    Damage::LinesSwapped,
-    Damage::NewlineMissing,
-    Damage::ZerosAtTheEnd,
+const DAMAGES: [InjectedDamage; 9] = [
+    InjectedDamage::Flip,
+    InjectedDamage::Zeros,
+    InjectedDamage::Garbage,
+    InjectedDamage::Truncated,
+    InjectedDamage::LineMissing,
+    InjectedDamage::LineTwice,
+    InjectedDamage::LinesSwapped,
+    InjectedDamage::NewlineMissing,
+    InjectedDamage::ZerosAtTheEnd,
 ];
 
-impl Damage {
+impl InjectedDamage {
     /// Damages a journal; returns the most entries that this may cost.
     fn harm(self, bytes: &mut Vec<u8>, rng: &mut fastrand::Rng) -> u64 {
         let lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
@@ -46,32 +46,32 @@ impl Damage {
             (through - before + 1) as u64
         };
         match self {
-            Damage::Flip => {
+            InjectedDamage::Flip => {
                 let most = touched(at, at + 1);
                 bytes[at] ^= 1 << rng.u32(..8);
                 most
             }
-            Damage::Zeros | Damage::Garbage => {
+            InjectedDamage::Zeros | InjectedDamage::Garbage => {
                 let end = (at + *rng.choice(&[1, 64, 4096]).expect("there are some")).min(bytes.len());
                 let most = touched(at, end);
-                let is_zero = matches!(self, Damage::Zeros);
+                let is_zero = matches!(self, InjectedDamage::Zeros);
                 bytes[at..end].iter_mut().for_each(|byte| *byte = if is_zero { 0 } else { rng.u8(..) });
                 most
             }
-            Damage::Truncated => {
+            InjectedDamage::Truncated => {
                 let most = touched(at, bytes.len());
                 bytes.truncate(at);
                 most
             }
-            Damage::LineMissing => {
+            InjectedDamage::LineMissing => {
                 *bytes = [&lines[..line], &lines[line + 1..]].concat().concat();
                 1
             }
-            Damage::LineTwice => {
+            InjectedDamage::LineTwice => {
                 *bytes = [&lines[..=line], &lines[line..]].concat().concat();
                 0
             }
-            Damage::LinesSwapped => {
+            InjectedDamage::LinesSwapped => {
                 let mut lines = lines;
                 if line > 0 {
                     lines.swap(line - 1, line);
@@ -79,11 +79,11 @@ impl Damage {
                 *bytes = lines.concat();
                 0
             }
-            Damage::NewlineMissing => {
+            InjectedDamage::NewlineMissing => {
                 bytes.pop();
                 0
             }
-            Damage::ZerosAtTheEnd => {
+            InjectedDamage::ZerosAtTheEnd => {
                 let more = *rng.choice(&[1, 100, 4096]).expect("there are some");
                 bytes.extend(std::iter::repeat_n(0, more));
                 0

@@ -20,26 +20,26 @@ const PAGE: usize = 4096;
 /// Handles share the disk.
 #[derive(Clone)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimDiskState>>,
 }
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The call fails, a write after a part of it.
     Error(ErrorKind),
     /// The power fails: this call and all later ones have no effect.
     PowerLoss,
 }
 
-struct State {
+struct SimDiskState {
     rng: fastrand::Rng,
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     name_changes: Vec<NameChange>,
     calls: u64,
-    fault: Option<(u64, Fault)>,
+    fault: Option<(u64, InjectedFault)>,
     is_off: bool,
     /// How often something rare has happened.
     seen: BTreeMap<&'static str, u64>,
@@ -86,7 +86,7 @@ impl SimDisk {
         let root = Inode { is_directory: true, ..Inode::default() };
         let parent = data.parent().expect("a data directory has a parent");
         let names: BTreeMap<PathBuf, usize> = parent.ancestors().map(|path| (path.to_owned(), 0)).collect();
-        let state = State {
+        let state = SimDiskState {
             rng: fastrand::Rng::with_seed(seed),
             inodes: vec![root],
             durable_names: names.clone(),
@@ -100,12 +100,12 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimDiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Plans a fault for the n-th call from now, counted from 1.
-    pub fn plan(&self, call: u64, fault: Fault) {
+    pub fn plan(&self, call: u64, fault: InjectedFault) {
         let mut state = self.state();
         state.fault = Some((state.calls + call, fault));
     }
@@ -177,7 +177,7 @@ impl SimDisk {
     }
 }
 
-impl State {
+impl SimDiskState {
     fn count(&mut self, what: &'static str) {
         *self.seen.entry(what).or_default() += 1;
     }
@@ -192,8 +192,8 @@ impl State {
             Some((call, fault)) if call == self.calls => {
                 self.fault = None;
                 match fault {
-                    Fault::Error(kind) => Err(kind.into()),
-                    Fault::PowerLoss => {
+                    InjectedFault::Error(kind) => Err(kind.into()),
+                    InjectedFault::PowerLoss => {
                         self.is_off = true;
                         Err(io::Error::other("the power fails"))
                     }

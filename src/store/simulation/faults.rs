@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use super::disk::Fault;
+use super::disk::InjectedFault;
 use super::on_many_disks;
 use super::world::World;
 
@@ -53,8 +53,11 @@ fn nothing_acknowledged_is_lost_on_simulated_disks() {
 fn every_single_call_may_fail() {
     on_many_disks("every_single_call_may_fail", 500, &["an append failed", "a sync failed"], |seed| {
         let mut seen = std::collections::BTreeMap::new();
-        for fault in [Fault::Error(ErrorKind::Other), Fault::Error(ErrorKind::StorageFull), Fault::PowerLoss]
-        {
+        for fault in [
+            InjectedFault::Error(ErrorKind::Other),
+            InjectedFault::Error(ErrorKind::StorageFull),
+            InjectedFault::PowerLoss,
+        ] {
             for call in 1..=CALLS_MAX {
                 let mut world = World::new(seed);
                 world.disk.plan(call, fault);

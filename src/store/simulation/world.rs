@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::blobs::INLINE_BYTES_MAX;
 use super::super::health::{FindingKind, FindingSeverity};
 use super::super::{Journal, Store, StoreError};
-use super::disk::{Fault, SimDisk};
+use super::disk::{InjectedFault, SimDisk};
 use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, Origin, Seq, SessionId, Thread,
 };
@@ -21,7 +21,7 @@ const SESSIONS_MAX: usize = 4;
 pub struct World {
     pub disk: SimDisk,
     pub store: Store,
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SimSession>,
     pub rng: fastrand::Rng,
     words: u64,
     /// Whether an entry that was never acknowledged has outlived its body.
@@ -29,18 +29,18 @@ pub struct World {
 }
 
 /// A session and what its user knows of it.
-pub struct Session {
+pub struct SimSession {
     pub id: SessionId,
     /// Every change that was written, or may have been.
     pub history: Vec<Change>,
     /// The first of these were acknowledged.
     pub acknowledged: usize,
-    pub state: State,
+    pub state: SimSessionState,
     journal: Option<Journal>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SimSessionState {
     There,
     /// It may be there or not, because its creation or deletion was interrupted.
     Uncertain,
@@ -98,9 +98,9 @@ impl World {
         let created = self.store.create(&id, opened.clone());
         println!("create {id}: {:?}", created.as_ref().map(|_| ()));
         if created.is_ok() || self.disk.is_off() {
-            let state = if created.is_ok() { State::There } else { State::Uncertain };
+            let state = if created.is_ok() { SimSessionState::There } else { SimSessionState::Uncertain };
             let journal = created.ok().map(|(journal, _)| journal);
-            self.sessions.push(Session { id, history: vec![opened], acknowledged: 0, state, journal });
+            self.sessions.push(SimSession { id, history: vec![opened], acknowledged: 0, state, journal });
         }
     }
 
@@ -179,8 +179,8 @@ impl World {
                 history.push(Change::Forked { from, through: entry });
                 history.push(Change::Titled { title: forked.title });
                 let acknowledged = history.len();
-                let (id, state) = (forked.session, State::There);
-                self.sessions.push(Session { id, history, acknowledged, state, journal: None });
+                let (id, state) = (forked.session, SimSessionState::There);
+                self.sessions.push(SimSession { id, history, acknowledged, state, journal: None });
                 self.disk.count("a session was forked");
             }
             Err(error) => {
@@ -204,15 +204,15 @@ impl World {
         match inserted {
             Ok(()) => {
                 let acknowledged = history.len();
-                let state = State::There;
-                self.sessions.push(Session { id, history, acknowledged, state, journal: None });
+                let state = SimSessionState::There;
+                self.sessions.push(SimSession { id, history, acknowledged, state, journal: None });
             }
             Err(error) => {
                 assert!(self.disk.has_failed(), "an insert failed: {error}");
                 self.disk.count("an import failed");
                 // Its name may or may not be there.
-                let state = State::Uncertain;
-                self.sessions.push(Session { id, history, acknowledged: 0, state, journal: None });
+                let state = SimSessionState::Uncertain;
+                self.sessions.push(SimSession { id, history, acknowledged: 0, state, journal: None });
             }
         }
     }
@@ -223,12 +223,12 @@ impl World {
         println!("delete {}: {deleted:?}", self.sessions[at].id);
         match deleted {
             Ok(()) => {
-                self.sessions[at].state = State::Deleted;
+                self.sessions[at].state = SimSessionState::Deleted;
                 self.disk.count("a session was deleted");
             }
             Err(error) => {
                 assert!(self.disk.has_failed(), "a deletion failed: {error}");
-                self.sessions[at].state = State::Uncertain;
+                self.sessions[at].state = SimSessionState::Uncertain;
                 self.disk.count("a deletion failed");
             }
         }
@@ -255,7 +255,7 @@ impl World {
             match self.store.load(&session.id) {
                 Ok((journal, entries)) => {
                     println!("{} has {} entries", session.id, entries.len());
-                    assert_ne!(session.state, State::Deleted, "{} is there again", session.id);
+                    assert_ne!(session.state, SimSessionState::Deleted, "{} is there again", session.id);
                     session.compare(&entries);
                     assert!(journal.damage().is_none(), "{}: {:?}", session.id, journal.damage());
                     // What was not acknowledged may be gone, and is forgotten then.
@@ -268,12 +268,12 @@ impl World {
                             self.has_lost_bodies = true;
                         }
                     }
-                    session.state = State::There;
+                    session.state = SimSessionState::There;
                 }
                 Err(StoreError::NotFound(_)) => {
-                    let is_acknowledged = session.state == State::There && session.acknowledged > 0;
+                    let is_acknowledged = session.state == SimSessionState::There && session.acknowledged > 0;
                     assert!(!is_acknowledged, "{} is lost", session.id);
-                    session.state = State::Deleted;
+                    session.state = SimSessionState::Deleted;
                 }
                 Err(error) => panic!("{}: {error}", session.id),
             }
@@ -320,11 +320,11 @@ impl World {
         }
     }
 
-    pub fn fault(&mut self) -> Fault {
+    pub fn fault(&mut self) -> InjectedFault {
         match self.rng.u32(..3) {
-            0 => Fault::Error(std::io::ErrorKind::Other),
-            1 => Fault::Error(std::io::ErrorKind::StorageFull),
-            _ => Fault::PowerLoss,
+            0 => InjectedFault::Error(std::io::ErrorKind::Other),
+            1 => InjectedFault::Error(std::io::ErrorKind::StorageFull),
+            _ => InjectedFault::PowerLoss,
         }
     }
 
@@ -333,9 +333,9 @@ impl World {
     }
 }
 
-impl Session {
+impl SimSession {
     pub fn is_there(&self) -> bool {
-        self.state == State::There
+        self.state == SimSessionState::There
     }
 
     pub fn is_open(&self) -> bool {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::git;
-use super::git_settings::Settings;
+use super::git_settings::GitSettings;
 use epitome_platform::root::read_regular;
 
 /// Bytes of an index that is read: some two million files.
@@ -123,7 +123,7 @@ fn refuse(git: &Path) -> Option<String> {
 
 fn is_config_harmless(git: &Path) -> bool {
     match read_regular(&git.join("config"), git::FILE_BYTES_MAX) {
-        Ok(text) => Settings::parse(&text).is_some_and(|settings| settings.are_harmless_when_new(git)),
+        Ok(text) => GitSettings::parse(&text).is_some_and(|settings| settings.are_harmless_when_new(git)),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }

@@ -55,7 +55,7 @@ impl StagedSettings {
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
             // What can't be compared afterwards is not worth a copy.
-            if Settings::parse(&before).is_none() {
+            if GitSettings::parse(&before).is_none() {
                 continue;
             }
             let copy = staged.directory.join(number.to_string()).join("config");
@@ -109,7 +109,7 @@ impl StagedFile {
             Ok(after) => after,
             Err(error) => return Some(format!("[changes of {name} were not taken over: {error}]")),
         };
-        let (Some(old), Some(new)) = (Settings::parse(&self.before), Settings::parse(&after)) else {
+        let (Some(old), Some(new)) = (GitSettings::parse(&self.before), GitSettings::parse(&after)) else {
             return Some(format!("[changes of {name} were not taken over: it can't be read any more]"));
         };
         let changed = old.differences(&new);
@@ -178,10 +178,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// A file with settings, read as strictly as possible: programs that read such files differ in the unusual ones.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Settings(Vec<Setting>);
+pub(super) struct GitSettings(Vec<GitSetting>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
+struct GitSetting {
     section: String,
     subsection: Option<String>,
     /// Empty for a line that is not understood, which is its value. It must not change.
@@ -189,9 +189,9 @@ struct Setting {
     value: String,
 }
 
-impl Settings {
+impl GitSettings {
     /// `None` if it is not certain where a section begins or a value ends.
-    pub(super) fn parse(text: &[u8]) -> Option<Settings> {
+    pub(super) fn parse(text: &[u8]) -> Option<GitSettings> {
         let text = std::str::from_utf8(text).ok()?;
         let (mut section, mut subsection) = (String::new(), None);
         let mut settings = Vec::new();
@@ -217,9 +217,14 @@ impl Settings {
                 Some(value) => (key.to_ascii_lowercase(), value),
                 None => (String::new(), line.to_owned()),
             };
-            settings.push(Setting { section: section.clone(), subsection: subsection.clone(), key, value });
+            settings.push(GitSetting {
+                section: section.clone(),
+                subsection: subsection.clone(),
+                key,
+                value,
+            });
         }
-        Some(Settings(settings))
+        Some(GitSettings(settings))
     }
 
     /// Whether none of them makes Git run a program, in a repository that Git has just made.
@@ -234,7 +239,7 @@ impl Settings {
     }
 
     /// What only one of them has.
-    fn differences(&self, other: &Settings) -> Vec<Setting> {
+    fn differences(&self, other: &GitSettings) -> Vec<GitSetting> {
         let mut only_here = self.0.clone();
         let mut only_there = Vec::new();
         for setting in &other.0 {
@@ -310,9 +315,9 @@ const HARMLESS_IN_SUBSECTIONS: [(&str, &[&str]); 3] = [
     ("submodule", &["active", "branch", "fetchrecursesubmodules", "ignore", "shallow", "update", "url"]),
 ];
 
-impl Setting {
+impl GitSetting {
     fn name(&self) -> String {
-        let Setting { section, subsection, key, .. } = self;
+        let GitSetting { section, subsection, key, .. } = self;
         let key = if key.is_empty() { "an unusual line" } else { key };
         match subsection {
             Some(subsection) => format!("{section}.{subsection}.{key}"),
@@ -322,7 +327,7 @@ impl Setting {
 
     /// Whether this setting makes Git run no program, whoever uses the repository, and use no files but its own.
     fn is_harmless(&self, git: &Path) -> bool {
-        let Setting { section, subsection, key, value } = self;
+        let GitSetting { section, subsection, key, value } = self;
         let known = match subsection {
             Some(_) => &HARMLESS_IN_SUBSECTIONS[..],
             None => &HARMLESS[..],
@@ -355,9 +360,9 @@ mod tests {
     const BEFORE: &str = "[core]\n\tbare = false\n[alias]\n\tx = \"!f() { echo \\\"$1\\\"; }; f\"\n";
 
     fn refused(after: &str) -> Vec<String> {
-        let parse = |text: &str| Settings::parse(text.as_bytes()).expect("it is readable");
+        let parse = |text: &str| GitSettings::parse(text.as_bytes()).expect("it is readable");
         let changed = parse(BEFORE).differences(&parse(&format!("{BEFORE}{after}")));
-        changed.iter().filter(|one| !one.is_harmless(Path::new("/w/.git"))).map(Setting::name).collect()
+        changed.iter().filter(|one| !one.is_harmless(Path::new("/w/.git"))).map(GitSetting::name).collect()
     }
 
     #[test]
@@ -402,8 +407,8 @@ mod tests {
             "\u{feff}[core]\n",
             "[user\n\tname = a\n",
         ] {
-            assert_eq!(Settings::parse(unclear.as_bytes()), None, "{unclear}");
+            assert_eq!(GitSettings::parse(unclear.as_bytes()), None, "{unclear}");
         }
-        assert_eq!(Settings::parse(b"[user]\n\tname = \xff\n"), None);
+        assert_eq!(GitSettings::parse(b"[user]\n\tname = \xff\n"), None);
     }
 }

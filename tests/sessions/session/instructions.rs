@@ -122,7 +122,12 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
         Setup::with_files(&files).start(in_turn(vec![vec![call(json!({"touches": "a/file.rs"}))]]));
     test.choose("model", own).expect("a model");
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
-    let notice = test.client.seen.iter().filter_map(notice).find(|text| text.contains("context window of 8000 tokens"));
+    let notice = test
+        .client
+        .seen
+        .iter()
+        .filter_map(notice)
+        .find(|text| text.contains("context window of 8000 tokens"));
     let notice = notice.expect("the person is told");
     let path = test.cwd().join("AGENTS.md");
     assert!(notice.contains(&format!("{} (41800 bytes", path.display())), "{notice}");
