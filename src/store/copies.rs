@@ -11,7 +11,7 @@ use super::blobs::BlobStore;
 use super::check::{findings_in, unreadable};
 use super::disk::{Disk, PutMode, RealDisk};
 use super::health::Backup;
-use super::line::{self, Bodies, ChainLink, JournalLine};
+use super::line::{self, Bodies, JournalLine, LineLink};
 use super::scan::{self, Scan};
 use super::sync_mark::{Reached, SyncMark};
 use super::{Header, Store, StoreError, StorePaths, io_error, now};
@@ -262,8 +262,8 @@ struct WholeJournal {
 }
 
 impl WholeJournal {
-    fn chain(&self) -> Option<ChainLink> {
-        ChainLink::in_format(FORMAT_VERSION, self.crc, self.bytes.len() as u64)
+    fn chain(&self) -> Option<LineLink> {
+        LineLink::in_format(FORMAT_VERSION, self.crc, self.bytes.len() as u64)
     }
 
     fn encode(&mut self, session: &SessionId, entry: &Entry, blobs: &BlobStore) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ use super::blobs::BlobStore;
 use super::disk::{DiskFile, FileId, OpenMode};
 use super::header::{Header, JournalMark, MarkedHeader};
 use super::index::Index;
-use super::line::{self, Bodies, ChainLink};
+use super::line::{self, Bodies, LineLink};
 use super::scan::{JournalDamage, Scan, ScannedLine};
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, draft_path, io_error, now};
@@ -107,7 +107,7 @@ impl Journal {
         }
         let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
         let blobs = paths.blobs(session);
-        let line = line::encode(session, &entry, ChainLink::in_format(format, 0, 0), &blobs)?;
+        let line = line::encode(session, &entry, LineLink::in_format(format, 0, 0), &blobs)?;
         let path = paths.journal(session);
         let file = match paths.disk.open(&path, OpenMode::AppendNew) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -314,7 +314,7 @@ impl Journal {
             return Ok(());
         };
         let written = *log.written();
-        let chain = ChainLink::in_format(log.format, self.mark.crc, written.synced_bytes);
+        let chain = LineLink::in_format(log.format, self.mark.crc, written.synced_bytes);
         let line = line::encode(&self.session, entry, chain, &log.blobs)?;
         let path = log.paths.journal(&self.session);
         if tail.is_unclean {

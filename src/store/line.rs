@@ -40,17 +40,17 @@ pub(super) struct JournalLine {
 
 /// What a line says about the file before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainLink {
+pub(super) struct LineLink {
     /// The checksum of the line before; 0 in the first line.
     pub prev: u32,
     /// Bytes of the file that were on the disk when the line was written.
     pub synced: u64,
 }
 
-impl ChainLink {
+impl LineLink {
     /// The chain of a line, if the format has one.
-    pub fn in_format(format: u32, prev: u32, synced: u64) -> Option<ChainLink> {
-        (format >= CHAINED_FORMAT).then_some(ChainLink { prev, synced })
+    pub fn in_format(format: u32, prev: u32, synced: u64) -> Option<LineLink> {
+        (format >= CHAINED_FORMAT).then_some(LineLink { prev, synced })
     }
 }
 
@@ -58,7 +58,7 @@ impl ChainLink {
 pub(super) fn encode(
     session: &SessionId,
     entry: &Entry,
-    chain: Option<ChainLink>,
+    chain: Option<LineLink>,
     blobs: &BlobStore,
 ) -> Result<JournalLine, StoreError> {
     let unstorable = |error: serde_json::Error| StoreError::Unstorable {
@@ -84,8 +84,8 @@ pub(super) fn encode(
 }
 
 /// Makes a line of an object's fields, which are given with the closing brace.
-pub(super) fn seal(fields: &[u8], chain: Option<ChainLink>) -> JournalLine {
-    let chain = chain.map(|ChainLink { prev, synced }| format!(r#""prev":"{prev:08x}","synced":{synced},"#));
+pub(super) fn seal(fields: &[u8], chain: Option<LineLink>) -> JournalLine {
+    let chain = chain.map(|LineLink { prev, synced }| format!(r#""prev":"{prev:08x}","synced":{synced},"#));
     let chain = chain.unwrap_or_default();
     let mut bytes = Vec::with_capacity(HEAD.len() + chain.len() + fields.len() + 1);
     bytes.extend_from_slice(HEAD);
@@ -102,7 +102,7 @@ pub(super) fn seal(fields: &[u8], chain: Option<ChainLink>) -> JournalLine {
 pub(super) struct Sealed<'a> {
     pub crc: u32,
     /// `None` in format 1.
-    pub chain: Option<ChainLink>,
+    pub chain: Option<LineLink>,
     /// The fields of the entry, with the closing brace.
     pub fields: &'a [u8],
 }
@@ -118,13 +118,13 @@ pub(super) fn open(line: &[u8]) -> Option<Sealed<'_>> {
 }
 
 /// Splits the chain off the checksummed bytes of a line.
-fn chain_of(body: &[u8]) -> Option<(ChainLink, &[u8])> {
+fn chain_of(body: &[u8]) -> Option<(LineLink, &[u8])> {
     let rest = body.strip_prefix(br#""prev":""#)?;
     let (prev, rest) = rest.split_at_checked(8)?;
     let rest = rest.strip_prefix(br#"","synced":"#)?;
     let end = rest.iter().position(|byte| *byte == b',')?;
     let synced = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
-    Some((ChainLink { prev: hex(prev)?, synced }, &rest[end + 1..]))
+    Some((LineLink { prev: hex(prev)?, synced }, &rest[end + 1..]))
 }
 
 /// Parses the digits of a checksum. `from_str_radix` alone would also accept upper case and a sign.
@@ -205,12 +205,12 @@ mod tests {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }
     }
 
-    fn encoded(entry: &Entry, chain: Option<ChainLink>) -> JournalLine {
+    fn encoded(entry: &Entry, chain: Option<LineLink>) -> JournalLine {
         let session = SessionId("s_00000000000000000001".to_owned());
         encode(&session, entry, chain, &BlobStore::new(Arc::new(RealDisk), "/nonexistent".into())).unwrap()
     }
 
-    const CHAIN: Option<ChainLink> = Some(ChainLink { prev: 0xab, synced: 90 });
+    const CHAIN: Option<LineLink> = Some(LineLink { prev: 0xab, synced: 90 });
 
     #[test]
     fn a_line_is_the_entrys_json_after_its_checksum_and_chain() {

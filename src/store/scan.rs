@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::blobs::BlobStore;
 use super::header::{Header, JournalMark, MarkedHeader};
-use super::line::{self, Bodies, CHAINED_FORMAT, ChainLink, Sealed};
+use super::line::{self, Bodies, CHAINED_FORMAT, LineLink, Sealed};
 use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
     fn place_before(
         &self,
         entry: &Entry,
-        chain: Option<ChainLink>,
+        chain: Option<LineLink>,
         line: u64,
         damaged: Option<(u64, usize)>,
     ) -> Option<Place> {
@@ -468,7 +468,7 @@ fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Re
     let change = Change::Opened { format, session: session.clone(), cwd };
     let fields = serde_json::to_vec(&Entry { seq: Seq(0), at, change });
     let fields = fields.map_err(|_| StoreError::NotFound(session.clone()))?;
-    let mut line = line::seal(&fields[1..], ChainLink::in_format(format, 0, 0)).bytes;
+    let mut line = line::seal(&fields[1..], LineLink::in_format(format, 0, 0)).bytes;
     line.pop();
     Ok(line)
 }

@@ -40,9 +40,6 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
             ("sessions.entries", json!({})),
             ("sessions.tail", json!({})),
             ("sessions.export", json!({})),
-            ("sessions.undo", json!({})),
-            ("sessions.compact", json!({ "environment": environment })),
-            ("sessions.prompt", json!({ "text": "hello", "environment": environment })),
         ] {
             let mut params = more;
             params["session"] = json!(session);
@@ -59,6 +56,17 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
                 error["data"]["hint"].as_str().is_some_and(|hint| hint.contains("daemon logs")),
                 "{answer}"
             );
+        }
+        // What opens it for writing as well does not block, and finds that it is no file.
+        for (method, more) in [
+            ("sessions.undo", json!({})),
+            ("sessions.compact", json!({ "environment": environment })),
+            ("sessions.prompt", json!({ "text": "hello", "environment": environment })),
+        ] {
+            let mut params = more;
+            params["session"] = json!(session);
+            let answer = wire.call(method, params).await;
+            assert_eq!(answer["error"]["data"]["kind"], "store", "{answer}");
         }
         // The connection and other sessions still work, and the daemon can be stopped.
         let other = wire.call("sessions.new", json!({ "cwd": test.cwd })).await;
