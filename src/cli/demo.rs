@@ -221,7 +221,7 @@ impl Demo {
         ));
         self.screen.narrate("the compaction in its place, and where it was interrupted:");
         self.screen.line(&format!("agent ▸ {}", interrupted.unwrap_or_default()));
-        self.screen.narrate("(half an answer is not kept: the journal has whole messages only)");
+        self.screen.narrate("(of half an answer, at most its last second is lost)");
         Ok(())
     }
 
