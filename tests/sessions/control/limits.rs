@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use epitome::daemon::control::limits::MethodTimeouts;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::in_process::TestDaemon;
 
@@ -71,8 +71,6 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
         // The connection and other sessions still work, and the daemon can be stopped.
         let other = wire.call("sessions.new", json!({ "cwd": test.cwd })).await;
         assert!(other["result"]["session"].is_string(), "{other}");
-        let cancelled = wire.call("sessions.cancel", json!({ "session": session })).await;
-        assert_ne!(cancelled["result"], Value::Null, "{cancelled}");
         assert_eq!(wire.call("stop", json!({ "force": true })).await["result"]["stopping"], true);
     });
     // Threads are still blocked on the pipe, as intended.
