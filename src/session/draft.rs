@@ -243,8 +243,9 @@ mod tests {
         }
         let next = || ReplyDraft::of(home.path(), &session);
         assert_eq!(said(next().take(|_| false)).as_deref(), Some("one two \n\nthree"));
-        assert_eq!(said(next().take(|id| id == MessageId(7))), None, "the log has it");
         let saved = std::fs::read(&file.path).expect("a file");
+        assert_eq!(said(next().take(|id| id == MessageId(7))), None, "the log has it");
+        assert!(!file.path.exists(), "what the log has is removed");
         assert_eq!(String::from_utf8_lossy(&saved).matches("one").count(), 1, "text is written once");
         std::fs::write(&file.path, &saved[..saved.len() - 4]).expect("a cut file");
         assert_eq!(said(next().take(|_| false)).as_deref(), Some("one two "));
