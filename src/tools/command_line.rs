@@ -16,6 +16,9 @@ use word::literal;
 
 /// Maximum bytes of a line; a longer one belongs in a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
+/// Levels of a parsed line. Looking for the parent of a node takes time for each level above it, and so 32 KiB of `$(`
+/// took 24 s. A list of commands has a level for each.
+const NESTING_MAX: u32 = 1_000;
 /// Characters of a command or construct quoted in a refusal.
 const SHOWN_CHARS_MAX: usize = 200;
 /// Patterns listed in a refusal.
@@ -58,10 +61,29 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     None
 }
 
+/// Parses a line; `None` if it nests too deeply.
 fn parsed(line: &str) -> Option<Tree> {
     let mut parser = Parser::new();
     let language = parser.set_language(&tree_sitter_bash::LANGUAGE.into());
-    language.ok().and_then(|()| parser.parse(line, None))
+    let tree = language.ok().and_then(|()| parser.parse(line, None));
+    tree.filter(|tree| !nests_too_deeply(tree))
+}
+
+fn nests_too_deeply(tree: &Tree) -> bool {
+    let mut cursor = tree.walk();
+    loop {
+        if cursor.depth() > NESTING_MAX {
+            return true;
+        }
+        if cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return false;
+            }
+        }
+    }
 }
 
 /// Characters that a parser may take for white space and Bash for a part of a word, or vice versa.

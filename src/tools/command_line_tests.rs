@@ -246,3 +246,15 @@ proptest::proptest! {
         let _ = with(&["echo *"], &line);
     }
 }
+
+/// A line of 32 KiB that opens `$(` again and again took 24 s of CPU, because the parents of each node were looked up.
+#[test]
+fn a_line_that_nests_too_deeply_is_not_taken_apart() {
+    let nested = |levels: usize| "$(".repeat(levels) + "rm x" + &")".repeat(levels);
+    assert!(parsed(&nested(100)).is_some());
+    assert!(parsed(&nested(600)).is_none() && parsed(&nested(5_000)).is_none());
+    assert!(with(&["*"], &nested(5_000)).is_some_and(|why| why.contains("cannot be parsed")));
+    let parts = parts::CommandParts::parse(&nested(600));
+    assert!(!parts.is_clear);
+    assert!(parts.commands.contains(&"rm x".to_owned()), "its commands are found roughly");
+}

@@ -3,6 +3,7 @@
 
 mod compaction_random;
 mod editors;
+mod fuzz;
 mod golden;
 mod hooks_core;
 mod keep;
