@@ -2,6 +2,7 @@
 //! repository itself.
 
 mod compaction_random;
+mod contributing;
 mod editors;
 mod fuzz;
 mod golden;

@@ -1,0 +1,47 @@
+//! `line_count`: counts the lines of a text file. Reads nothing else and changes nothing.
+
+use serde_json::{Value, json};
+
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
+
+pub struct LineCount;
+
+impl ParsedTool for LineCount {
+    type Call = String;
+
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "line_count".to_string(),
+            description: "Counts the lines of a text file.".to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {"file_path": {"type": "string", "description": "The file."}},
+                "required": ["file_path"]
+            }),
+        }
+    }
+
+    fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        disk::display("Count lines of", ToolKind::Read, ("file_path", "a file"), input, workspace)
+    }
+
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+        input::named(input, "file_path")
+    }
+
+    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Read(vec![workspace.real(&path)]))
+    }
+
+    fn run(&self, path: String, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, _| count(&path, context))
+    }
+}
+
+fn count(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
+    let workspace = &context.workspace;
+    let bytes = disk::read_whole(&workspace.real(path), workspace)?;
+    let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    Ok(ToolResult::completed(format!("{lines} lines")))
+}
