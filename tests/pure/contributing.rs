@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use epitome::config::Settings;
-use epitome::files::paths::Paths;
+use epitome::paths::Paths;
 use epitome::provider::endpoint;
 use epitome::recipe::command::bind;
 use epitome::recipe::parse::{RecipeSource, parse};
