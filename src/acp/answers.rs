@@ -193,11 +193,13 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .meta(steering)
 }
 
-/// Like [`initialized`], plus `session/fork`, which is unstable in the schema crate.
+/// Like [`initialized`], plus `session/fork` and `systemPrompt`, which are unstable in the schema crate.
 pub fn initialized_with_fork(configured: bool) -> Result<Box<RawValue>, wire::Error> {
     let response = serde_json::to_value(initialized(configured));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
-    response["agentCapabilities"]["sessionCapabilities"]["fork"] = json!({});
+    let sessions = &mut response["agentCapabilities"]["sessionCapabilities"];
+    sessions["fork"] = json!({});
+    sessions["systemPrompt"] = json!({"mode": {"override": {}}});
     raw(&response)
 }
 

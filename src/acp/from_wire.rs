@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ use epitome_session::{
 };
 use epitome_thread::attached::prompt_too_large;
 use epitome_thread::halves::replace_unpaired_surrogates;
-use epitome_thread::{Content, SessionId};
+use epitome_thread::{ClientInstructions, Content, SessionId};
 
 /// ACP's code for a missing resource, and JSON-RPC's for an unknown method.
 const RESOURCE_NOT_FOUND: i32 = -32002;
@@ -27,6 +28,16 @@ const METHOD_NOT_FOUND: i32 = -32601;
 
 /// Characters kept of a client's error message.
 const ERROR_CHARS_MAX: usize = 200;
+
+/// Longest system prompt of a client, in bytes. It is sent with every request.
+const SYSTEM_PROMPT_BYTES_MAX: usize = 256 * 1024;
+
+/// `systemPrompt` of the requests that open a session. The mode stays a string, because an unknown one is refused.
+#[derive(Deserialize)]
+struct SystemPrompt {
+    mode: String,
+    content: Vec<ContentBlock>,
+}
 
 /// What is wrong with the params: a sentence that begins with the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +169,33 @@ impl<'a> RequestParams<'a> {
             return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
         }
         servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
+    }
+
+    /// What the client adds to the system prompt, or puts in the place of our role. Anything that can't be followed
+    /// exactly is an error, so that no session works without it (`SystemPrompt` in the schema).
+    pub fn system_prompt(&self) -> Result<Option<ClientInstructions>, BadParams> {
+        let Some(prompt) = self.optional::<SystemPrompt>("systemPrompt")? else { return Ok(None) };
+        let wrong = |why: String| Err(BadParams(format!("`systemPrompt{why}")));
+        let replaces_role = match prompt.mode.as_str() {
+            "append" => false,
+            "override" => true,
+            _ => return wrong(".mode` must be append or override".to_owned()),
+        };
+        let mut texts = Vec::with_capacity(prompt.content.len());
+        for (at, block) in prompt.content.into_iter().enumerate() {
+            match block {
+                ContentBlock::Text(text) => texts.push(text.text),
+                _ => return wrong(format!(".content[{at}]` must be text")),
+            }
+        }
+        let text = texts.join("\n\n");
+        match text.len() {
+            _ if text.trim().is_empty() => wrong(".content` is empty".to_owned()),
+            SYSTEM_PROMPT_BYTES_MAX.. => {
+                wrong(format!(".content` has more than {} KiB", SYSTEM_PROMPT_BYTES_MAX / 1024))
+            }
+            _ => Ok(Some(ClientInstructions { text, replaces_role })),
+        }
     }
 
     /// The content of a prompt.

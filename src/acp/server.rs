@@ -360,6 +360,7 @@ impl<P: SessionPort> AcpServer<P> {
             mcp_servers: params.mcp_servers()?,
             environment: self.config.environment.clone(),
             overrides: self.config.overrides.clone(),
+            instructions: params.system_prompt()?,
         })
     }
 

@@ -139,6 +139,7 @@ impl RunRequest {
             mcp_servers: Vec::new(),
             environment: serve::environment(),
             overrides: Arc::new(request.overrides.clone()),
+            instructions: None,
         };
         let session = match resumed {
             Some(session) => {

@@ -371,6 +371,7 @@ impl PreparedChild {
             mcp_servers: Vec::new(),
             environment: order.workspace.environment.clone(),
             overrides: order.overrides.clone(),
+            instructions: None,
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));

@@ -181,6 +181,7 @@ fn opening(directory: &tempfile::TempDir, client: u64, of: &TestClient) -> Openi
         mcp_servers: Vec::new(),
         environment: Arc::new(vec![("ANTHROPIC_API_KEY".into(), "sk-test-1".into())]),
         overrides: Arc::default(),
+        instructions: None,
     }
 }
 

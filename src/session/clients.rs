@@ -98,6 +98,10 @@ impl Session {
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
+        // A session that can't follow them is not opened.
+        if let Err(error) = self.core.take_client_instructions(opening.instructions.as_ref()) {
+            return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
+        }
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
         let is_replay = match &replay {

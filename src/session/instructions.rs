@@ -4,6 +4,7 @@
 //! What the model knows of them is what its view says, as with the goal. Before each model call the files are
 //! looked at, and what is not known is said. Files are read again only where they changed.
 
+mod client;
 mod known;
 mod room;
 

@@ -106,8 +106,8 @@ use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
-    CallDisplay, CallId, Content, Entry, MessageId, Mode, ModelName, SessionId, StopReason, ThoughtLevel,
-    ToolDisplay, ToolOutcome, Usage,
+    CallDisplay, CallId, ClientInstructions, Content, Entry, MessageId, Mode, ModelName, SessionId,
+    StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
@@ -187,6 +187,8 @@ pub struct Opening {
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// What its command line set above all configuration. That of who opens a session counts for it.
     pub overrides: Arc<registry::Overrides>,
+    /// What it adds to the system prompt. They stay with the session until a client gives others.
+    pub instructions: Option<ClientInstructions>,
 }
 
 /// How much of the past a client wants to see when it attaches.

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use epitome_problem::Problem;
+use epitome_thread::ClientInstructions;
 use epitome_tools::Workspace;
 
 /// The most of one instruction file that is read, in bytes. A larger one is cut, and that is said.
@@ -110,8 +111,13 @@ fn read(path: &Path, within: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// The whole system text. Each file of instructions is its block, or the line that stands for it.
-pub fn system_text(workspace: &Workspace, instructions: &[String]) -> String {
-    let mut text = String::from(ROLE);
+pub fn system_text(
+    workspace: &Workspace,
+    instructions: &[String],
+    contexts: &str,
+    client: Option<&ClientInstructions>,
+) -> String {
+    let mut text = role(client).to_owned();
     text.push_str("\n\n# Where you work\n\n");
     text.push_str(&format!("Working directory: {}\n", workspace.cwd.display()));
     for directory in &workspace.directories {
@@ -127,7 +133,33 @@ pub fn system_text(workspace: &Workspace, instructions: &[String]) -> String {
             text.push_str(&format!("\n{file}\n"));
         }
     }
-    text
+    text + contexts + &added(client)
+}
+
+/// The same system text with other instructions of the client; `None` if it does not have those from before where they
+/// were put, because another version of Epitome wrote it.
+pub fn reframed(
+    system: &str,
+    before: Option<&ClientInstructions>,
+    now: Option<&ClientInstructions>,
+) -> Option<String> {
+    let kept = system.strip_prefix(role(before))?.strip_suffix(&*added(before))?;
+    Some([role(now), kept, &added(now)].concat())
+}
+
+/// How the system text begins.
+fn role(client: Option<&ClientInstructions>) -> &str {
+    client.filter(|client| client.replaces_role).map_or(ROLE, |client| &client.text)
+}
+
+/// How the system text ends.
+fn added(client: Option<&ClientInstructions>) -> String {
+    match client {
+        Some(ClientInstructions { text, replaces_role: false }) => {
+            format!("\n\n# Instructions of the editor\n\n{text}\n")
+        }
+        Some(_) | None => String::new(),
+    }
 }
 
 /// How the block of a file's instructions begins.

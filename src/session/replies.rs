@@ -189,7 +189,9 @@ impl Session {
     /// Freezes system text and tools at the first model call. The files that hold instructions must have been
     /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
-        if self.core.thread.frame().is_some() {
+        self.core.reframe_for_client()?;
+        let is_current = self.core.thread.outdated_client_instructions().is_none();
+        if is_current && self.core.thread.frame().is_some() {
             return self.mcp.renew_frame(&mut self.core);
         }
         let mut tools = self.core.services.toolbox.specs();

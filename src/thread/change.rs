@@ -101,6 +101,8 @@ pub enum Change {
         system: String,
         tools: Vec<ToolSpec>,
     },
+    /// Instructions of the client for the whole session. The newest count; the frame that follows contains them.
+    ClientInstructed(ClientInstructions),
     /// A prompt that arrived during a turn. It is not in the view yet.
     Queued {
         message: Message,
@@ -337,6 +339,7 @@ impl Change {
         match self {
             Change::Opened { .. } => ("opened", ChangeGroup::Lifecycle),
             Change::Framed { .. } => ("framed", ChangeGroup::Lifecycle),
+            Change::ClientInstructed(_) => ("client_instructed", ChangeGroup::Setting),
             Change::Queued { .. } => ("queued", ChangeGroup::Message),
             Change::Said { .. } => ("said", ChangeGroup::Message),
             Change::Commanded { .. } => ("commanded", ChangeGroup::Message),
@@ -369,6 +372,13 @@ impl Change {
             Change::Lost { .. } => ("lost", ChangeGroup::Note),
             Change::DamageAccepted { .. } => ("damage_accepted", ChangeGroup::Note),
             Change::Unknown(_) => ("unknown", ChangeGroup::Note),
+        }
+    }
+
+    pub fn client_instructions(&self) -> Option<&ClientInstructions> {
+        match self {
+            Change::ClientInstructed(instructions) => Some(instructions),
+            _ => None,
         }
     }
 
@@ -444,6 +454,15 @@ pub enum ChangeGroup {
     Note,
     /// The thread itself and its turns.
     Lifecycle,
+}
+
+/// What a client adds to the system prompt of its session, such as an editor with a persona of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientInstructions {
+    pub text: String,
+    /// Whether they replace Epitome's own description of its role. Tools, permissions and project instructions stay.
+    #[serde(default)]
+    pub replaces_role: bool,
 }
 
 /// The source of a user message.

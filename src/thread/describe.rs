@@ -94,6 +94,13 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
             let line = format!("{by} changed the input of this call{title}");
             (None, Some(line), vec![EntryPart::Input(input)])
         }
+        Change::ClientInstructed(instructions) => {
+            let line = match instructions.replaces_role {
+                true => "The editor set the system prompt.",
+                false => "The editor added to the system prompt.",
+            };
+            (None, Some(line.to_owned()), vec![EntryPart::SystemPrompt(&instructions.text)])
+        }
         Change::Noted { text, .. } => (None, Some(text.clone()), vec![EntryPart::Notice(text)]),
         other => (None, line_of(other), Vec::new()),
     };

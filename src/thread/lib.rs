@@ -78,6 +78,8 @@ pub struct Thread {
     session: SessionId,
     cwd: PathBuf,
     framed: Option<Arc<Entry>>,
+    /// The newest instructions of the client.
+    client_instructed: Option<Arc<Entry>>,
     model: Option<ModelName>,
     mode: Mode,
     thought: ThoughtLevel,
@@ -126,6 +128,7 @@ impl Thread {
             session: session.clone(),
             cwd: cwd.clone(),
             framed: None,
+            client_instructed: None,
             model: None,
             mode: Mode::default(),
             thought: ThoughtLevel::default(),
@@ -154,6 +157,7 @@ impl Thread {
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
             Change::Framed { .. } => self.framed = Some(entry),
+            Change::ClientInstructed(_) => self.client_instructed = Some(entry),
             Change::Queued { message } => {
                 self.saw_message(message.id);
                 self.queued.push(entry);
@@ -299,6 +303,20 @@ impl Thread {
     /// The entry that contains the frame, for a request that outlives a borrow of the thread.
     pub fn frame_entry(&self) -> Option<&Arc<Entry>> {
         self.framed.as_ref()
+    }
+
+    /// The instructions of the client.
+    pub fn client_instructions(&self) -> Option<&ClientInstructions> {
+        self.client_instructed.as_ref()?.change.client_instructions()
+    }
+
+    /// The instructions of the client that the frame contains. The outer `None` means that it contains the newest.
+    pub fn outdated_client_instructions(&self) -> Option<Option<&ClientInstructions>> {
+        let (framed, newest) = (self.framed.as_ref()?, self.client_instructed.as_ref()?);
+        (newest.seq > framed.seq).then(|| {
+            let before = self.entries.iter().rev().skip_while(|entry| entry.seq > framed.seq);
+            before.into_iter().find_map(|entry| entry.change.client_instructions())
+        })
     }
 
     /// The call with this id, in the newest reply that contains one.

@@ -238,6 +238,7 @@ impl TestSession {
             mcp_servers: Vec::new(),
             environment: Arc::new(environment),
             overrides: Arc::default(),
+            instructions: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod buffers;
 mod caching;
 mod checkpoints;
 mod child;
+mod client_instructions;
 mod commands;
 mod compaction;
 mod files;

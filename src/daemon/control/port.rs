@@ -25,7 +25,7 @@ use epitome_session::{
     Attachment, ClientId, McpServer, Opening, QuestionSupport, Replay, SessionCommand, SessionError,
     SessionEvent, Ticket,
 };
-use epitome_thread::SessionId;
+use epitome_thread::{ClientInstructions, SessionId};
 
 /// Number of tickets that one connection may use.
 const TICKETS_MAX: u64 = 1 << 20;
@@ -81,6 +81,8 @@ pub struct RemoteOpening {
     pub mcp_servers: Vec<McpServer>,
     pub environment: EnvironmentObject,
     pub overrides: Overrides,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<ClientInstructions>,
     /// Kinds of questions that the client can show.
     pub shows: QuestionSupport,
 }
@@ -93,6 +95,7 @@ impl RemoteOpening {
             mcp_servers: opening.mcp_servers.clone(),
             environment: EnvironmentObject(opening.environment.to_vec()),
             overrides: (*opening.overrides).clone(),
+            instructions: opening.instructions.clone(),
             shows: opening.attachment.outlet.shows(),
         }
     }
@@ -106,6 +109,7 @@ impl RemoteOpening {
             mcp_servers: self.mcp_servers,
             environment: self.environment.shared(),
             overrides: Arc::new(self.overrides),
+            instructions: self.instructions,
         }
     }
 }

@@ -226,5 +226,6 @@ fn opening(client: ClientId, queue: Arc<ClientQueue>, cwd: PathBuf, settings: Cl
         mcp_servers: Vec::new(),
         environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
         overrides: Arc::new(settings.overrides),
+        instructions: None,
     }
 }

@@ -47,7 +47,8 @@ impl Core {
     ) -> String {
         let contexts = contexts.into_iter().chain(self.lineage.role.clone());
         let contexts: String = contexts.map(|context| format!("\n\n{context}")).collect();
-        let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;
+        let client = self.thread.client_instructions();
+        let text = |files: &[String]| prompt::system_text(&self.workspace, files, &contexts, client);
         let (ruler, budget) = (self.ruler(), self.budget(None));
         let at_most = |counted| ruler.at_most(Count { reported: 0, counted });
         let whole: Vec<String> = files.iter().map(|file| prompt::block(&file.path, &file.text)).collect();

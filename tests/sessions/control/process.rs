@@ -98,6 +98,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
         mcp_servers: Vec::new(),
         environment: Default::default(),
         overrides: Default::default(),
+        instructions: None,
     };
     let (holder, held) = (remote.clone(), SessionId(session.clone()));
     let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);

@@ -26,6 +26,7 @@ fn opening(test: &TestDaemon) -> (Opening, TestClient) {
         mcp_servers: Vec::new(),
         environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
+        instructions: None,
     };
     (opening, client)
 }

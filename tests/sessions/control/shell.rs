@@ -33,6 +33,7 @@ async fn editor(home: &Home, session: &str) -> (RemoteSessions, TestClient) {
         mcp_servers: Vec::new(),
         environment: Arc::new(home.keys().into_iter().map(pair).collect()),
         overrides: Arc::default(),
+        instructions: None,
     };
     let (holder, held) = (remote.clone(), SessionId(session.to_owned()));
     let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);

@@ -186,6 +186,7 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
         mcp_servers: Vec::new(),
         environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
+        instructions: None,
     };
     test.daemon.sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
     answers.recv().await.expect("it is attached");

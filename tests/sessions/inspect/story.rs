@@ -67,6 +67,7 @@ pub fn played() -> Home {
         mcp_servers: Vec::new(),
         environment: Arc::new(environment),
         overrides: Arc::default(),
+        instructions: None,
     };
     let session = sessions.create(Ticket(0), opening);
     let mut player = Player { sessions, session, client, tickets: 0, asked: 0 };
