@@ -190,6 +190,7 @@ pub fn one_of_each() -> Vec<Change> {
         Change::Forgotten { rule: Rule::Fetch { host: "docs.rs".into() } },
         Change::Lost { entries: 2 },
         Change::DamageAccepted { places: 1, entries: 2 },
+        Change::ClientInstructed(ClientInstructions { text: "Be brief.".into(), replaces_role: true }),
         from_the_future(),
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
@@ -256,7 +257,8 @@ fn kind(change: &Change) -> usize {
         Change::Forgotten { .. } => 30,
         Change::Lost { .. } => 31,
         Change::DamageAccepted { .. } => 32,
-        Change::Unknown(_) => 33,
+        Change::ClientInstructed(_) => 33,
+        Change::Unknown(_) => 34,
     }
 }
 
