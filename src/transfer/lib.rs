@@ -312,7 +312,7 @@ fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeCon
 
 /// A command that the user ran outside of the conversation, with its output.
 fn ran(command: &str, output: &str) -> Content {
-    text(format!("The person ran `{command}`:\n\n{output}").trim_end())
+    text(format!("The user ran `{command}`:\n\n{output}").trim_end())
 }
 
 /// The token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and thinking. An

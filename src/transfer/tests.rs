@@ -107,7 +107,7 @@ fn a_session_of_pi_is_read() {
          anthropic/claude-opus-4-5: \n  toolu_1 read {\"path\":\"/p/mono/main.ts\"}\n  fc2 bash {\"command\":\"ls\"}\n  \
          toolu_1 Completed: import x\n  fc2 Failed: no such\n\
          gemini/gemini-3: It is one file.\n\
-         user: The person ran `make`:\n\nok\n\nIt ended with exit code 2.\nuser: Go on.\n\
+         user: The user ran `make`:\n\nok\n\nIt ended with exit code 2.\nuser: Go on.\n\
          anthropic/claude-opus-4-5: \n  call_3 bash {\"command\":\"sleep\"}\n  \
          call_3 Interrupted: No result was recorded.\n"
     );
