@@ -159,9 +159,9 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
         return instruction;
     }
     format!(
-        "{instruction}\n\nThe user's messages and the following tables, computed from the log, are kept together with your \
-         summary. Do not repeat them. Write about what they don't show: reasons, decisions, what was tried and ruled \
-         out, and the state of the work.\n\n<tables>\n{tables}\n</tables>"
+        "{instruction}\n\nThe user's messages and the following tables, computed from the log, are kept \
+         together with your summary. Do not repeat them. Write about what they don't show: reasons, decisions, \
+         what was tried and ruled out, and the state of the work.\n\n<tables>\n{tables}\n</tables>"
     )
 }
 
@@ -326,8 +326,8 @@ fn part_text(part: &str, at: usize, parts: usize, before: Option<&str>, instruct
     };
     if let Some(before) = before {
         text.push_str(&format!(
-            " This is the summary of the parts before; carry over all of it that still holds, and bring it up to \
-             date.\n\n<summary_so_far>\n{before}\n</summary_so_far>"
+            " This is the summary of the parts before; carry over all of it that still applies, and bring \
+             it up to date.\n\n<summary_so_far>\n{before}\n</summary_so_far>"
         ));
     }
     format!("{text}\n\n<conversation>\n{part}\n</conversation>\n\n{instruction}")

@@ -280,7 +280,7 @@ fn unreadable_files_are_reported_with_the_line() {
             Some((2, 1)),
             "its own ancestor",
         ),
-        ("editor> session/prompt $S1\n".to_owned(), Some((1, 1)), "nobody says anything"),
+        ("editor> session/prompt $S1\n".to_owned(), Some((1, 1)), "has no messages"),
         ("editor> initialize\nagent<  nonsense\n".to_owned(), Some((2, 1)), "an agent's line is"),
         (
             "editor> session/prompt $S1 \"x\"\nagent<  session/update $S1 tool_call bash pending\n"
@@ -304,7 +304,7 @@ fn an_import_reports_what_needs_no_permission() {
 {\"seq\":2,\"at\":1,\"change\":\"allowed\",\"rule\":{\"rule\":\"command\",\"line\":\"make\"}}";
     let (_, notes) = read_one(log);
     assert!(
-        notes[0].contains("Full access") && notes[1].contains("permissions were granted in it for good (1)"),
+        notes[0].contains("Full access") && notes[1].contains("permanent permissions were granted in it (1)"),
         "{notes:?}"
     );
 }

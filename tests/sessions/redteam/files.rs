@@ -74,7 +74,7 @@ pub fn group() -> Group {
                 "writing a mask over the key",
                 "file_write",
                 json!({"file_path": "key.txt", "text": "token = [secret masked: looks like a GitHub token]\n"}),
-                Refused("would take the key's place"),
+                Refused("would replace the key"),
             )
             .mode("full"),
             read("a missing file", "pwned", Refused("There is no file")),

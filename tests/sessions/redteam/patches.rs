@@ -115,19 +115,19 @@ pub fn group() -> Group {
             patch(
                 "a denied file",
                 "*** Update File: private/key.txt\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch(
                 "the same, through a link",
                 "*** Update File: other-name\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch(
                 "the same, with a move",
                 "*** Update File: private/key.txt\n*** Move to: k.txt\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch("a directory", "*** Delete File: sub", Refused("sub")),

@@ -30,7 +30,7 @@ fn prepare(place: &Place) {
 
 pub fn group() -> Group {
     use Expect::{Asked, AskedThen, Denied, Refused, Shows};
-    let rule = "does not let this run, in any mode";
+    let rule = "forbids this in every mode";
     let search = |name, input, expect| row(name, "grep_tool", input, expect);
     Group {
         title: "Paths",
@@ -118,7 +118,7 @@ pub fn group() -> Group {
             search(
                 "searching above a denied directory",
                 json!({"pattern": "frog|careful", "path": "$IN"}),
-                Shows("because a permission rule is about them"),
+                Shows("because of a permission rule"),
             ),
             search(
                 "searching a denied directory",

@@ -213,6 +213,6 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
         SessionEvent::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
         _ => None,
     });
-    assert!(told.contains("not sent any more"), "{told}");
+    assert!(told.contains("no longer sent"), "{told}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }

@@ -67,7 +67,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     assert_eq!(files(&test).len(), 1);
     std::fs::remove_file(test.cwd().join("AGENTS.md")).expect("it is there");
     test.ask("Gone?");
-    assert!(told(&test).contains("are gone and hold no longer"), "{}", told(&test));
+    assert!(told(&test).contains("were removed and no longer apply"), "{}", told(&test));
     test.ask("Gone indeed?");
     assert_eq!(files(&test).len(), 2);
 }
