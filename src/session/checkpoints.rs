@@ -119,7 +119,7 @@ impl Core {
             if synced.is_ok()
                 && let Err(error) = checkpoints.mark_reported(number)
             {
-                tracing::warn!(%session, %error, "a rewind can't be marked as told");
+                tracing::warn!(%session, %error, "a rewind can't be marked as reported");
             }
             BackgroundResult::Synced(synced)
         });

@@ -159,7 +159,7 @@ impl Permissions {
         if let Some(text) = call.input.get("invalid_json").and_then(|text| text.as_str()) {
             let shown = &text[..text.floor_char_boundary(SHOWN_ARGUMENT_BYTES_MAX)];
             return impossible(format!(
-                "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
+                "The arguments are not a JSON object: {shown:?}. Call the tool again with a complete one."
             ));
         }
         if given.wraps_up {

@@ -53,7 +53,7 @@ pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem>
         }
         entries.push(Arc::new(entry));
     }
-    draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
+    draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is not a conversation: {error}")))
 }
 
 /// Creates a draft from another log of ours, such as a journal in a backup.

@@ -138,7 +138,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
             return Err(Problem {
                 path: path.to_path_buf(),
                 place: None,
-                message: "this is no conversation in a known format".to_owned(),
+                message: "this is not a conversation in a known format".to_owned(),
                 hint: Some(
                     "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
                      --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \

@@ -261,9 +261,9 @@ fn unreadable_files_are_reported_with_the_line() {
         r#"{"seq":0,"at":1,"change":"opened","format":1,"session":"s_00000000000000000001","cwd":"/w"}"#;
     let pi = r#"{"type":"session","version":3,"id":"x","cwd":"/p"}"#;
     for (text, place, message) in [
-        (String::new(), None, "no conversation in a known format"),
-        ("Dear diary".to_owned(), None, "no conversation in a known format"),
-        (r#"{"type":"other"}"#.to_owned(), None, "no conversation in a known format"),
+        (String::new(), None, "not a conversation in a known format"),
+        ("Dear diary".to_owned(), None, "not a conversation in a known format"),
+        (r#"{"type":"other"}"#.to_owned(), None, "not a conversation in a known format"),
         (format!("{opened}\n{{\"seq\":1,\n"), Some((2, 9)), "can't be read"),
         (
             format!("{opened}\n{{\"seq\":2,\"at\":1,\"change\":\"titled\",\"title\":\"x\"}}"),

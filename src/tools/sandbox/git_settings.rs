@@ -170,7 +170,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let file = DirectoryEntry::at(path)?.read()?;
     if !file.metadata()?.is_file() || file.metadata()?.len() > git::FILE_BYTES_MAX {
-        return Err(io::Error::other("it is no file, or too large"));
+        return Err(io::Error::other("it is not a file, or too large"));
     }
     file.take(git::FILE_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)

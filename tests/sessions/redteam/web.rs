@@ -116,7 +116,7 @@ pub fn group() -> Group {
             fetch("in the older form", "http://[::127.0.0.1]:PORT/", inside),
             fetch("with NAT64", "http://[64:ff9b::7f00:1]:PORT/", inside),
             fetch("with 6to4", "http://[2002:7f00:1::]:PORT/", inside),
-            fetch("with a scope", "http://[fe80::1%25lo]:PORT/", Refused("no address")),
+            fetch("with a scope", "http://[fe80::1%25lo]:PORT/", Refused("not an address")),
             fetch("a private network", "http://10.0.0.1/", inside),
             fetch("a router", "http://192.168.1.1/", inside),
             fetch("a neighbour", "http://172.20.0.1/", inside),
