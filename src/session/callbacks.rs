@@ -259,7 +259,10 @@ impl Session {
         let mut handed = called.handed.into_iter();
         if let Some(HandedHistory { by: hook, messages, preserve_recent }) = handed.next() {
             for later in handed {
-                remarks.push(format!("{} replaced the history again in its run: the first replacement counts", later.by));
+                remarks.push(format!(
+                    "{} replaced the history again in its run: the first replacement counts",
+                    later.by
+                ));
             }
             match self.replacement_once(&format!("{hook} of {by}"), messages, preserve_recent, through) {
                 Ok(change) => {

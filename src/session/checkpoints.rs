@@ -70,8 +70,7 @@ impl Core {
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
         let text = match failed {
-            0 => "An interrupted rewind of files was completed. The conversation stays as it is."
-                .to_owned(),
+            0 => "An interrupted rewind of files was completed. The conversation stays as it is.".to_owned(),
             _ => format!("An interrupted rewind of files was completed, except for {failed} files."),
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });

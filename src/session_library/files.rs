@@ -271,7 +271,8 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
         return Err(file_problem(path, format!("this journal can't be imported: {what}")));
     }
     let draft = transfer::draft_from_log(&outside.entries);
-    let mut draft = draft.map_err(|error| file_problem(path, format!("this is not a conversation: {error}")))?;
+    let mut draft =
+        draft.map_err(|error| file_problem(path, format!("this is not a conversation: {error}")))?;
     if outside.is_damaged {
         draft.notes.push(format!("it is damaged: {} of its entries are lost", outside.lost_entries));
     }

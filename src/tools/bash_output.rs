@@ -67,7 +67,9 @@ impl ParsedTool for BashOutput {
             None => WaitFor::News,
             Some(pattern) => {
                 let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
-                WaitFor::Line(pattern.map_err(|error| format!("`until` is not a regular expression: {error}"))?)
+                WaitFor::Line(
+                    pattern.map_err(|error| format!("`until` is not a regular expression: {error}"))?,
+                )
             }
         };
         Ok(BashOutputCall { id, wait: Duration::from_secs(seconds), wait_for })

@@ -288,10 +288,7 @@ impl GrepMatches {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
         }
         if self.hidden > 0 {
-            notes.push(format!(
-                "[{} files were not searched, because of a permission rule]",
-                self.hidden
-            ));
+            notes.push(format!("[{} files were not searched, because of a permission rule]", self.hidden));
         }
         if let Some(first) = &self.trouble {
             notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));

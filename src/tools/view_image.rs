@@ -20,9 +20,10 @@ impl ParsedTool for ViewImage {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "view_image".to_string(),
-            description: "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that \
+            description:
+                "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that \
                           a command has made."
-                .to_string(),
+                    .to_string(),
             schema: json!({
                 "type": "object",
                 "properties": {

@@ -114,9 +114,7 @@ impl Support {
             0 => gaps.push("commands can read and change every file that you can".to_owned()),
             version => {
                 if version < WHOLE_FROM {
-                    gaps.push(format!(
-                        "its Landlock (ABI {version}) is too old to restrict every change"
-                    ));
+                    gaps.push(format!("its Landlock (ABI {version}) is too old to restrict every change"));
                 }
                 if version < SIGNALS_FROM {
                     gaps.push("commands can send signals to your other processes".to_owned());

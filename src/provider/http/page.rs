@@ -69,7 +69,9 @@ impl Address {
             return Err(format!("The address has more than {ADDRESS_CHARS_MAX} characters."));
         }
         let mut url = Url::parse(text).map_err(|error| {
-            format!("{text:?} is not an address that can be fetched ({error}). Addresses begin with https://.")
+            format!(
+                "{text:?} is not an address that can be fetched ({error}). Addresses begin with https://."
+            )
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(

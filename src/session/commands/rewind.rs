@@ -299,9 +299,7 @@ fn words_of(
     }
     more(&mut out, report.conflicts.len(), FILES_SHOWN_MAX);
     if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
-        out.push_str(
-            "\nAdd force to also revert changes by others; that can be undone.\n",
-        );
+        out.push_str("\nAdd force to also revert changes by others; that can be undone.\n");
     }
     for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
         let _ = writeln!(out, "- {} could not be restored: {}", shown(&failure.path), failure.why);

@@ -45,9 +45,10 @@ pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String>
     match known(thread, path) {
         Some(said) if said.contains(&block) => None,
         None if text.trim().is_empty() => None,
-        Some(_) if text.trim().is_empty() => {
-            Some(format!("The instructions in {} were removed and no longer apply:\n\n{block}", path.display()))
-        }
+        Some(_) if text.trim().is_empty() => Some(format!(
+            "The instructions in {} were removed and no longer apply:\n\n{block}",
+            path.display()
+        )),
         Some(_) => Some(format!(
             "These are the project's instructions in {} as they are now; they replace the earlier ones:\n\n{block}",
             path.display()

@@ -84,7 +84,8 @@ pub fn group() -> Group {
             read("a denied file, in full mode", "private/key.txt", Denied(rule)).mode("full"),
             read("the same, through a link", "open/key.txt", Denied(rule)).mode("full"),
             read("the same in another case", "PRIVATE/key.txt", Denied(rule)).mode("full"),
-            read("the same, with a path from outside", "$IN/../work/private/key.txt", Denied(rule)).mode("full"),
+            read("the same, with a path from outside", "$IN/../work/private/key.txt", Denied(rule))
+                .mode("full"),
             command("the same, with a command", "cat private/key.txt", Denied(rule)).mode("full"),
             command("the same, with quotes", "cat pri\"va\"te/key.txt", Denied(rule)).mode("full"),
             command("the same, with a shell pattern", "cat priv*/key.txt", Asked).mode("full"),

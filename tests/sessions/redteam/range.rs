@@ -135,7 +135,11 @@ impl Expect {
             Expect::AgentAsked => ("prompt that names the subagent", ""),
             Expect::AgentRefused => ("denied to the subagent", ""),
         };
-        if words.is_empty() { what.trim_end_matches(", then").to_owned() } else { format!("{what} \"{words}\"") }
+        if words.is_empty() {
+            what.trim_end_matches(", then").to_owned()
+        } else {
+            format!("{what} \"{words}\"")
+        }
     }
 }
 

@@ -127,12 +127,7 @@ pub fn group() -> Group {
             held("Epitome's settings", "head $OURS/config.toml", "", namespaces),
             held("Epitome's own data", "grep -r . $OURS/data; echo end", "end", namespaces),
             held("keys, through a link", "ln -s ~/.ssh s; head s/id_ed25519", "Permission denied", landlock),
-            held(
-                "keys, renamed",
-                "mv ~/.ssh moved && head moved/id_ed25519",
-                "Permission denied",
-                landlock,
-            ),
+            held("keys, renamed", "mv ~/.ssh moved && head moved/id_ed25519", "Permission denied", landlock),
             held("keys in an archive", "tar cf - -C ~ .ssh | tr -d '\\0'", "Permission denied", landlock),
             held(
                 "keys, through /proc/self/root",
@@ -180,12 +175,7 @@ pub fn group() -> Group {
                 "Read-only file system",
                 landlock,
             ),
-            held(
-                "a file, moved outside",
-                "echo x > y; mv y $OUT/pwned",
-                "Read-only file system",
-                landlock,
-            ),
+            held("a file, moved outside", "echo x > y; mv y $OUT/pwned", "Read-only file system", landlock),
             held("a file outside, with a hard link", "ln a.txt $OUT/pwned", "exit code 1", landlock),
             held(
                 "a file outside, through /proc/self/root",
@@ -237,7 +227,12 @@ pub fn group() -> Group {
                 "Read-only file system",
                 namespaces,
             ),
-            held("a file that a shell runs", "echo 'touch pwned' >> .envrc", "Read-only file system", namespaces),
+            held(
+                "a file that a shell runs",
+                "echo 'touch pwned' >> .envrc",
+                "Read-only file system",
+                namespaces,
+            ),
             held(
                 "keys mounted elsewhere",
                 "mount --bind ~/.ssh sub; head sub/id_ed25519",

@@ -96,11 +96,7 @@ pub fn group() -> Group {
             ),
             fetch("this machine", "http://127.0.0.1:PORT/", inside),
             fetch("by name", "http://localhost:PORT/", inside),
-            fetch(
-                "by name, with a trailing dot",
-                "http://localhost.:PORT/",
-                AskedThen("localhost. is"),
-            ),
+            fetch("by name, with a trailing dot", "http://localhost.:PORT/", AskedThen("localhost. is")),
             fetch("by another loopback address", "http://127.9.9.9:PORT/", inside),
             fetch("abbreviated", "http://127.1:PORT/", inside),
             fetch("as one number", "http://2130706433:PORT/", inside),
@@ -179,11 +175,7 @@ pub fn pages() -> Group {
             fetch("256 MiB, compressed", "http://127.0.0.1:PORT/bomb", AskedThen("remain: offset=")),
             fetch("no answer", "http://127.0.0.1:PORT/nothing", AskedThen("could not be reached")),
             fetch("a program declared as a page", "http://127.0.0.1:PORT/lies", AskedThen("no text")),
-            fetch(
-                "text declared as an image",
-                "http://127.0.0.1:PORT/picture",
-                AskedThen("no picture"),
-            ),
+            fetch("text declared as an image", "http://127.0.0.1:PORT/picture", AskedThen("no picture")),
             fetch(
                 "a key",
                 "http://127.0.0.1:PORT/key",
