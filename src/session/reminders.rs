@@ -154,7 +154,7 @@ mod tests {
                 vec![set_a.clone(), said_a.clone(), mutated(2), Change::Undone { entry: Seq(3) }],
                 None,
             ),
-            ("a person's words are not the goal's", vec![set_a.clone(), person(&a)], Some(a.clone())),
+            ("a message of the user's is not the goal", vec![set_a.clone(), person(&a)], Some(a.clone())),
         ] {
             let thread = thread(log);
             assert_eq!(super::goal(&thread).untold(thread.view()), wanted, "{story}");

@@ -178,7 +178,7 @@ agent<  session/request_permission $S1 $C2 bash allow_once reject_once
 editor> result reject_once
 agent<  session/update $S1 tool_call_update $C1 file_read in_progress
 agent<  session/update $S1 tool_call_update $C1 file_read completed \"milk, bread\"
-agent<  session/update $S1 tool_call_update $C2 bash failed \"The person said no.\"
+agent<  session/update $S1 tool_call_update $C2 bash failed \"The user said no.\"
 agent<  session/update $S1 plan completed \"Read\" pending \"Answer\"
 agent<  session/update $S1 text $M2 \"Milk and bread.\"
 agent<  session/update $S1 usage 100/200
@@ -191,7 +191,7 @@ agent<  result cancelled
     assert_eq!(
         seen(&thread),
         "user: Read /w/notes.txt\nanthropic/m: I read it.\n  C1 file_read {\"file_path\":\"notes.txt\"}\n  \
-         C2 bash {\"command\":\"ls\"}\n  C1 Completed: milk, bread\n  C2 Failed: The person said no.\n\
+         C2 bash {\"command\":\"ls\"}\n  C1 Completed: milk, bread\n  C2 Failed: The user said no.\n\
          anthropic/m: Milk and bread.\nuser: And this?\nanthropic/m: An im\n"
     );
     assert_eq!((thread.title(), thread.plan().len(), notes.len()), (Some("Notes"), 2, 0));

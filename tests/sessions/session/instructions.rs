@@ -128,7 +128,7 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
         .iter()
         .filter_map(notice)
         .find(|text| text.contains("context window of 8000 tokens"));
-    let notice = notice.expect("the person is told");
+    let notice = notice.expect("the user gets a notice");
     let path = test.cwd().join("AGENTS.md");
     assert!(notice.contains(&format!("{} (41800 bytes", path.display())), "{notice}");
     assert!(!notice.contains("home/AGENTS.md") && notice.contains("larger window"), "{notice}");
