@@ -172,8 +172,8 @@ fn result_of(schema: &Value, reply: QuestionReply) -> ToolResult {
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
         },
         QuestionReply::Declined => ToolResult::failed(
-            "The user does not want to answer this. Don't ask it again; go on with what you know, or say what \
-             you would need.",
+            "The user does not want to answer this. Don't ask it again; continue with what you know, or \
+             say what you would need.",
         ),
         QuestionReply::Cancelled => ToolResult::failed("The user dismissed the question without an answer."),
         QuestionReply::Unable => ToolResult::failed(
@@ -181,7 +181,7 @@ fn result_of(schema: &Value, reply: QuestionReply) -> ToolResult {
              their next message.",
         ),
         QuestionReply::TimedOut => ToolResult::failed(
-            "Nobody answered in time. Ask in the text of your reply and end your turn, or go on with what you know.",
+            "Nobody answered in time. Ask in the text of your reply and end your turn, or continue with what you know.",
         ),
     }
 }
