@@ -145,7 +145,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let file = DirectoryEntry::at(path)?.read()?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is no file any more"));
+        return Err(io::Error::other("it is not a file any more"));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(bytes_max)).unwrap_or_default());
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What a person reads of a session's stream.
+//! What a user reads of a session's stream.
 
 use std::cell::RefCell;
 use std::rc::Rc;

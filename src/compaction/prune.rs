@@ -153,7 +153,7 @@ fn halved(input: &CompactionInput<'_>, at: usize, bytes_max: usize) -> Option<Pr
     let entry = input.entries()[at].seq;
     let mut text = input.head_and_tail(&text, bytes_max, entry);
     if attached > 0 {
-        let hint = input.recall_hint(entry, "tells of them");
+        let hint = input.recall_hint(entry, "lists them");
         text.push_str(&format!("\n[{} left out{hint}]", files(attached)));
     }
     cut(input, at, text)

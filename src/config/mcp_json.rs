@@ -67,7 +67,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
         (Some(command), None, None | Some("stdio")) => {
             let args = fields.get("args").map_or(Ok(Vec::new()), |args| {
                 serde_json::from_value(args.clone())
-                    .map_err(|_| wrong("has \"args\" that are no list of texts"))
+                    .map_err(|_| wrong("has \"args\" that are not a list of texts"))
             })?;
             McpTransport::Stdio {
                 command,

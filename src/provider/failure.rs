@@ -250,7 +250,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
         ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
-        ErrorClass::BadReasoning => "does not take the model's earlier reasoning back",
+        ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
         ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
             "was not reached: the network's proxy wants a user and a password"

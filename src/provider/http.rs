@@ -291,10 +291,10 @@ fn header_map(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         // Such a name may be a misplaced key.
-        let unfit = |_| "the name of a header has characters that none can hold".to_owned();
+        let unfit = |_| "the name of a header has invalid characters".to_owned();
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(unfit)?;
         let mut value = HeaderValue::from_str(value.expose())
-            .map_err(|_| format!("the value of the header {name} has characters that no header can hold"))?;
+            .map_err(|_| format!("the value of the header {name} has invalid characters"))?;
         value.set_sensitive(true);
         map.insert(name, value);
     }

@@ -105,7 +105,7 @@ pub(super) fn search(
     })?;
     let late = if stopped { " The search took too long and was ended; narrow it." } else { "" };
     if found == 0 {
-        return Ok(format!("Nothing is found.{late}"));
+        return Ok(format!("Nothing was found.{late}"));
     }
     let more = if ask.offset + shown < found {
         format!("; offset {} shows the next", ask.offset + shown)

@@ -328,7 +328,10 @@ fn invalid_questions_are_refused_with_a_reason() {
         (regex("a{1000}{1000}".to_owned()), "can't be used"),
         (regex("a".repeat(1_001)), "Ask for less"),
         (text(&"word ".repeat(30)), "Ask for less"),
-        (RecallQuery { since: Some("soon".to_owned()), ..RecallQuery::default() }, "no time"),
+        (
+            RecallQuery { since: Some("soon".to_owned()), ..RecallQuery::default() },
+            "not a known form of time",
+        ),
     ] {
         let said = answer(conversation(), &ask).unwrap_err();
         assert!(said.contains(why), "{said}");

@@ -21,7 +21,7 @@ impl Clock {
         let text = text.trim();
         let found = self.ago(text).or_else(|| self.date(text));
         found.and_then(|time| u64::try_from(time.as_millisecond()).ok()).ok_or_else(|| {
-            format!("{text:?} is no time that is known: write 2026-01-31, 2026-01-31T10:00 or 2h ago.")
+            format!("{text:?} is not a known form of time: write 2026-01-31, 2026-01-31T10:00 or 2h ago.")
         })
     }
 
@@ -74,7 +74,7 @@ mod tests {
             assert_eq!(clock.time(text), Ok(wanted), "{text}");
         }
         for wrong in ["", "soon", "ago", "yesterday", "2026-13-01", "1969-01-01"] {
-            assert!(clock.time(wrong).unwrap_err().contains("no time that is known"), "{wrong}");
+            assert!(clock.time(wrong).unwrap_err().contains("not a known form of time"), "{wrong}");
         }
         assert_eq!(clock.show(clock.now), "2026-01-31 13:00");
     }

@@ -137,7 +137,7 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
         },
     };
     if tool.is_empty() || !tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-*.".contains(c)) {
-        return wrong(format!("{tool:?} is no name of a tool"), form);
+        return wrong(format!("{tool:?} is not the name of a tool"), form);
     }
     let known = TOOLS.iter().map(|(name, _)| *name);
     if !tool.contains('*')
@@ -187,7 +187,7 @@ fn host(about: &str) -> Result<String, RuleError> {
     match is_host && !host.is_empty() {
         true => Ok(host),
         false => Err(RuleError {
-            message: format!("{about:?} is no host"),
+            message: format!("{about:?} is not a host"),
             hint: Some(
                 "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned(),
             ),
@@ -200,7 +200,7 @@ fn path(about: &str) -> Result<String, RuleError> {
     if about.starts_with('/') && !about.starts_with("//") {
         let below = about.trim_start_matches('/');
         return wrong(
-            format!("it is not certain what {about:?} begins at"),
+            format!("it is not clear where {about:?} begins"),
             format!(
                 "an absolute path begins with two slashes (\"/{about}\"), one in the workspace with none ({below:?})"
             ),
@@ -220,7 +220,7 @@ fn path(about: &str) -> Result<String, RuleError> {
     }
     if let Err(error) = globset::Glob::new(about) {
         return wrong(
-            format!("{about:?} is no pattern for paths: {}", error.kind()),
+            format!("{about:?} is not a pattern for paths: {}", error.kind()),
             "for example src/**".to_owned(),
         );
     }
@@ -257,18 +257,18 @@ mod tests {
         for (text, message, hint) in [
             ("", "this rule is empty", "a tool's name"),
             ("bash(ls", "no closing parenthesis", "bash(cargo test *)"),
-            ("(ls)", "no name of a tool", "a tool's name"),
-            ("bash tool(ls)", "no name of a tool", "a tool's name"),
+            ("(ls)", "not the name of a tool", "a tool's name"),
+            ("bash tool(ls)", "not the name of a tool", "a tool's name"),
             ("bash()", "are empty", "leave them out"),
             ("bsh(ls)", "no tool \"bsh\"", "\"bash\""),
             ("file_reed", "no tool \"file_reed\"", "\"file_read\""),
             ("mcp__a__b(x)", "nothing in parentheses", "mcp__a__b"),
             ("todo_write(x)", "nothing in parentheses", "todo_write"),
-            ("file_read(/etc/**)", "not certain", "//etc/**"),
+            ("file_read(/etc/**)", "not clear", "//etc/**"),
             ("file_read(../x)", "has .. in it", "//"),
             ("Edit(~root/x)", "another user's", "~/"),
-            ("Edit(a[)", "no pattern for paths", "src/**"),
-            ("web_fetch(https://docs.rs/x)", "no host", "web_fetch(docs.rs)"),
+            ("Edit(a[)", "not a pattern for paths", "src/**"),
+            ("web_fetch(https://docs.rs/x)", "not a host", "web_fetch(docs.rs)"),
             ("bash(a\nb)", "the character '\\n'", "one line"),
         ] {
             let wrong = parse(text).expect_err(text);

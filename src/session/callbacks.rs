@@ -47,7 +47,7 @@ pub struct Called {
 impl Called {
     fn by_child(child: ChildOutcome, becomes: OutputMode) -> Called {
         let remark = match child.reason {
-            StopReason::MaxTokens => Some("its reply was cut at the limit of tokens, so the text has no end"),
+            StopReason::MaxTokens => Some("its reply was cut at the token limit, so the text is incomplete"),
             StopReason::MaxRounds => Some("it was stopped at its limit of model calls before it was done"),
             StopReason::EndTurn
             | StopReason::Refusal
@@ -259,7 +259,10 @@ impl Session {
         let mut handed = called.handed.into_iter();
         if let Some(HandedHistory { by: hook, messages, preserve_recent }) = handed.next() {
             for later in handed {
-                remarks.push(format!("{} made another history in its run: the first one counts", later.by));
+                remarks.push(format!(
+                    "{} replaced the history again in its run: the first replacement counts",
+                    later.by
+                ));
             }
             match self.replacement_once(&format!("{hook} of {by}"), messages, preserve_recent, through) {
                 Ok(change) => {

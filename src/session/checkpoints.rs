@@ -70,9 +70,8 @@ impl Core {
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
         let text = match failed {
-            0 => "A rewind of files that was broken off is finished now. The conversation was left as it is."
-                .to_owned(),
-            _ => format!("A rewind of files that was broken off is finished, but for {failed} files."),
+            0 => "An interrupted rewind of files was completed. The conversation stays as it is.".to_owned(),
+            _ => format!("An interrupted rewind of files was completed, except for {failed} files."),
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });
         for change in changes {
@@ -119,7 +118,7 @@ impl Core {
             if synced.is_ok()
                 && let Err(error) = checkpoints.mark_reported(number)
             {
-                tracing::warn!(%session, %error, "a rewind can't be marked as told");
+                tracing::warn!(%session, %error, "a rewind can't be marked as reported");
             }
             BackgroundResult::Synced(synced)
         });

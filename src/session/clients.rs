@@ -541,7 +541,7 @@ impl Session {
             BackgroundResult::Synced(Err(error)) => {
                 self.core.log.synced();
                 tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
-                let text = format!("The session's log could not be brought to the disk: {error}");
+                let text = format!("The session's log could not be synced to disk: {error}");
                 self.core.notify(NoticeSeverity::Error, text);
             }
         }

@@ -446,7 +446,7 @@ fn rename(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcom
     let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = title.chars().count();
     if title.is_empty() {
-        return text_reply(core, "Say the title: /rename TITLE.")
+        return text_reply(core, "Give the title: /rename TITLE.")
             .with("rename", serde_json::json!({ "status": "refused" }));
     }
     if length > TITLE_CHARS_MAX {

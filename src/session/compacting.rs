@@ -380,9 +380,9 @@ impl Session {
         if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
             self.core.notify(
                 NoticeSeverity::Warning,
-                "The request was larger than the provider takes, so what you attached to your last message is \
-                 not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
-                 by one."
+                "The request was larger than the provider accepts, so the attachments of your last message are \
+                 no longer sent: the model only gets their names. Attach fewer or smaller files, or send them \
+                 one by one."
                     .to_owned(),
             );
         }
@@ -455,8 +455,8 @@ impl Session {
                     self.core.notify(NoticeSeverity::Info, text);
                 }
                 if self.compactor.backoff.gained_nothing(&self.core.thread) {
-                    let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
-                                conversation has grown.";
+                    let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact \
+                                or the conversation has grown.";
                     self.core.notify(NoticeSeverity::Info, text.to_owned());
                 }
             }

@@ -157,8 +157,8 @@ impl Session {
             let replaced = guarded(sessions.mutate(&target, mutation)).await;
             JobResult::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
                 format!(
-                    "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
-                     {tokens_after}"
+                    "{count} messages replaced the history of {target}: about {tokens_before} tokens \
+                     became {tokens_after}"
                 )
             }))
         });
@@ -270,7 +270,7 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
         return Err(format!("{target} works in another directory, {}", thread.cwd().display()));
     }
     if thread.in_turn() {
-        return Err(format!("the last prompt of {target} has no end; load it first"));
+        return Err(format!("the last prompt of {target} has not ended; load it first"));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Session {
         let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
         let answer = match synced {
             Ok(Err(error)) => {
-                Err(SessionError::Store(format!("the turn could not be brought to the disk: {error}")))
+                Err(SessionError::Store(format!("the turn could not be synced to disk: {error}")))
             }
             Ok(Ok(())) | Err(_) => match reason {
                 StopReason::Failed => Err(failed(&work)),

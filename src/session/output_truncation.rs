@@ -194,7 +194,7 @@ fn cut(
         OutcomeSource::Tool | OutcomeSource::Agent if is_kept => {
             format!("recall with entry \"{entry}\" reads all of it")
         }
-        OutcomeSource::Tool | OutcomeSource::Agent => "it is kept nowhere; ask for less at once".to_owned(),
+        OutcomeSource::Tool | OutcomeSource::Agent => "it is not stored; ask for less at once".to_owned(),
     };
     if source == OutcomeSource::Agent {
         // The report stands at the end of the work.
@@ -348,7 +348,7 @@ mod tests {
         let full = OutcomeBudget { keep_bytes: 100, ..LARGE };
         let cut = arrives(outcome(text.clone()), &full);
         assert_eq!(cut.whole, None);
-        assert!(cut.model_text().contains("kept nowhere"));
+        assert!(cut.model_text().contains("not stored"));
 
         let recalled =
             super::cut(&Ruler::for_model(None), outcome(text), OutcomeSource::Recall, Seq(7), &LARGE);

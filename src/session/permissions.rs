@@ -25,9 +25,9 @@ use epitome_turn::Permit;
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
 
 /// The refusal of an edit that would replace a key in a file by its mask.
-const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]), which stands for a key that you were \
-                            not shown. Written to a file, it would take the key's place. Leave that part of the file \
-                            as it is, or ask the user to put the key in.";
+const MASK_WRITTEN: &str = "Not run: this contains a mask ([secret masked: …]) instead of a key that you \
+                            were not shown. In a file, it would replace the key. Leave that part of the \
+                            file as it is, or ask the user to insert the key.";
 
 /// The answer to the model's question if no client has a user to ask.
 const NOBODY_THERE: &str = "This needs the user's permission, and no user is present to give it.";
@@ -159,7 +159,7 @@ impl Permissions {
         if let Some(text) = call.input.get("invalid_json").and_then(|text| text.as_str()) {
             let shown = &text[..text.floor_char_boundary(SHOWN_ARGUMENT_BYTES_MAX)];
             return impossible(format!(
-                "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
+                "The arguments are not a JSON object: {shown:?}. Call the tool again with a complete one."
             ));
         }
         if given.wraps_up {

@@ -14,12 +14,15 @@ use epitome_thread::{Change, Mode, Origin, Thread, View};
 
 const GOAL_ENDED: &str = "The goal of the work is ended; there is none now.";
 
+/// How `PLAN_MODE_ON` begins, also in logs of older builds.
+const PLAN_MODE_HEAD: &str = "Plan mode is on:";
+
 const PLAN_MODE_ON: &str = "Plan mode is on: nothing may be changed now. Read and search as far as you need, then \
 present a plan: what you would change, where, in which order, and how you would check it; say what you are not sure of. \
-Don't try to edit files or to run commands: they are refused. The person reads the plan and takes you out of plan mode \
-to have it carried out.";
+Don't try to edit files or to run commands: they are refused. The user reads the plan and ends plan mode to have it \
+carried out.";
 
-const PLAN_MODE_OFF: &str = "Plan mode is off: you may change files and run commands again, as the person allows. If \
+const PLAN_MODE_OFF: &str = "Plan mode is off: you may change files and run commands again, as the user allows. If \
 they have agreed to a plan, carry it out.";
 
 /// Something that the model has to know.
@@ -104,7 +107,7 @@ pub(super) fn plan_mode(mode: Mode) -> Topic {
     };
     Topic {
         by: "/mode",
-        what: ReminderText::State { now, over: (PLAN_MODE_ON, PLAN_MODE_OFF), summary_head: None },
+        what: ReminderText::State { now, over: (PLAN_MODE_HEAD, PLAN_MODE_OFF), summary_head: None },
     }
 }
 
@@ -151,7 +154,7 @@ mod tests {
                 vec![set_a.clone(), said_a.clone(), mutated(2), Change::Undone { entry: Seq(3) }],
                 None,
             ),
-            ("a person's words are not the goal's", vec![set_a.clone(), person(&a)], Some(a.clone())),
+            ("a message of the user's is not the goal", vec![set_a.clone(), person(&a)], Some(a.clone())),
         ] {
             let thread = thread(log);
             assert_eq!(super::goal(&thread).untold(thread.view()), wanted, "{story}");
@@ -173,6 +176,15 @@ mod tests {
                 "it is on again",
                 vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off(), mode(Mode::ReadOnly)],
                 Some(PLAN_MODE_ON),
+            ),
+            (
+                "it was turned on by an older build, in other words",
+                vec![
+                    mode(Mode::ReadOnly),
+                    context("/mode", "Plan mode is on: nothing may be changed now."),
+                    mode(Mode::Ask),
+                ],
+                Some(PLAN_MODE_OFF),
             ),
         ] {
             let thread = thread(log);

@@ -70,7 +70,8 @@ impl Session {
     fn wanted_compaction(&mut self) -> Option<CompactionReason> {
         let hook = self.hooks.turn().wanted_compaction.take()?;
         if self.is_compacted_since_reply() {
-            let text = format!("{hook}: not compacted, because it was since the last model call.");
+            let text =
+                format!("{hook}: not compacted, because that was already done since the last model call.");
             self.core.notify(NoticeSeverity::Info, text);
             return None;
         }

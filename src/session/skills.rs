@@ -51,9 +51,9 @@ impl SessionRecipes {
         });
         let how = match tool.is_some() {
             true => "the tool skill gives their instructions",
-            false => "read the file to have their instructions",
+            false => "read the file for their instructions",
         };
-        let head = format!("There are skills that you were not told of; {how}:");
+        let head = format!("More skills are available; {how}:");
         let lines = late.filter(|(head, _)| !listed.contains(head)).collect();
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }

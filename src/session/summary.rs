@@ -159,9 +159,9 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
         return instruction;
     }
     format!(
-        "{instruction}\n\nThe person's messages and the following tables, computed from the log, are kept beside what you \
-         write. Do not repeat them: spend your words on what they can't say, such as reasons, decisions, what was tried \
-         and ruled out, and where the work stands.\n\n<tables>\n{tables}\n</tables>"
+        "{instruction}\n\nThe user's messages and the following tables, computed from the log, are kept \
+         together with your summary. Do not repeat them. Write about what they don't show: reasons, decisions, \
+         what was tried and ruled out, and the state of the work.\n\n<tables>\n{tables}\n</tables>"
     )
 }
 
@@ -298,7 +298,7 @@ async fn in_parts(
         let text = part_text(part, at, parts.len(), before, &order.instruction);
         let said = instruction(&text);
         let request = ModelRequest {
-            system: "You write summaries of conversations between people and coding agents.",
+            system: "You write summaries of conversations between users and coding agents.",
             tools: &[],
             items: vec![ViewItem::User(&said)],
             thought: ThoughtLevel::Off,
@@ -318,16 +318,16 @@ async fn in_parts(
 
 fn part_text(part: &str, at: usize, parts: usize, before: Option<&str>, instruction: &str) -> String {
     let mut text = match parts {
-        1 => "Below is a conversation between a person and a coding agent.".to_owned(),
+        1 => "Below is a conversation between a user and a coding agent.".to_owned(),
         _ => format!(
-            "Below is part {} of {parts} of a conversation between a person and a coding agent.",
+            "Below is part {} of {parts} of a conversation between a user and a coding agent.",
             at + 1
         ),
     };
     if let Some(before) = before {
         text.push_str(&format!(
-            " This is the summary of the parts before; carry over all of it that still holds, and bring it up to \
-             date.\n\n<summary_so_far>\n{before}\n</summary_so_far>"
+            " This is the summary of the parts before; carry over all of it that still applies, and bring \
+             it up to date.\n\n<summary_so_far>\n{before}\n</summary_so_far>"
         ));
     }
     format!("{text}\n\n<conversation>\n{part}\n</conversation>\n\n{instruction}")

@@ -284,9 +284,9 @@ impl AgentStarter {
 /// What an agent is told of its part.
 fn role(agent: &AgentDefinition) -> String {
     format!(
-        "# Your part\n\nYou are the agent {:?}: another agent handed you the work that the conversation begins with. \
-         The person does not read along, and you can't ask back. Your last message is your report, and all that is \
-         passed on of your work: make it whole, and short.\n\n{}",
+        "# Your part\n\nYou are the agent {:?}: another agent gave you the task that the conversation begins with. \
+         The user does not see your messages, and you can't ask questions. Your last message is your report, and \
+         nothing else of your work is passed on: make it complete and short.\n\n{}",
         agent.name, agent.prompt
     )
 }

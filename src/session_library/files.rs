@@ -164,7 +164,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
         let entries = draft.into_entries(&session);
         let thread = Thread::replay(entries.iter().cloned());
         let thread =
-            thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
+            thread.map_err(|error| file_problem(&file, format!("this is not a conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
             // Delete what this import has stored so far: it is all or nothing.
             for Imported { session, .. } in imported.iter().filter(|imported| !imported.is_known) {
@@ -271,7 +271,8 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
         return Err(file_problem(path, format!("this journal can't be imported: {what}")));
     }
     let draft = transfer::draft_from_log(&outside.entries);
-    let mut draft = draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
+    let mut draft =
+        draft.map_err(|error| file_problem(path, format!("this is not a conversation: {error}")))?;
     if outside.is_damaged {
         draft.notes.push(format!("it is damaged: {} of its entries are lost", outside.lost_entries));
     }
@@ -288,7 +289,7 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
+        file_problem(path, format!("this file is not text: byte {at} is not UTF-8"))
     })
 }
 

@@ -90,7 +90,7 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
         // marker, which needs a fixed-width display.
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hint =
-            "it is a regular expression as of Rust's regex; without that option words stand for themselves";
+            "it must be a regular expression in Rust's syntax; without that option, words are searched literally";
         LibraryError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
     })?;
     let listed = list(store, ask.cwd, SessionFilter::Prompted)?;

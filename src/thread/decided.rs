@@ -73,7 +73,7 @@ impl fmt::Display for RecordedDecision {
                 write!(f, "{word} because you said \"always\" in this session: {}", rule.words())
             }
             Decider::Kept { rule } => {
-                write!(f, "{word} by what you keep for this workspace: {}", rule.words())
+                write!(f, "{word} by a permanent permission of this workspace: {}", rule.words())
             }
             Decider::Hook { hook } => write!(f, "{word} by the hook {hook}"),
             Decider::Person { answer } => f.write_str(match answer {
@@ -84,7 +84,7 @@ impl fmt::Display for RecordedDecision {
                 PermissionChoice::TooLate => "refused: what it would touch changed while you were asked",
             }),
             Decider::Recipe => write!(f, "{word} by the limits of the recipe that ran"),
-            Decider::Nobody => write!(f, "{word}: nobody was there to be asked"),
+            Decider::Nobody => write!(f, "{word}: nobody could be asked"),
         }
     }
 }

@@ -98,7 +98,7 @@ pub enum ReplayError {
     Empty,
     #[error("the log does not begin with an opening entry")]
     NotOpened,
-    #[error("entry {found} stands where {expected} must be")]
+    #[error("found entry {found} instead of {expected}")]
     Gap { expected: Seq, found: Seq },
     #[error("the log has format {found}; this build reads up to {FORMAT_VERSION}")]
     Future { found: u32 },

@@ -37,8 +37,8 @@ impl ParsedTool for ApplyPatch {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "apply_patch".to_string(),
-            description: "Changes one or several files by a patch, all of it or nothing. Read files before you change \
-                          them. The format:\n\
+            description: "Applies a patch to one or more files, completely or not at all. Read files before you \
+                          change them. The format:\n\
                           *** Begin Patch\n\
                           *** Update File: path/one\n\
                           *** Move to: path/of/its/new/name (only to rename)\n\
@@ -179,7 +179,7 @@ fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -
         let bytes = |text: &Option<Vec<u8>>| text.as_ref().map_or(0, Vec::len);
         if plan.files.iter().map(|file| bytes(&file.old) + bytes(&file.new)).sum::<usize>() > ALL_BYTES_MAX {
             return Err(format!(
-                "The files of this patch have more than {ALL_BYTES_MAX} bytes together. Make several of it."
+                "The files of this patch have more than {ALL_BYTES_MAX} bytes together. Split it."
             ));
         }
     }

@@ -103,17 +103,17 @@ impl ParsedTool for AskUser {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_owned(),
-            description: "Asks the user a question in a form of their editor and waits for the answer. Use it only \
-                          where you can't go on without a decision that is theirs. Never ask for a password, key or \
+            description: "Asks the user a question in a form of their editor and waits for the answer. Use \
+                          it only if you can't continue without their decision. Never ask for a password, key or \
                           other secret. Without `options` they answer in their own words."
                 .to_owned(),
             schema: json!({
                 "type": "object",
                 "properties": {
-                    "question": {"type": "string", "description": "The question, with all that is needed to decide"},
+                    "question": {"type": "string", "description": "The question, with everything needed to decide"},
                     "options": {"type": "array", "items": {"type": "string"}, "description": "Choices to offer"},
                     "multiple": {"type": "boolean", "description": "Several options may be chosen"},
-                    "free_text": {"type": "boolean", "description": "Own words may be given beside the options"},
+                    "free_text": {"type": "boolean", "description": "The user may also answer in their own words"},
                 },
                 "required": ["question"],
             }),
@@ -172,16 +172,16 @@ fn result_of(schema: &Value, reply: QuestionReply) -> ToolResult {
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
         },
         QuestionReply::Declined => ToolResult::failed(
-            "The user does not want to answer this. Don't ask it again; go on with what you know, or say what \
-             you would need.",
+            "The user does not want to answer this. Don't ask it again; continue with what you know, or \
+             say what you would need.",
         ),
-        QuestionReply::Cancelled => ToolResult::failed("The user put the question aside without an answer."),
+        QuestionReply::Cancelled => ToolResult::failed("The user dismissed the question without an answer."),
         QuestionReply::Unable => ToolResult::failed(
             "The user's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
              their next message.",
         ),
         QuestionReply::TimedOut => ToolResult::failed(
-            "Nobody answered in time. Ask in the text of your reply and end your turn, or go on with what you know.",
+            "Nobody answered in time. Ask in the text of your reply and end your turn, or continue with what you know.",
         ),
     }
 }

@@ -85,8 +85,8 @@ pub fn is_image(kind: FileType) -> bool {
 fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
     if !sees_images {
         return Err(
-            "is an image, and the model in use takes none. Ask the user what is to be seen in it, or look \
-                    into it with a command."
+            "is an image, and the current model accepts none. Ask the user what it shows, or inspect it \
+                    with a command."
                 .to_owned(),
         );
     }
@@ -194,6 +194,6 @@ mod tests {
         assert_eq!(fitting(&png(8_000, 10), true), Ok((8_000, 10)));
         assert!(fitting(&bytes, true).is_err_and(|why| why.contains("8001×10 pixels")));
         assert!(fitting(&png(0, 10), true).is_err_and(|why| why.contains("damaged")));
-        assert!(fitting(&png(10, 10), false).is_err_and(|why| why.contains("takes none")));
+        assert!(fitting(&png(10, 10), false).is_err_and(|why| why.contains("accepts none")));
     }
 }

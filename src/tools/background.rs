@@ -295,7 +295,7 @@ impl BackgroundCommand {
         let mut raw = json!({"stdout": shown, "stderr": ""});
         let mut background = json!({"id": self.id, "state": "running"});
         let stands = match ending {
-            None => format!("still runs, for {} s now", self.began.elapsed().as_secs()),
+            None => format!("still runs after {} s", self.began.elapsed().as_secs()),
             Some(ending) => {
                 let (words, code) = shell_run::ended(ending);
                 background["state"] = Value::from("ended");

@@ -67,16 +67,16 @@ impl ParsedTool for Bash {
         ToolSpec {
             name: "bash".to_string(),
             description: format!(
-                "Runs a command line with bash in the workspace's directory and returns its output and exit code. \
-                 Every call starts a new shell: variables and `cd` do not carry over. There is no standard input \
-                 and no terminal, so use flags that keep programs from asking. The call ends when the shell ends; \
-                 whatever it started and still runs is ended then. For a server, a watcher or anything long, set \
-                 `background`: the call answers at once with an id, bash_output reads what the command prints, \
+                "Runs a command line with bash in the workspace's directory and returns its output and exit \
+                 code. Every call starts a new shell: variables and `cd` do not carry over. There is no \
+                 standard input and no terminal, so use flags that prevent questions. The call ends when the \
+                 shell ends, together with everything it started. For a server, a watcher or anything long, set \
+                 `background`: the call returns an id immediately, bash_output reads what the command prints, \
                  bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
-                 the temporary directory and caches of builds, and have no network but a loopback of their own. \
-                 Variables with secrets are usually not in their environment. \
-                 Output of more than {} bytes is cut in the middle; `recall` reads the rest. Use file_read, \
-                 grep_tool and glob_tool to read and search files, and file_edit or file_write to change them.",
+                 the temporary directory and build caches, and have no network except their own loopback. \
+                 Variables with secrets are usually not in their environment. Output of more than {} bytes is \
+                 cut in the middle; `recall` reads the rest. Use file_read, grep_tool and glob_tool to read and \
+                 search files, and file_edit or file_write to change them.",
                 truncate::OUTPUT_BYTES_MAX
             ),
             schema: json!({
@@ -84,7 +84,7 @@ impl ParsedTool for Bash {
                 "properties": {
                     "description": {
                         "type": "string",
-                        "description": "What the command is for, in five to ten words for the user who reads along."
+                        "description": "What the command is for, in five to ten words, for the user."
                     },
                     "command": {"type": "string", "description": "The command line."},
                     "timeout": {
@@ -97,23 +97,24 @@ impl ParsedTool for Bash {
                     "background": {
                         "type": "boolean",
                         "description": format!(
-                            "Starts the command and answers at once; it runs until it ends, bash_kill or the \
-                             session's end. At most {RUNNING_MAX} at a time."
+                            "Starts the command and returns immediately; it runs until it ends, bash_kill \
+                             or the session's end. At most {RUNNING_MAX} at a time."
                         )
                     },
                     "changes_git": {
                         "type": "boolean",
-                        "description": "Whether a program or script that the command runs changes .git, which is \
-                                        read-only otherwise. Not needed where the line itself calls git."
+                        "description": "Whether a program or script that the command runs changes .git, \
+                                        which is read-only otherwise. Not needed if the line itself calls \
+                                        git."
                     },
                     "outside_sandbox": {
                         "type": "boolean",
-                        "description": "Asks the user to run it outside of the sandbox. Only where the sandbox \
-                                        stopped it, or certainly would; `reason` is needed then."
+                        "description": "Asks the user to run it outside the sandbox. Only if the sandbox \
+                                        stopped it, or certainly would; requires `reason`."
                     },
                     "reason": {
                         "type": "string",
-                        "description": "Why the command needs to run outside of the sandbox, for the user."
+                        "description": "Why the command needs to run outside the sandbox, for the user."
                     }
                 },
                 "required": ["description", "command"]

@@ -21,8 +21,7 @@ impl ParsedTool for BashKill {
         ToolSpec {
             name: "bash_kill".to_string(),
             description:
-                "Ends a background command of bash and everything that it started, and returns what it \
-                          printed since it was read last."
+                "Ends a background command of bash and everything it started, and returns its new output."
                     .to_string(),
             schema: json!({
                 "type": "object",

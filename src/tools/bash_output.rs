@@ -29,10 +29,10 @@ impl ParsedTool for BashOutput {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "bash_output".to_string(),
-            description: "Reads what a background command of bash printed since it was read last, and says whether \
-                          it still runs. With `wait` it first waits for new output or the command's end, with \
-                          `until` for a line that fits. You are told when a background command ends; don't ask \
-                          again and again."
+            description: "Reads the new output of a background command of bash, and whether it still \
+                          runs. With `wait` it first waits for new output or the command's end, with \
+                          `until` for a matching line. You are notified when a background command ends; \
+                          don't poll."
                 .to_string(),
             schema: json!({
                 "type": "object",
@@ -44,7 +44,7 @@ impl ParsedTool for BashOutput {
                     },
                     "until": {
                         "type": "string",
-                        "description": "A regular expression; waits until a new line fits it, such as \"listening on\"."
+                        "description": "A regular expression; waits until a line matches it, such as \"listening on\"."
                     }
                 },
                 "required": ["id"]
@@ -67,7 +67,9 @@ impl ParsedTool for BashOutput {
             None => WaitFor::News,
             Some(pattern) => {
                 let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
-                WaitFor::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
+                WaitFor::Line(
+                    pattern.map_err(|error| format!("`until` is not a regular expression: {error}"))?,
+                )
             }
         };
         Ok(BashOutputCall { id, wait: Duration::from_secs(seconds), wait_for })
@@ -78,7 +80,7 @@ impl ParsedTool for BashOutput {
             match context.background.find(&call.id) {
                 Ok(command) => {
                     command.wait(call.wait, call.wait_for).await;
-                    command.result("this is what it printed since it was read last")
+                    command.result("this is its new output")
                 }
                 Err(sentence) => ToolResult::failed(sentence),
             }

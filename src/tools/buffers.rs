@@ -298,8 +298,8 @@ impl Saved {
                 "The edit went through the user's editor, which has saved it together with their unsaved changes."
             }
             Saved::NotYet => {
-                "The edit is in the user's editor, beside their unsaved changes, and is not saved yet: the file on \
-                 the disk, which commands see, is still the old one."
+                "The edit is in the user's editor, together with their unsaved changes, and is not saved yet: \
+                 the file on disk, which commands see, is still the old one."
             }
             Saved::Otherwise => {
                 "The edit went through the user's editor, and the file on the disk holds a text that is not quite \

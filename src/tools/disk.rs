@@ -110,8 +110,8 @@ async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, S
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done.unwrap_or_else(ToolResult::failed),
         Err(_) => ToolResult::failed(format!(
-            "The disk took more than {} seconds, so the call was given up. Try a smaller part; what was being \
-             written may be there or not.",
+            "The disk took more than {} seconds, so the call was abandoned. Try a smaller part. What was \
+             being written may or may not be there.",
             limit.as_secs()
         )),
     }

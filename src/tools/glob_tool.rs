@@ -28,9 +28,9 @@ impl ParsedTool for GlobTool {
         ToolSpec {
             name: "glob_tool".to_string(),
             description: format!(
-                "Finds files by a glob pattern, such as `**/*.rs` or `src/**/*.{{ts,tsx}}`; a pattern without a \
-                 slash is about names at any depth. Lists the newest first, at most {RESULTS_MAX}. Leaves out what \
-                 .gitignore names unless ignore_gitignore is true."
+                "Finds files by a glob pattern, such as `**/*.rs` or `src/**/*.{{ts,tsx}}`; a pattern \
+                 without a slash matches names at any depth. Lists the newest first, at most \
+                 {RESULTS_MAX}. Skips what .gitignore names unless ignore_gitignore is true."
             ),
             schema: json!({
                 "type": "object",

@@ -46,9 +46,10 @@ impl ParsedTool for GrepTool {
         ToolSpec {
             name: "grep_tool".to_string(),
             description: format!(
-                "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists them \
-                 by file with their numbers. At most {RESULTS} matching lines unless max_results says otherwise \
-                 (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with secrets."
+                "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists \
+                 them by file with their numbers. At most {RESULTS} matching lines unless max_results says \
+                 otherwise (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with \
+                 secrets."
             ),
             schema: json!({
                 "type": "object",
@@ -62,7 +63,7 @@ impl ParsedTool for GrepTool {
                         "type": "string",
                         "description": "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."
                     },
-                    "ignore_case": {"type": "boolean", "description": "Take upper and lower case as the same."},
+                    "ignore_case": {"type": "boolean", "description": "Ignore case."},
                     "fixed_strings": {
                         "type": "boolean",
                         "description": "Take the pattern literally, not as a regular expression."
@@ -147,10 +148,10 @@ impl GrepCall {
             .build(&self.pattern)
             .map_err(|error| {
                 let advice = if self.pattern.contains('\n') || self.pattern.contains("\\n") {
-                    "Matches lie within one line; look for a part that does."
+                    "Matches can't span lines; search for a part within one line."
                 } else {
-                    "Put a backslash before characters that are meant literally ( ( ) [ ] { } . * + ? | ), or set \
-                     fixed_strings to true. Look-around and back-references do not exist here."
+                    "Put a backslash before characters that are meant literally ( ( ) [ ] { } . * + ? | ), or \
+                     set fixed_strings to true. Look-around and back-references are not supported."
                 };
                 format!("`pattern` is not a regular expression that can be searched for: {error}\n{advice}")
             })
@@ -287,10 +288,7 @@ impl GrepMatches {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
         }
         if self.hidden > 0 {
-            notes.push(format!(
-                "[{} files were not searched, because a permission rule is about them]",
-                self.hidden
-            ));
+            notes.push(format!("[{} files were not searched, because of a permission rule]", self.hidden));
         }
         if let Some(first) = &self.trouble {
             notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));

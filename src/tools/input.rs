@@ -18,7 +18,7 @@ pub fn named(input: &Value, key: &str) -> Result<String, String> {
         return Err(format!("`{key}` is empty. Call the tool again with `{key}` filled in."));
     }
     if text.contains('\0') {
-        return Err(format!("`{key}` holds a NUL byte, which cannot be used there. Leave it out."));
+        return Err(format!("`{key}` contains a NUL byte, which cannot be used there. Leave it out."));
     }
     Ok(text)
 }

@@ -189,8 +189,8 @@ impl ToolContext {
         let real = real_path(path);
         match self.decided.as_deref() {
             Some(Access::Read(paths) | Access::Write(paths)) if !paths.contains(&real) => Err(format!(
-                "{} leads to {} now, and to another place when the call was checked: a directory or a link on its \
-                 path was exchanged. Nothing was read or written.",
+                "{} leads to {} now, and led elsewhere when the call was checked: a directory or link on \
+                 its path was replaced. Nothing was read or written.",
                 self.workspace.display(path),
                 self.workspace.display(&real)
             )),

@@ -240,8 +240,8 @@ fn remembered(rule: Rule, words: String, rules: &[Rule]) -> PermissionVerdict {
 fn denied(what: &str) -> PermissionVerdict {
     PermissionVerdict::Deny {
         why: format!(
-            "{what}: the session is in read-only mode. Do not try again and do not look for another way; go on \
-             with reading and searching, or describe to the user what you would do. Only the user can change \
+            "{what}: the session is in read-only mode. Do not try again and do not look for another way; continue \
+             to read and search, or describe to the user what you would do. Only the user can change \
              the mode."
         ),
     }

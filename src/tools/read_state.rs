@@ -146,7 +146,7 @@ impl ReadState {
     /// the file's text, if it is text.
     pub fn check(&self, path: &Path, state: &str, content: Option<&str>, name: &str) -> Result<(), String> {
         let again =
-            format!("Read it with file_read (file_path {name:?}), then make the change to what it holds");
+            format!("Read it with file_read (file_path {name:?}), then base the change on its contents");
         match self.standing(path, state) {
             FileStatus::Current => Ok(()),
             FileStatus::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),

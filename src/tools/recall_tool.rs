@@ -39,7 +39,7 @@ impl ParsedTool for RecallTool {
                     "kind": {"type": "string", "enum": RecordKind::ALL.map(RecordKind::word)},
                     "since": {"type": "string", "description": "2026-01-31T10:00 or 2h ago"},
                     "until": {"type": "string"},
-                    "offset": {"type": "integer", "description": "Bytes of a text, or finds, to pass over."},
+                    "offset": {"type": "integer", "description": "Bytes of a text, or matches, to skip."},
                     "limit": {"type": "integer"}
                 }
             }),

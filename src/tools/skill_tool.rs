@@ -41,7 +41,7 @@ impl SkillTool {
             let names: Vec<&str> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
             let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
             match self.skills.is_empty() {
-                true => format!("There is no skill {name:?}, and no other now."),
+                true => format!("There is no skill {name:?}; there are no skills now."),
                 false => format!("There is no skill {name:?}. The skills are {names}."),
             }
         })
@@ -69,7 +69,7 @@ impl ParsedTool for SkillTool {
             if list.len() + line.len() > LIST_BYTES_MAX {
                 let names: Vec<&str> = self.skills[at..].iter().map(|skill| skill.name.as_str()).collect();
                 let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
-                list.push_str(&format!("\nand, without room for what they are for: {names}"));
+                list.push_str(&format!("\nand, without room for their descriptions: {names}"));
                 break;
             }
             list.push('\n');
@@ -78,8 +78,8 @@ impl ParsedTool for SkillTool {
         ToolSpec {
             name: NAME.to_string(),
             description: format!(
-                "Gives you the instructions of a skill, which the user or the project keeps for one kind of work. Where \
-                 a task is what a skill is for, get it first and follow it. The skills:{list}"
+                "Returns the instructions of a skill, which the user or the project wrote for one kind of \
+                 task. If a skill fits a task, get it first and follow it. The skills:{list}"
             ),
             schema: json!({
                 "type": "object",

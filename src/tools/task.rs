@@ -44,11 +44,11 @@ impl ParsedTool for Task {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_string(),
-            description: "Hands a piece of work to another agent and gives you its report. The agent begins with \
-                          nothing but `prompt`: say there what it needs to know, what to do and what to report. It \
-                          can't ask you back. Use it for searches through many files, and for work that is \
-                          independent of yours; call it several times in one reply to have agents work at once. \
-                          For a look into one or two files your own tools are quicker."
+            description: "Gives a task to another agent and returns its report. The agent knows only \
+                          `prompt`: state what it needs to know, what to do and what to report. It can't \
+                          ask you questions. Use it for searches through many files and for independent \
+                          work; call it several times in one reply to run agents in parallel. To look \
+                          into one or two files, your own tools are faster."
                 .to_string(),
             schema: json!({
                 "type": "object",
@@ -56,8 +56,8 @@ impl ParsedTool for Task {
                     "description": {"type": "string", "description": "The work in 3 to 7 words."},
                     "prompt": {"type": "string", "description": "Everything that the agent needs to know."},
                     "agent": {"type": "string", "description": "Which agent; see above."},
-                    "model": {"type": "string", "description": "`main`, `small` or a model's name; by default the \
-                                                                agent's own."}
+                    "model": {"type": "string", "description": "`main`, `small` or a model's name; by default \
+                                                                the agent's own."}
                 },
                 "required": ["description", "prompt"]
             }),

@@ -20,9 +20,10 @@ impl ParsedTool for ViewImage {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "view_image".to_string(),
-            description: "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that a command \
-                          has made."
-                .to_string(),
+            description:
+                "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that \
+                          a command has made."
+                    .to_string(),
             schema: json!({
                 "type": "object",
                 "properties": {
@@ -63,8 +64,8 @@ fn view(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
     match FileType::detect(&head).filter(|kind| attached::is_image(*kind)) {
         Some(kind) => attached::read(kind, head, file, &real, context),
         None => Err(format!(
-            "{} is no image that a model can be shown: it begins neither like a png nor like a jpeg, gif or webp file. \
-             Read it with file_read, or make an image of it with a command.",
+            "{} is not an image that a model can see: it is not a png, jpeg, gif or webp file. Read it \
+             with file_read, or convert it with a command.",
             workspace.display(&real)
         )),
     }

@@ -110,7 +110,7 @@ static STEP: LazyLock<Regex> =
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
     let session = file.document(text)?;
     let messages = session.as_array().or_else(|| session["messages"].as_array());
-    let messages = messages.ok_or_else(|| file.problem(1, "these are no messages of Cline"))?;
+    let messages = messages.ok_or_else(|| file.problem(1, "these are not messages of Cline"))?;
     let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let beside = |name: &str| -> Value {
         let text = (context.read_sibling)(Path::new(name));

@@ -42,7 +42,7 @@ pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem>
         let entry = Entry::parse(line.as_bytes()).map_err(|error| file.json_problem(number, &error))?;
         let expected = entries.len() as u64;
         if entry.seq.0 != expected {
-            let message = format!("entry {} stands where e{expected} must be: a line is missing", entry.seq);
+            let message = format!("found entry {} instead of e{expected}: a line is missing", entry.seq);
             return Err(file.problem(number, message));
         }
         match &entry.change {
@@ -53,7 +53,7 @@ pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem>
         }
         entries.push(Arc::new(entry));
     }
-    draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
+    draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is not a conversation: {error}")))
 }
 
 /// Creates a draft from another log of ours, such as a journal in a backup.
@@ -87,7 +87,7 @@ fn powers(thread: &Thread) -> Vec<String> {
     match thread.mode() {
         Mode::Ask | Mode::ReadOnly => {}
         mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => notes.push(format!(
-            "it is in the mode {:?} ({}); choose another before you continue what somebody else wrote",
+            "it is in the mode {:?} ({}); choose another before you continue someone else's session",
             mode.name(),
             mode.description()
         )),
@@ -95,7 +95,7 @@ fn powers(thread: &Thread) -> Vec<String> {
     match thread.rules().len() {
         0 => {}
         rules => notes.push(format!(
-            "permissions were granted in it for good ({rules}), and still apply; `epitome sessions show ID \
+            "permanent permissions were granted in it ({rules}), and still apply; `epitome sessions show ID \
              --json` has them"
         )),
     }

@@ -138,7 +138,7 @@ pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<Impo
             return Err(Problem {
                 path: path.to_path_buf(),
                 place: None,
-                message: "this is no conversation in a known format".to_owned(),
+                message: "this is not a conversation in a known format".to_owned(),
                 hint: Some(
                     "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
                      --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
@@ -312,7 +312,7 @@ fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeCon
 
 /// A command that the user ran outside of the conversation, with its output.
 fn ran(command: &str, output: &str) -> Content {
-    text(format!("The person ran `{command}`:\n\n{output}").trim_end())
+    text(format!("The user ran `{command}`:\n\n{output}").trim_end())
 }
 
 /// The token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and thinking. An

@@ -77,7 +77,7 @@ pub(super) fn read(
         .filter_map(|log| log.finish(ImportSource::Transcript, file, None).ok())
         .collect();
     if drafts.is_empty() {
-        return Err(file.problem(1, "nobody says anything in this transcript"));
+        return Err(file.problem(1, "this transcript has no messages"));
     }
     Ok(drafts)
 }
@@ -286,7 +286,7 @@ impl RecordedConversation {
     fn call(&mut self, announced: bool, call: CallShape) -> Result<(), String> {
         let Some(id) = call.call.clone() else {
             return Err(
-                "this call has no name ($C1), so that it can't be told from others; a recording has them"
+                "this call has no name ($C1), so it can't be distinguished from others; a recording has names"
                     .into(),
             );
         };

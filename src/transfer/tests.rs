@@ -107,7 +107,7 @@ fn a_session_of_pi_is_read() {
          anthropic/claude-opus-4-5: \n  toolu_1 read {\"path\":\"/p/mono/main.ts\"}\n  fc2 bash {\"command\":\"ls\"}\n  \
          toolu_1 Completed: import x\n  fc2 Failed: no such\n\
          gemini/gemini-3: It is one file.\n\
-         user: The person ran `make`:\n\nok\n\nIt ended with exit code 2.\nuser: Go on.\n\
+         user: The user ran `make`:\n\nok\n\nIt ended with exit code 2.\nuser: Go on.\n\
          anthropic/claude-opus-4-5: \n  call_3 bash {\"command\":\"sleep\"}\n  \
          call_3 Interrupted: No result was recorded.\n"
     );
@@ -178,7 +178,7 @@ agent<  session/request_permission $S1 $C2 bash allow_once reject_once
 editor> result reject_once
 agent<  session/update $S1 tool_call_update $C1 file_read in_progress
 agent<  session/update $S1 tool_call_update $C1 file_read completed \"milk, bread\"
-agent<  session/update $S1 tool_call_update $C2 bash failed \"The person said no.\"
+agent<  session/update $S1 tool_call_update $C2 bash failed \"The user said no.\"
 agent<  session/update $S1 plan completed \"Read\" pending \"Answer\"
 agent<  session/update $S1 text $M2 \"Milk and bread.\"
 agent<  session/update $S1 usage 100/200
@@ -191,7 +191,7 @@ agent<  result cancelled
     assert_eq!(
         seen(&thread),
         "user: Read /w/notes.txt\nanthropic/m: I read it.\n  C1 file_read {\"file_path\":\"notes.txt\"}\n  \
-         C2 bash {\"command\":\"ls\"}\n  C1 Completed: milk, bread\n  C2 Failed: The person said no.\n\
+         C2 bash {\"command\":\"ls\"}\n  C1 Completed: milk, bread\n  C2 Failed: The user said no.\n\
          anthropic/m: Milk and bread.\nuser: And this?\nanthropic/m: An im\n"
     );
     assert_eq!((thread.title(), thread.plan().len(), notes.len()), (Some("Notes"), 2, 0));
@@ -261,9 +261,9 @@ fn unreadable_files_are_reported_with_the_line() {
         r#"{"seq":0,"at":1,"change":"opened","format":1,"session":"s_00000000000000000001","cwd":"/w"}"#;
     let pi = r#"{"type":"session","version":3,"id":"x","cwd":"/p"}"#;
     for (text, place, message) in [
-        (String::new(), None, "no conversation in a known format"),
-        ("Dear diary".to_owned(), None, "no conversation in a known format"),
-        (r#"{"type":"other"}"#.to_owned(), None, "no conversation in a known format"),
+        (String::new(), None, "not a conversation in a known format"),
+        ("Dear diary".to_owned(), None, "not a conversation in a known format"),
+        (r#"{"type":"other"}"#.to_owned(), None, "not a conversation in a known format"),
         (format!("{opened}\n{{\"seq\":1,\n"), Some((2, 9)), "can't be read"),
         (
             format!("{opened}\n{{\"seq\":2,\"at\":1,\"change\":\"titled\",\"title\":\"x\"}}"),
@@ -280,7 +280,7 @@ fn unreadable_files_are_reported_with_the_line() {
             Some((2, 1)),
             "its own ancestor",
         ),
-        ("editor> session/prompt $S1\n".to_owned(), Some((1, 1)), "nobody says anything"),
+        ("editor> session/prompt $S1\n".to_owned(), Some((1, 1)), "has no messages"),
         ("editor> initialize\nagent<  nonsense\n".to_owned(), Some((2, 1)), "an agent's line is"),
         (
             "editor> session/prompt $S1 \"x\"\nagent<  session/update $S1 tool_call bash pending\n"
@@ -304,7 +304,7 @@ fn an_import_reports_what_needs_no_permission() {
 {\"seq\":2,\"at\":1,\"change\":\"allowed\",\"rule\":{\"rule\":\"command\",\"line\":\"make\"}}";
     let (_, notes) = read_one(log);
     assert!(
-        notes[0].contains("Full access") && notes[1].contains("permissions were granted in it for good (1)"),
+        notes[0].contains("Full access") && notes[1].contains("permanent permissions were granted in it (1)"),
         "{notes:?}"
     );
 }

@@ -124,7 +124,7 @@ fn shipped_recipes_render_bare_and_with_additional_instructions() {
         let bare = shipped(name, "");
         assert!(!bare.contains("{{") && bare.len() > 200, "{bare}");
         let focused = shipped(name, "mind the Königsberg module");
-        assert!(focused.contains("mind the Königsberg module"), "{name} loses what the person typed");
+        assert!(focused.contains("mind the Königsberg module"), "{name} loses what the user typed");
         assert!(!focused.contains("Additional instructions"), "{name} has a place for it");
     }
 }

@@ -266,9 +266,9 @@ fn external_changes_are_kept_unless_forced() {
     bench.command(2, || {
         bench.sh("echo agent > src/a.txt; echo agent > new.txt; echo agent > run.sh; rm image.bin")
     });
-    bench.write("src/a.txt", "the person's own");
-    bench.write("new.txt", "the person's own");
-    bench.write("image.bin", "the person's own");
+    bench.write("src/a.txt", "the user's own");
+    bench.write("new.txt", "the user's own");
+    bench.write("image.bin", "the user's own");
     let report = bench.rewind(2);
     let left: Vec<_> =
         report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
@@ -276,7 +276,7 @@ fn external_changes_are_kept_unless_forced() {
     assert_eq!(left, [edited("image.bin"), edited("new.txt"), edited("src/a.txt")]);
     assert_eq!(
         (bench.read("src/a.txt").as_str(), bench.read("run.sh").as_str()),
-        ("the person's own", "#!/bin/sh\n")
+        ("the user's own", "#!/bin/sh\n")
     );
     bench.undo();
     let forced = bench.checkpoints.rewind(RewindTarget::From(Seq(2)), true).expect("taken back");
@@ -285,7 +285,7 @@ fn external_changes_are_kept_unless_forced() {
     assert!(!bench.at("new.txt").exists());
     // Even a forced rewind can be undone.
     bench.undo();
-    assert_eq!(bench.read("src/a.txt"), "the person's own");
+    assert_eq!(bench.read("src/a.txt"), "the user's own");
 }
 
 /// A rewind restored one file, left another alone and said that `force` would restore that one, too. `/rewind
@@ -302,7 +302,7 @@ fn force_restores_what_an_earlier_rewind_skipped() {
     bench.write("theirs", "person");
     assert_eq!(bench.rewind(2).conflicts.len(), 1);
     assert!(!bench.at("made").exists());
-    assert_eq!(bench.rewind(2).changed, [], "without force it stays the person's");
+    assert_eq!(bench.rewind(2).changed, [], "without force it stays the user's");
     let forced = bench.checkpoints.rewind(RewindTarget::From(Seq(2)), true).expect("taken back");
     assert_eq!(forced.changed.len(), 1, "what is back already is not done again");
     assert_eq!(bench.read("theirs"), "0");

@@ -145,7 +145,7 @@ async fn bash_output_can_wait_for_output() {
     let read = place.output(&id, json!({"wait": 20, "until": "never"})).await;
     assert!(read.contains("has ended: exit code 3") || read.contains("(no new output)"), "{read}");
     let wrong = place.output(&id, json!({"until": "("})).await;
-    assert!(wrong.contains("no regular expression"), "{wrong}");
+    assert!(wrong.contains("not a regular expression"), "{wrong}");
 }
 
 #[tokio::test]

@@ -522,7 +522,7 @@ fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
     assert!(file.with_extension("damaged").exists());
     assert_eq!(disk.trust().verdict(&item.path, &item.digest), TrustVerdict::Trusted);
     let mode = file.metadata().expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o077, 0, "only the person may read it");
+    assert_eq!(mode & 0o077, 0, "only the user may read it");
 }
 
 /// Two daemons of one home decide at the same time: neither may discard the other's decision.

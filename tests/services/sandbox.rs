@@ -757,7 +757,7 @@ async fn settings_that_name_no_program_are_changed_and_others_are_not() {
         as_user(&place, &format!("git config -f {config} user.email c@d; touch done"));
     };
     let (slow, ()) = tokio::join!(slow, user);
-    assert!(text(&slow).contains("changed it meanwhile"), "{}", text(&slow));
+    assert!(text(&slow).contains("changed in the meantime"), "{}", text(&slow));
     assert!(as_user(&place, "git config -l --local").contains("user.email=c@d"));
 }
 

@@ -228,7 +228,7 @@ fn an_invalid_file_aborts_the_entire_import() {
     let other = Home::new();
     for (bad, words) in [
         (export.replacen("\"seq\":1", "\"seq\":7", 1), "bad.jsonl:2:1"),
-        ("nonsense".to_owned(), "no conversation"),
+        ("nonsense".to_owned(), "not a conversation"),
         (export.clone(), "exists already"),
     ] {
         let path = home.path().join("bad.jsonl");

@@ -188,7 +188,7 @@ async fn an_image_is_returned_as_an_image() {
         assert_eq!(result.content[1], OutcomeContent::Image { mime_type: "image/png".into(), data });
     }
     place.write("not.png", "plain text\n");
-    assert_failed(&place.run("view_image", json!({"path": "not.png"})).await, "no image");
+    assert_failed(&place.run("view_image", json!({"path": "not.png"})).await, "not an image");
 }
 
 #[tokio::test]

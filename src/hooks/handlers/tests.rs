@@ -250,7 +250,7 @@ async fn an_invalid_reply_is_retried_once() {
         view(&[("Make one", Origin::Person), (&follow_up.text, Origin::Hook { hook: "h".into() })]);
     let output = pure("validate_output", params("continue"), &hook_context).await.expect("it answers");
     assert!(output.follow_ups.is_empty());
-    let notice = output.notice.expect("the person is told");
+    let notice = output.notice.expect("the user gets a notice");
     assert!(notice.starts_with("The reply does not fit its schema after 1 retry: /title"), "{notice}");
 
     let output = pure("validate_output", params("notice"), &said("no JSON")).await.expect("it answers");

@@ -114,9 +114,7 @@ impl Support {
             0 => gaps.push("commands can read and change every file that you can".to_owned()),
             version => {
                 if version < WHOLE_FROM {
-                    gaps.push(format!(
-                        "its landlock (ABI {version}) is an early one and can't hold every change"
-                    ));
+                    gaps.push(format!("its Landlock (ABI {version}) is too old to restrict every change"));
                 }
                 if version < SIGNALS_FROM {
                     gaps.push("commands can send signals to your other processes".to_owned());
@@ -125,8 +123,8 @@ impl Support {
         }
         if self.namespaces == Namespaces::None {
             gaps.push(
-                "what runs later in the workspace, such as .git/hooks, can be changed by commands, and their processes \
-                 and memory are not limited"
+                "commands can change files that run later, such as .git/hooks, and their processes and \
+                 memory are not limited"
                     .to_owned(),
             );
             if !self.filter {
@@ -144,7 +142,7 @@ impl Support {
         }
         let head = match self.landlock {
             0 if self.is_nothing() => "Commands run without a sandbox: this system has none of what it needs",
-            _ => "Commands are held in part only: this system lacks some of what the sandbox needs",
+            _ => "Commands are only partly sandboxed: this system lacks some of what the sandbox needs",
         };
         (!gaps.is_empty()).then(|| format!("{head} ({}). So {}.", self.words(), gaps.join("; ")))
     }
@@ -169,7 +167,7 @@ mod tests {
             (gap(0, Namespaces::OfUser, true), "every file"),
             (gap(7, Namespaces::None, true), ".git/hooks"),
             (gap(5, Namespaces::OfUser, true), "signals"),
-            (gap(2, Namespaces::OfUser, true), "early one"),
+            (gap(2, Namespaces::OfUser, true), "too old"),
             (gap(7, Namespaces::OfUser, false), "sockets"),
         ] {
             let support = support.expect("something is missing");

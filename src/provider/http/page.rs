@@ -69,7 +69,9 @@ impl Address {
             return Err(format!("The address has more than {ADDRESS_CHARS_MAX} characters."));
         }
         let mut url = Url::parse(text).map_err(|error| {
-            format!("{text:?} is no address that can be fetched ({error}). It begins with https://.")
+            format!(
+                "{text:?} is not an address that can be fetched ({error}). Addresses begin with https://."
+            )
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(
@@ -295,8 +297,8 @@ mod tests {
             ("https://good.example@evil.example/", Err("user")),
             ("file:///etc/passwd", Err("Only http")),
             ("ftp://example.com", Err("Only http")),
-            ("example.com", Err("no address")),
-            ("https://", Err("no address")),
+            ("example.com", Err("not an address")),
+            ("https://", Err("not an address")),
         ] {
             match (Address::parse(text), expected) {
                 (Ok(address), Ok((url, host))) => {

@@ -179,7 +179,7 @@ impl ReplyStream {
             false => (
                 self.silence_max,
                 format!(
-                    "nothing more came for {}, the limit on its silence",
+                    "no more data came for {}, the limit of silence",
                     format_duration(self.silence_max)
                 ),
             ),

@@ -162,7 +162,7 @@ fn broken_file_is_set_aside_and_reported_once() {
     std::fs::create_dir(&data).expect("a directory");
     std::fs::write(data.join("models.json"), "{\"places\": {").expect("a file");
     block_on(learned.load());
-    let told = learned.fault().expect("the person is told");
+    let told = learned.fault().expect("the user gets a notice");
     assert!(told.contains("models.json") && told.contains("learned again"), "{told}");
     block_on(learned.load());
     assert_eq!(learned.fault(), None);

@@ -118,7 +118,7 @@ fn in_words(content: &[Content]) -> Vec<Content> {
 
 fn as_text(text: &str, by: &str) -> Change {
     let text = format!(
-        "Below is the conversation so far between a person and a coding agent.\n\n<conversation>\n{text}\n</conversation>"
+        "Below is the conversation so far between a user and a coding agent.\n\n<conversation>\n{text}\n</conversation>"
     );
     let message = Message { id: MessageId(0), content: vec![Content::Text { text }] };
     Change::Said { message, origin: Origin::Context { by: by.to_owned() } }

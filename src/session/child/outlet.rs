@@ -182,7 +182,7 @@ impl ChildOutlet {
         };
         match lines {
             ..LINES_MAX => (agent.progress)(format!("{}\n", one_line(line))),
-            LINES_MAX => (agent.progress)("… (it goes on; what follows is in its report)\n".to_owned()),
+            LINES_MAX => (agent.progress)("… (continued in its report)\n".to_owned()),
             _ => {}
         }
     }

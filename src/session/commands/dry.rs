@@ -90,7 +90,7 @@ pub(super) fn text(facts: &DryRunFigures) -> String {
     prices(facts, &mut out);
     let _ = write!(
         out,
-        "\n{} does exactly this until something else is said ({}).",
+        "\n{} does exactly this until the conversation changes ({}).",
         facts.command, preview.digest
     );
     out

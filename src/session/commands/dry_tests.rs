@@ -96,7 +96,7 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
          - the next request as it is: $0.0230 with the cache, $0.2300 without\n\
          - the next request then: $0.0562 with the cache, $0.0670 without\n\
          \n\
-         /compact above e15 does exactly this until something else is said (0123456789ab)."
+         /compact above e15 does exactly this until the conversation changes (0123456789ab)."
     );
     assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
     assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(23_000), &json!(2_700)));

@@ -23,8 +23,8 @@ const FILES_TOLD_MAX: usize = 50;
 const PROMPT_CHARS: usize = 60;
 
 const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (default: the last turn); \
-                   files or conversation (default: both); dry, to see what it would do; force, to revert \
-                   also what somebody else has changed since; undo, to undo the last rewind. /checkpoints \
+                   files or conversation (default: both); dry, to see what it would do; force, to also \
+                   revert later changes by others; undo, to undo the last rewind. /checkpoints \
                    lists the turns.";
 
 /// What is taken back.
@@ -299,10 +299,7 @@ fn words_of(
     }
     more(&mut out, report.conflicts.len(), FILES_SHOWN_MAX);
     if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
-        out.push_str(
-            "\nAdd the word force to revert also what somebody else has changed; that can be \
-                      undone.\n",
-        );
+        out.push_str("\nAdd force to also revert changes by others; that can be undone.\n");
     }
     for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
         let _ = writeln!(out, "- {} could not be restored: {}", shown(&failure.path), failure.why);

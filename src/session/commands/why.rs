@@ -347,7 +347,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
         account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
     ];
     let told: String = parts.into_iter().flatten().collect();
-    if told.is_empty() { told } else { format!("\nWhat became of the view:\n\n{told}") }
+    if told.is_empty() { told } else { format!("\nWhat happened to the view:\n\n{told}") }
 }
 
 /// Entries by their names, not too many of them.
@@ -385,7 +385,7 @@ fn now_in_view(thread: &Thread, entry: &Entry) -> String {
             }
             Some(Change::Compacted { .. }) => format!("The model no longer sees it: {by} summarised it."),
             Some(Change::Mutated { by: hook, .. }) => {
-                format!("The model no longer sees it: {hook} put another history in its place ({by}).")
+                format!("The model no longer sees it: {hook} replaced the history ({by}).")
             }
             Some(Change::Edited { by: hook, .. }) => {
                 format!("The model no longer sees it: {hook} dropped it ({by}).")
@@ -425,7 +425,7 @@ fn what_it_is(change: &Change) -> String {
         }
         Change::Commanded { typed, .. } => format!("a command of yours: {}", line(typed)),
         other => match describe(other).line {
-            Some(told) => format!("a line for you alone: {}", line(&told)),
+            Some(told) => format!("a notice for you only: {}", line(&told)),
             None => format!("an entry of the kind {}", other.kind()),
         },
     }

@@ -138,7 +138,7 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
              - e3: shrink edited the history: pin e2\n\
              - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
              \n\
-             The model no longer sees it: shrink put another history in its place (e5). The log keeps all of \
+             The model no longer sees it: shrink replaced the history (e5). The log keeps all of \
              it: `epitome sessions show s_00000000000000000000 --full`.",
         ),
         (

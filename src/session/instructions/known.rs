@@ -45,17 +45,16 @@ pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String>
     match known(thread, path) {
         Some(said) if said.contains(&block) => None,
         None if text.trim().is_empty() => None,
-        Some(_) if text.trim().is_empty() => {
-            Some(format!("The instructions in {} are gone and hold no longer:\n\n{block}", path.display()))
-        }
+        Some(_) if text.trim().is_empty() => Some(format!(
+            "The instructions in {} were removed and no longer apply:\n\n{block}",
+            path.display()
+        )),
         Some(_) => Some(format!(
-            "These are the project's instructions in {} as they are now; they replace what was said of that file \
-             before:\n\n{block}",
+            "These are the project's instructions in {} as they are now; they replace the earlier ones:\n\n{block}",
             path.display()
         )),
         None => Some(format!(
-            "Instructions for what lies in {} and below it; where they disagree with those of a directory above, \
-             these win:\n\n{block}",
+            "Instructions for {} and everything below it; they override those of directories above:\n\n{block}",
             path.parent().unwrap_or(path).display()
         )),
     }
@@ -141,7 +140,7 @@ mod tests {
         let hi = || person("hi");
         let edited = |edit| Change::Edited { by: "hook".to_owned(), edits: vec![edit] };
         let at = PartId { entry: Seq(2), part: None };
-        let (new, replaced, gone) = (Some("lies in /w"), Some("as they are now"), Some("are gone"));
+        let (new, replaced, gone) = (Some("for /w and"), Some("as they are now"), Some("were removed"));
         for (story, log, text, wanted) in [
             ("it is new", vec![hi()], "a", new),
             ("there is none", vec![hi()], " \n", None),

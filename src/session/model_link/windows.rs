@@ -51,7 +51,7 @@ impl ModelLink {
         let (learned, http) = (self.learned.clone(), self.http.clone());
         let ask = async move {
             if let Err(error) = learned.refresh(&http, &endpoint, when).await {
-                tracing::info!(%error, "what is known of models stays as it is");
+                tracing::info!(%error, "the known properties of models stay unchanged");
             }
             ModelListQuery { model: endpoint.name, next: None }
         };

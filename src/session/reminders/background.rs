@@ -38,7 +38,7 @@ fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> V
     let is_here = |id: &String| standings.iter().any(|standing| standing.id == *id);
     let gone = known.iter().filter(|(id, runs)| all_ours && **runs && !is_here(id));
     lines.extend(gone.map(|(id, _)| {
-        format!("{HEAD}{id} is gone: it ended with the session's earlier life, or another session has it.")
+        format!("{HEAD}{id} is gone: it ended when the session was closed, or it belongs to another session.")
     }));
     lines
 }

@@ -59,7 +59,7 @@ pub enum PatchLine {
 /// Parses a patch. The error is a message for the model that quotes the offending line.
 pub fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
     if text.len() > PATCH_BYTES_MAX {
-        return Err(format!("The patch has more than {PATCH_BYTES_MAX} bytes. Make several of it."));
+        return Err(format!("The patch has more than {PATCH_BYTES_MAX} bytes. Split it."));
     }
     let lines: Vec<&str> = text.lines().collect();
     let begin = lines.iter().position(|line| line.trim() == BEGIN);

@@ -82,8 +82,8 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
     let call = ParsedCall { asked, parts };
     if let Some(rule) = call.first(RuleEffect::Deny) {
         let why = format!(
-            "The rule {rule} in {}:{} does not let this run, in any mode. Don't look for another way to the same; do \
-             without it, or tell the user that the rule is in the way.",
+            "The rule {rule} in {}:{} forbids this in every mode. Don't look for another way to do the \
+             same. Continue without it, or tell the user about the rule.",
             rule.path.display(),
             rule.line
         );
@@ -111,7 +111,7 @@ pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
             if let Some(rule) = call.may_be_hidden() =>
         {
             asks(format!(
-                "It is not certain what this line would run or name, and the rule {rule} in {}:{} may be about it.",
+                "This line can't be fully understood, and the rule {rule} in {}:{} may match it.",
                 rule.path.display(),
                 rule.line
             ))

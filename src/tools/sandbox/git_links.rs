@@ -115,7 +115,7 @@ fn refuse(git: &Path) -> Option<String> {
         false => "They could not be renamed, so look at them before you use Git there".to_owned(),
     };
     Some(format!(
-        "[{} is a repository that another one links to by now, and could make Git run a program: {}. {done}]",
+        "[{} is a repository that another one links to now. These could make Git run a program: {}. {done}]",
         git.display(),
         refused.join(", ")
     ))

@@ -107,10 +107,10 @@ impl StagedFile {
         let after = match read(&self.copy) {
             Ok(after) if after == self.before => return None,
             Ok(after) => after,
-            Err(error) => return Some(format!("[changes of {name} were not taken over: {error}]")),
+            Err(error) => return Some(format!("[changes to {name} were not applied: {error}]")),
         };
         let (Some(old), Some(new)) = (GitSettings::parse(&self.before), GitSettings::parse(&after)) else {
-            return Some(format!("[changes of {name} were not taken over: it can't be read any more]"));
+            return Some(format!("[changes to {name} were not applied: it can't be parsed any more]"));
         };
         let changed = old.differences(&new);
         let directory = self.real.parent()?;
@@ -121,8 +121,8 @@ impl StagedFile {
             .collect();
         if !refused.is_empty() {
             return Some(format!(
-                "[{name} was left as it was: {} may make Git run a program or use other files. Whoever wants that can \
-                 set it outside of the sandbox]",
+                "[{name} was left as it was: {} may make Git run a program or use other files. To set it, \
+                 run the command outside the sandbox]",
                 listed(refused)
             ));
         }
@@ -133,7 +133,7 @@ impl StagedFile {
                 "[changed in {name}: {}]",
                 listed(changed.iter().map(|setting| setting.name()).collect())
             )),
-            Err(error) => Some(format!("[changes of {name} were not taken over: {error}]")),
+            Err(error) => Some(format!("[changes to {name} were not applied: {error}]")),
         }
     }
 
@@ -144,7 +144,7 @@ impl StagedFile {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&lock)?;
         let mut replace = || -> io::Result<()> {
             if read(&self.real)? != self.before {
-                return Err(io::Error::other("somebody else changed it meanwhile"));
+                return Err(io::Error::other("it was changed in the meantime"));
             }
             file.write_all(text)?;
             file.sync_all()?;
@@ -170,7 +170,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let file = DirectoryEntry::at(path)?.read()?;
     if !file.metadata()?.is_file() || file.metadata()?.len() > git::FILE_BYTES_MAX {
-        return Err(io::Error::other("it is no file, or too large"));
+        return Err(io::Error::other("it is not a file, or too large"));
     }
     file.take(git::FILE_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)

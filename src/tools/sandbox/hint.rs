@@ -2,8 +2,8 @@
 //! wrong: the result is a hint, and the model decides.
 
 /// How the model can request to run outside of the sandbox.
-pub const HOW_TO_ASK: &str = "If that is what stopped it and the task needs it, call bash again with \
-     `outside_sandbox: true` and a `reason`; the user is asked then. Don't work around it.";
+pub const HOW_TO_ASK: &str = "If that stopped it and the task needs it, call bash again with \
+     `outside_sandbox: true` and a `reason`; the user is asked. Don't work around it.";
 
 /// Messages of programs without network access.
 const NO_NETWORK: [&str; 13] = [
@@ -46,22 +46,23 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     let end = end.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|words| end.contains(words));
     if says(&NO_PROCESSES) {
-        let text = "[this ran in a sandbox, which bounds the processes that one command may have at a time. Run fewer \
-                    side by side.]";
+        let text = "[this ran in a sandbox, which limits how many processes a command may have. Run fewer \
+                    at a time.]";
         return Some(text.to_owned());
     }
     if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
         let text = "[this ran in a sandbox in which .git is read-only unless the line calls git to change it or \
-                    `changes_git` is set. Set it if the command is meant to change the repository. Hooks and settings \
-                    that name programs stay as they are even then: what changes them needs `outside_sandbox: true` and \
-                    a `reason`; the user is asked then.]";
+                    `changes_git` is set. Set it if the command is meant to change the repository. Even \
+                    then, hooks and settings that name programs can't be changed: that needs \
+                    `outside_sandbox: true` and a `reason`, and the user is asked.]";
         return Some(text.to_owned());
     }
     let what = if !network && says(&NO_NETWORK) {
-        "has no network but a loopback of its own"
+        "has no network except its own loopback"
     } else if !well && says(&NOT_ALLOWED) {
-        "can change files only in the workspace, the temporary directory and the caches of builds (in the workspace \
-         not .git, settings of editors and the like), reads no secrets, and reaches no sockets and processes of others"
+        "can change files only in the workspace, the temporary directory and build caches (in the \
+         workspace not .git, editor settings and similar), and can't read secrets or reach sockets and \
+         processes of other programs"
     } else {
         return None;
     };
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn sandbox_denials_are_recognised_in_output() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
-        let (processes, git) = (Some("bounds the processes"), Some("changes_git"));
+        let (processes, git) = (Some("limits how many processes"), Some("changes_git"));
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
             // `curl … | head` exits with success.

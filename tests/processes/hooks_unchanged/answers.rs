@@ -83,7 +83,10 @@ fn a_failing_script_stops_nothing() {
         let told = project.trail_entries()[0].to_string();
         let expected = serde_json::Value::from(why).to_string();
         assert!(told.contains(expected.trim_matches('"')), "{run}: {told}");
-        assert!(heard.notices().iter().any(|notice| notice.contains("broken")), "{run}: the person is told");
+        assert!(
+            heard.notices().iter().any(|notice| notice.contains("broken")),
+            "{run}: the user gets a notice"
+        );
     }
 }
 

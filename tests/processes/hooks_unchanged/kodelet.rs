@@ -206,7 +206,7 @@ fn a_reminder_that_repeats_itself_stops_with_a_notice() {
     assert_eq!(heard.said(), "I write it.Done.You said the linter ran.");
     assert_eq!(heard.reason(), "end_turn");
     let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("the same")).collect();
-    assert_eq!(told.len(), 1, "the person is told once why it ends: {:?}", heard.notices());
+    assert_eq!(told.len(), 1, "the user is informed once why it ends: {:?}", heard.notices());
     let trail = project.trail();
     let [_, once, again] = trail.as_slice() else { panic!("{trail:?}") };
     assert_eq!(once, "agent_stop lint done: continue with 1 message");

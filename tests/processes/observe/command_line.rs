@@ -82,7 +82,7 @@ fn documented_commands_exist_with_their_options() {
     assert!(count > 80, "only {count} command lines were found");
 }
 
-/// Runs a line of bash behind the completions, as a person's shell does.
+/// Runs a line of bash behind the completions, as a user's shell does.
 fn bash(script: &str) -> (bool, String) {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -162,7 +162,7 @@ fn fish_completes_commands_flags_and_sessions() {
     }
 }
 
-/// What a person sees who types a line and asks for the choices, in a terminal that is made for it.
+/// What a user sees after typing a line and asking for completions, in a terminal of the test's own.
 #[test]
 fn zsh_completes_commands_flags_and_sessions() {
     let directory = completing(&User::new().run(&["completions", "zsh"]).ok(), "_epitome");

@@ -242,7 +242,7 @@ fn a_failed_run_is_in_the_trail_and_changes_nothing() {
 fn a_hook_that_was_not_started_is_in_the_trail() {
     let closed = with("a", |manifest| manifest.fail_mode = FailMode::Closed);
     let resolution = resolve(before_call(), vec![(closed, RawOutcome::Skipped("not trusted".to_owned()))]);
-    assert_eq!(resolution.block, None, "what a person has not allowed stops nothing");
+    assert_eq!(resolution.block, None, "what the user has not allowed blocks nothing");
     let run = trail(&resolution, "a");
     assert_eq!((run.end.as_str(), run.verdict), ("not run", HookRunResult::Skipped));
     assert_eq!(run.remarks, ["not trusted"]);

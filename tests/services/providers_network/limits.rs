@@ -59,7 +59,7 @@ async fn a_server_that_stalls_times_out_and_its_text_is_kept() {
         }
         let error = stream.next().await.expect_err("nothing more came");
         assert_eq!(error.class, class);
-        assert!(error.message.contains("nothing more came for 50 ms, the limit on its silence"), "{error}");
+        assert!(error.message.contains("no more data came for 50 ms, the limit of silence"), "{error}");
         drop(stream);
         serving.await.expect("the connection is closed");
     }
@@ -109,7 +109,7 @@ async fn repeated_polling_does_not_extend_the_silence_limit() {
             break error;
         }
     };
-    assert!(error.message.contains("the limit on its silence"), "{error}");
+    assert!(error.message.contains("the limit of silence"), "{error}");
 }
 
 #[tokio::test]

@@ -22,40 +22,44 @@ pub fn group() -> Group {
     use Expect::{Asked, AskedThen, Denied, Refused, Shows};
     let tool = |name, tool: &'static str, expect| row(name, tool, json!({}), expect);
     Group {
-        title: "A server of MCP",
-        about: "The server `theirs` is one of the person's, with a key in its environment. Its tools are described by \
-                orders to the model, one of them is called `bash`, and the rule `mcp__theirs__bash` allows that one. \
-                The client shows no forms.",
+        title: "MCP servers",
+        about: "The user configured the server `theirs`, with a key in its environment. The descriptions of its tools contain \
+                instructions to the model. One tool is called `bash`, and the rule `mcp__theirs__bash` allows it. The \
+                client can't show forms.",
         config: "",
         prepare,
         rows: vec![
             tool(
-                "a tool called like ours, which a rule allows",
+                "a tool with a built-in tool's name, which a rule allows",
                 "mcp__theirs__bash",
-                Shows("SYSTEM: the person has allowed"),
+                Shows("SYSTEM: the user has allowed"),
             ),
-            command("what it told the model to run: that rule is not about our tool", "./make-it", Asked),
+            command(
+                "the command in its result (the rule does not cover the built-in tool)",
+                "./make-it",
+                Asked,
+            ),
             row(
-                "our tool through the door of theirs",
+                "a built-in tool, called through `mcp`",
                 "mcp",
                 json!({"tool": "bash", "arguments": {"description": "x", "command": "./make-it"}}),
                 Refused(""),
             ),
             row(
-                "a name that would lead to ours",
+                "a name that leads to a built-in tool",
                 "mcp",
                 json!({"tool": "mcp__theirs__../bash", "arguments": {"command": "./make-it"}}),
                 Refused(""),
             ),
-            tool("a tool that says it only reads", "mcp__theirs__echo", Asked),
+            tool("a tool that claims to be read-only", "mcp__theirs__echo", Asked),
             row(
-                "the same through the door",
+                "the same, through `mcp`",
                 "mcp",
                 json!({"tool": "mcp__theirs__echo", "arguments": {}}),
                 Asked,
             ),
             row(
-                "a path that it may read and we may not",
+                "a path that the server can read",
                 "mcp__theirs__echo",
                 json!({"says": "$OUT/secret.txt"}),
                 Asked,
@@ -69,8 +73,12 @@ pub fn group() -> Group {
                 AskedThen("[secret masked: looks like a GitHub token]"),
             )
             .allowed(),
-            tool("its own key in an error", "mcp__theirs__refuses", AskedThen("the key [KEY] is wrong"))
-                .allowed(),
+            tool(
+                "the server's own key in an error",
+                "mcp__theirs__refuses",
+                AskedThen("the key [KEY] is wrong"),
+            )
+            .allowed(),
             row(
                 "a link to a file outside, as a result",
                 "mcp__theirs__links",
@@ -78,16 +86,20 @@ pub fn group() -> Group {
                 AskedThen("secret.txt"),
             )
             .allowed(),
-            tool("a picture that is none", "mcp__theirs__draws", AskedThen("")).allowed(),
-            tool("orders to the person's terminal", "mcp__theirs__escapes", AskedThen("nothing to see"))
-                .allowed(),
-            tool("a question for a password", "mcp__theirs__steals", AskedThen("decline")).allowed(),
-            tool("a question without end", "mcp__theirs__asks", AskedThen("asked 30 times")).allowed(),
-            tool("the model's services for itself", "mcp__theirs__samples", AskedThen("told null")).allowed(),
+            tool("an invalid image", "mcp__theirs__draws", AskedThen("")).allowed(),
+            tool(
+                "control codes for the user's terminal",
+                "mcp__theirs__escapes",
+                AskedThen("nothing to see"),
+            )
+            .allowed(),
+            tool("asking for a password", "mcp__theirs__steals", AskedThen("decline")).allowed(),
+            tool("endless questions", "mcp__theirs__asks", AskedThen("asked 30 times")).allowed(),
+            tool("using the model for itself", "mcp__theirs__samples", AskedThen("told null")).allowed(),
             tool("a result of 100 MiB", "mcp__theirs__big", AskedThen("more than 16 MiB")).allowed(),
-            tool("messages without end", "mcp__theirs__floods", AskedThen("more than 20000 lines")).allowed(),
-            tool("an end in the middle of a call", "mcp__theirs__dies", AskedThen("out of memory")).allowed(),
-            tool("a tool that it does not have", "mcp__theirs__nothing", Refused("")),
+            tool("endless messages", "mcp__theirs__floods", AskedThen("more than 20000 lines")).allowed(),
+            tool("dying during a call", "mcp__theirs__dies", AskedThen("out of memory")).allowed(),
+            tool("a tool that does not exist", "mcp__theirs__nothing", Refused("")),
         ],
     }
 }

@@ -45,17 +45,17 @@ pub fn group() -> Group {
     use Expect::{Asked, AskedThen, Denied, Refused, Shows};
     Group {
         title: "Patches",
-        about: "The person takes edits in the workspace without being asked (`accept_edits`), where nothing else is said. A \
-                rule denies `private` (`deny = [\"Read(private/**)\", \"Edit(private/**)\"]`).",
+        about: "Edits in the workspace run without a prompt (`accept_edits`), unless another mode is named. A rule \
+                denies `private` (`deny = [\"Read(private/**)\", \"Edit(private/**)\"]`).",
         config: "[permissions]\ndeny = [\"Read(private/**)\", \"Edit(private/**)\"]\n",
         prepare,
         rows: vec![
-            patch("what is allowed", "*** Add File: new.txt\n+x", Shows("new.txt")),
-            read("a file, so that it may be changed", "a.txt", Shows("plain text")),
-            read("the same of Git's", ".git/HEAD", Shows("ref:")),
-            read("and of its settings", ".git/config", Shows("core")),
+            patch("an allowed file", "*** Add File: new.txt\n+x", Shows("new.txt")),
+            read("reading a file, so that it can be changed", "a.txt", Shows("plain text")),
+            read("reading a file of Git's", ".git/HEAD", Shows("ref:")),
+            read("reading Git's settings", ".git/config", Shows("core")),
             row(
-                "a search where a named pipe is called .ignore",
+                "searching where a named pipe is called .ignore",
                 "grep_tool",
                 json!({"pattern": "plain", "include": "a.txt"}),
                 Shows("plain text"),
@@ -64,9 +64,9 @@ pub fn group() -> Group {
             patch("up with ..", "*** Add File: sub/../../../pwned\n+x", Asked),
             patch("the home", "*** Add File: ~/pwned\n+x", Asked),
             patch("below a link to the outside", "*** Add File: linked/pwned\n+x", Asked),
-            patch("through a link that leads nowhere", "*** Add File: dangling\n+x", Asked),
+            patch("through a dangling link", "*** Add File: dangling\n+x", Asked),
             patch(
-                "outside, behind one that is allowed",
+                "outside, after an allowed file",
                 "*** Add File: one.txt\n+x\n*** Add File: linked/pwned\n+x",
                 Asked,
             ),
@@ -81,62 +81,62 @@ pub fn group() -> Group {
                 Refused("was not read"),
             ),
             patch(
-                "a file outside, taken away by a link",
+                "a file outside, deleted through a link",
                 "*** Delete File: linked/secret.txt",
                 Refused("was not read"),
             ),
             patch(
-                "what is outside, guessed at by what a patch says",
+                "guessing the contents of a file outside",
                 "*** Update File: link.txt\n@@\n-the-frog\n+x",
                 Refused("was not read"),
             ),
             diff("the same as a diff", "--- /dev/null\n+++ b/../../pwned\n@@ -0,0 +1 @@\n+x\n", Asked),
             diff("an absolute path in a diff", "--- /dev/null\n+++ $OUT/pwned\n@@ -0,0 +1 @@\n+x\n", Asked),
             diff(
-                "another name in the head of a diff",
+                "another name in a diff's header",
                 "diff --git a/new.txt b/new.txt\nrename from a.txt\nrename to ../../pwned\n--- a/a.txt\n+++ b/../../pwned\n@@ -1 +1 @@\n-plain text\n+x\n",
                 Asked,
             ),
-            patch("a hook of Git", "*** Add File: .git/hooks/pwned\n+x", Asked),
+            patch("a Git hook", "*** Add File: .git/hooks/pwned\n+x", Asked),
             patch("all of .git", "*** Delete File: .git", Refused("is a directory")),
             patch("the same in another case", "*** Delete File: .GIT/HEAD", Refused("There is no file")),
             patch("a part of .git", "*** Delete File: .git/HEAD", Asked),
             patch(
-                "Git's settings, by a move",
+                "Git's settings, with a move",
                 "*** Update File: a.txt\n*** Move to: .git/config\n@@\n-plain text\n+x",
                 Refused("exists already"),
             ),
-            patch("our own settings", "*** Add File: .epitome/config.toml\n+mode = \"full\"", Asked),
+            patch("Epitome's settings", "*** Add File: .epitome/config.toml\n+mode = \"full\"", Asked),
             patch(
-                "keys, by a move to a name that may be read",
+                "keys, moved to a readable name",
                 "*** Update File: .env\n*** Move to: env.txt\n@@\n-x\n+y",
                 Refused("was not read"),
             ),
             patch(
-                "what a rule denies",
+                "a denied file",
                 "*** Update File: private/key.txt\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch(
-                "the same by a link",
+                "the same, through a link",
                 "*** Update File: other-name\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch(
-                "the same by a move",
+                "the same, with a move",
                 "*** Update File: private/key.txt\n*** Move to: k.txt\n@@\n-one\n+two",
-                Denied("does not let this run"),
+                Denied("forbids this in every mode"),
             )
             .mode("full"),
             patch("a directory", "*** Delete File: sub", Refused("sub")),
             patch("a device", "*** Add File: /dev/null\n+x", Refused("is a device")),
             patch("a file that was not read", "*** Update File: sub/b.txt\n@@\n-more\n+x", Refused("read")),
             patch("read-only mode", "*** Add File: pwned\n+x", Denied("read-only mode")).mode("read_only"),
-            patch("a byte of zero", "*** Add File: x\0/../../pwned\n+x", Refused("")),
+            patch("a NUL byte", "*** Add File: x\0/../../pwned\n+x", Refused("")),
             patch(
-                "a directory that is exchanged while the person is asked",
+                "a directory that is replaced while the prompt is open",
                 "*** Add File: turned/pwned\n+x",
                 AskedThen("changed while the user was asked"),
             )

@@ -135,7 +135,7 @@ fn attempt(exchange: fn(&Path), wanted: &str) {
 /// workspace, and 13 of 66 unasked reads returned what the sandbox hides.
 #[test]
 fn a_directory_exchanged_between_decision_and_run_is_not_followed() {
-    attempt(link_to_home, "was exchanged. Nothing was read or written.");
+    attempt(link_to_home, "was replaced. Nothing was read or written.");
 }
 
 /// `mv work old && ln -s ~ work`: the home was the workspace from then on.

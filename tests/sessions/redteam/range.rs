@@ -126,14 +126,19 @@ pub enum Expect {
 
 impl Expect {
     pub fn words(self) -> String {
-        match self {
-            Expect::Asked => "asked".to_owned(),
-            Expect::Denied(words) => format!("denied: \"{words}\""),
-            Expect::Refused(words) => format!("refused: \"{words}\""),
-            Expect::Shows(words) => format!("runs: \"{words}\""),
-            Expect::AskedThen(words) => format!("asked; when allowed: \"{words}\""),
-            Expect::AgentAsked => "asked, by the agent's name".to_owned(),
-            Expect::AgentRefused => "refused to the agent".to_owned(),
+        let (what, words) = match self {
+            Expect::Asked => ("prompt", ""),
+            Expect::Denied(words) => ("denied", words),
+            Expect::Refused(words) => ("fails", words),
+            Expect::Shows(words) => ("runs", words),
+            Expect::AskedThen(words) => ("prompt, then", words),
+            Expect::AgentAsked => ("prompt that names the subagent", ""),
+            Expect::AgentRefused => ("denied to the subagent", ""),
+        };
+        if words.is_empty() {
+            what.trim_end_matches(", then").to_owned()
+        } else {
+            format!("{what} \"{words}\"")
         }
     }
 }
@@ -193,17 +198,26 @@ impl Row {
         Row { is_limit: true, ..self }
     }
 
-    /// The attempt as the page shows it.
+    /// The attempt as reports of the tests show it.
     pub fn shown(&self) -> String {
+        format!("{}{}{}", self.tool_shown(), self.text_shown(), self.mode_shown())
+    }
+
+    /// The tool and a blank; nothing for commands.
+    pub fn tool_shown(&self) -> String {
+        if self.tool == "bash" { String::new() } else { format!("{} ", self.tool) }
+    }
+
+    /// The part of the input that matters.
+    pub fn text_shown(&self) -> &str {
         let of = |key: &str| self.input[key].as_str();
         let names = ["command", "file_path", "path", "pattern", "url", "input", "prompt", "name", "tool"];
-        let text = names.into_iter().find_map(of).unwrap_or_default();
-        match (self.tool, self.mode) {
-            ("bash", "ask") => text.to_owned(),
-            (tool, "ask") => format!("{tool} {text}"),
-            ("bash", mode) => format!("{text} (mode {mode})"),
-            (tool, mode) => format!("{tool} {text} (mode {mode})"),
-        }
+        names.into_iter().find_map(of).unwrap_or_default()
+    }
+
+    /// The mode in parentheses; nothing for `ask`.
+    pub fn mode_shown(&self) -> String {
+        if self.mode == "ask" { String::new() } else { format!(" (mode {})", self.mode) }
     }
 }
 

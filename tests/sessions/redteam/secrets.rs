@@ -47,22 +47,22 @@ fn at(name: &'static str, file: &str) -> Row {
 
 pub fn group() -> Group {
     use Expect::{Asked, Shows};
-    let mut rows = vec![read("what the rule covers", "~/notes.txt", Shows("notes"))];
-    rows.extend(SECRETS.iter().map(|file| at("keys of a program", file)));
+    let mut rows = vec![read("a file that the rule covers", "~/notes.txt", Shows("notes"))];
+    rows.extend(SECRETS.iter().map(|file| at("a program's keys", file)));
     rows.extend(SECRETS.iter().map(|file| at("the same in read-only mode", file).mode("read_only")));
     rows.extend([
-        at("an Electron program's profile", ".config/Slack/storage/workspace"),
+        at("the profile of an Electron program", ".config/Slack/storage/workspace"),
         read("below a link with a harmless name", "notes/hosts.yml", Asked),
-        row("a search in a secret place", "grep_tool", json!({"pattern": "frog", "path": "~/.aws"}), Asked),
-        row("a list of one", "glob_tool", json!({"pattern": "*", "path": "~/.ssh"}), Asked),
+        row("searching a secret place", "grep_tool", json!({"pattern": "frog", "path": "~/.aws"}), Asked),
+        row("listing a secret place", "glob_tool", json!({"pattern": "*", "path": "~/.ssh"}), Asked),
         row(
-            "a search above them",
+            "searching above secret places",
             "grep_tool",
             json!({"pattern": "frog", "path": "~/.config"}),
             Shows("hold secrets were not searched"),
         ),
         row(
-            "a list above them",
+            "listing above secret places",
             "glob_tool",
             json!({"pattern": "**/hosts.yml", "path": "~/.config"}),
             Shows("No file in"),
@@ -70,8 +70,8 @@ pub fn group() -> Group {
     ]);
     Group {
         title: "Secret places",
-        about: "The home has keys, tokens and histories of many programs. A rule allows to read all of it \
-                (`allow = [\"Read(~/**)\"]`), which covers no secret place that it does not name.",
+        about: "The home has keys, tokens and histories of many programs. A rule allows reading all of it \
+                (`allow = [\"Read(~/**)\"]`), but doesn't cover secret places that it doesn't name.",
         config: "[permissions]\nallow = [\"Read(~/**)\", \"file_read(~/**)\", \"grep_tool(~/**)\", \"glob_tool(~/**)\"]\n",
         prepare,
         rows,

@@ -210,9 +210,9 @@ fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
     let ticket = test.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
     let told = test.client.until(|out| match out {
-        SessionEvent::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
+        SessionEvent::Notice { text, .. } if text.contains("attachments") => Some(text.clone()),
         _ => None,
     });
-    assert!(told.contains("not sent any more"), "{told}");
+    assert!(told.contains("no longer sent"), "{told}");
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }

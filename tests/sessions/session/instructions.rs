@@ -67,7 +67,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     assert_eq!(files(&test).len(), 1);
     std::fs::remove_file(test.cwd().join("AGENTS.md")).expect("it is there");
     test.ask("Gone?");
-    assert!(told(&test).contains("are gone and hold no longer"), "{}", told(&test));
+    assert!(told(&test).contains("were removed and no longer apply"), "{}", told(&test));
     test.ask("Gone indeed?");
     assert_eq!(files(&test).len(), 2);
 }
@@ -128,7 +128,7 @@ fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
         .iter()
         .filter_map(notice)
         .find(|text| text.contains("context window of 8000 tokens"));
-    let notice = notice.expect("the person is told");
+    let notice = notice.expect("the user gets a notice");
     let path = test.cwd().join("AGENTS.md");
     assert!(notice.contains(&format!("{} (41800 bytes", path.display())), "{notice}");
     assert!(!notice.contains("home/AGENTS.md") && notice.contains("larger window"), "{notice}");

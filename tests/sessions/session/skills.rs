@@ -44,7 +44,7 @@ fn a_skill_is_listed_and_returned_as_text_without_running_anything() {
     });
     let given = given.expect("an outcome");
     assert!(given.contains("Run !`rm -rf .` never.") && given.contains(".claude/skills/pdf`"), "{given}");
-    assert!(!last_words(&test).contains("you were not told of"));
+    assert!(!last_words(&test).contains("More skills are available"));
 }
 
 #[test]
@@ -58,5 +58,5 @@ fn a_skill_added_later_is_announced_once() {
     test.ask("And then?");
     let words = last_words(&test);
     assert_eq!(words.matches("- pdf: Fills PDF forms. (").count(), 1, "{words}");
-    assert!(words.contains("read the file to have their instructions"), "{words}");
+    assert!(words.contains("read the file for their instructions"), "{words}");
 }

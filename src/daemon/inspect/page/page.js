@@ -251,8 +251,8 @@ function drawNews() {
   const rows = [
     news?.spoken && el("p", {}, el("b", {}, news.spoken.thinking ? "thinking" : "saying"), " ", el("span", { class: "spoken-now" }, `…${news.spoken.text}`)),
     running.length > 0 && el("p", {}, el("b", {}, "running"), ` ${plural(running.length, "call")}`),
-    news?.compacting && el("p", {}, el("b", {}, "compacting"), " a summary is written"),
-    news?.asking?.length > 0 && el("p", {}, el("b", {}, "waiting"), " a person is asked for a permission"),
+    news?.compacting && el("p", {}, el("b", {}, "compacting"), " a summary is being written"),
+    news?.asking?.length > 0 && el("p", {}, el("b", {}, "waiting"), " a permission prompt is open"),
     news?.notice && el("p", { class: "quiet" }, news.notice),
   ].filter(Boolean);
   slot.hidden = !rows.length;
