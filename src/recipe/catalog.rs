@@ -54,6 +54,8 @@ pub struct RecipeCatalog {
     pub problems: Vec<Problem>,
     /// Files whose id is already taken by an earlier place.
     pub shadowed: Vec<Shadowed>,
+    /// The folders of the user's own skills and plugins, with links resolved: the agent reads their files.
+    pub readable: Vec<PathBuf>,
 }
 
 /// A recipe that is unused because another one has the same id.
@@ -78,7 +80,9 @@ impl RecipeCatalog {
             loader.plugin(plugin);
         }
         loader.built_in();
-        loader.catalog
+        let mut catalog = loader.catalog;
+        catalog.readable = readable(&catalog.recipes, paths);
+        catalog
     }
 
     /// Loads what a plugin brings. Blocks on disk I/O.
@@ -345,6 +349,22 @@ impl Loader {
             }
         }
     }
+}
+
+/// The folders of the user's own skills and plugins. One that contains the home is not a folder of a skill, but a
+/// link to everything.
+fn readable(recipes: &[Arc<Recipe>], paths: &Paths) -> Vec<PathBuf> {
+    let of_user = recipes.iter().filter(|recipe| matches!(recipe.source, RecipeSource::User(_)));
+    let folders = of_user.flat_map(|recipe| {
+        let plugin = recipe.foreign.plugin.as_ref().map(|plugin| &plugin.root);
+        recipe.foreign.directory.iter().chain(plugin)
+    });
+    let distinct: BTreeSet<&PathBuf> = folders.collect();
+    let home = paths.user_home.as_ref().and_then(|home| home.canonicalize().ok());
+    let is_narrow = |folder: &PathBuf| {
+        folder.parent().is_some() && !home.as_ref().is_some_and(|home| home.starts_with(folder))
+    };
+    distinct.into_iter().filter_map(|folder| folder.canonicalize().ok()).filter(is_narrow).collect()
 }
 
 /// Returns a problem for each name or alias that is a built-in command, which takes precedence.

@@ -323,6 +323,7 @@ fn folder_links_work_inside_the_repository_and_for_the_user() {
     let catalog = disk.catalog();
     assert!(body(&catalog, "pdf").ends_with("Inside."));
     assert!(body(&catalog, "own").ends_with("The person's."));
+    assert_eq!(catalog.readable, [at("elsewhere/own").canonicalize().expect("it exists")]);
     assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
     let told: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
     assert!(told.iter().all(|told| told.contains("no front matter")), "{told:?}");

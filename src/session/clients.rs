@@ -488,13 +488,15 @@ impl Session {
             BackgroundResult::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.recipes.command_list();
+                let readable = catalog.readable.clone();
+                self.core.workspace = Arc::new(self.core.workspace.reading(readable));
                 let first = self.recipes.read(catalog, watch);
-                self.recipes.offer_skills(&mut self.core);
+                self.recipes.offer_skills(&mut self.core, &self.hooks);
                 let now = self.recipes.command_list();
                 if first || before != now {
                     self.core.announce(&SessionEvent::Commands(now));
                 }
-                self.core.show_problems(&problems);
+                self.core.show_problems_of("recipes", &problems);
             }
             BackgroundResult::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {

@@ -15,6 +15,7 @@ use super::SubagentInfo;
 use super::actor::Session;
 use super::child::{self, ChildLog, ChildModel, ChildOrder, Lineage, NewsSender};
 use super::core::Core;
+use super::recipes::offered_model;
 use super::registry::{SessionServices, new_id};
 use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
@@ -27,6 +28,7 @@ use epitome_recall as recall;
 use epitome_recipe::agents::{AgentCatalog, AgentDefinition, GENERAL};
 use epitome_recipe::parse::{RecipeModel, RecipeSource};
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
+use epitome_tools::listing::{self, ListedItem};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
 use epitome_turn::EffectResult;
@@ -129,10 +131,11 @@ impl Subagents {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
-        tool.description.push_str("\n\nThe agents:");
-        for agent in &self.definitions().agents {
-            tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
-        }
+        let agents = self.definitions().agents.iter();
+        let items: Vec<ListedItem<'_>> =
+            agents.map(|agent| ListedItem { name: &agent.name, about: &agent.description }).collect();
+        let list = listing::lines(&items, listing::bytes_in(core.model.window()));
+        tool.description.push_str(&format!("\n\nThe agents:{list}"));
         let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
@@ -150,18 +153,16 @@ impl Subagents {
             message: format!("the agent {} has none of its tools here, and works without", agent.name),
             hint: Some(format!("there are {}", names.join(", "))),
         });
-        let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
-        core.show_problems(&problems);
+        let told = found.problems.iter().chain(&found.remarks).cloned();
+        let problems: Vec<Problem> = told.chain(without_any).collect();
+        core.show_problems_of("agents", &problems);
         self.define(found);
     }
 }
 
 /// Whether an agent has this tool, by any of the names that it has for hooks and agents of Claude Code.
 fn has(agent: &AgentDefinition, tool: &str) -> bool {
-    let is_it = |name: &String| {
-        let theirs = claude_tools::tool_name(tool);
-        name == tool || name == theirs || claude_tools::aliases(theirs).contains(&name.as_str())
-    };
+    let is_it = |name: &String| claude_tools::is_name_of(name, tool);
     // What a compaction took out of its view it must be able to find again.
     let is_given =
         |tools: &Vec<String>| tools.iter().any(is_it) || (tool == recall::NAME && !tools.is_empty());
@@ -231,6 +232,14 @@ impl AgentStarter {
                     return Ok((ChildModel::Named(name), None));
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
+            }
+            // Claude Code's names of models have no provider.
+            (None, RecipeModel::Named(name)) if !name.contains('/') => {
+                let main_name = self.main.as_ref().map(|endpoint| &endpoint.name);
+                match offered_model(name, self.offered.iter(), main_name, &agent.source) {
+                    Ok(name) => Ok((ChildModel::Named(ModelName(name)), None)),
+                    Err(why) => Ok((main(), Some(format!("The session's own model was used: {why}.")))),
+                }
             }
             // Who reads the user's files is not for a repository to choose.
             (None, RecipeModel::Named(name)) if matches!(agent.source, RecipeSource::Repository(_)) => {

@@ -92,6 +92,7 @@ fn runner(project: &Project) -> Runner {
         reaper: project.reaper.clone(),
         http: Http::new().within(Network::read(&project.environment)),
         residents: Arc::default(),
+        aside: Arc::default(),
         transcript: Arc::new(Transcript::new(&project.paths, SESSION)),
         services: Arc::new(NoSession),
     }

@@ -107,7 +107,8 @@ struct ClaudeOutputReader<'a> {
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
         if fields.optional_flag("async") == Some(true) {
-            fields.warn("`async` is not followed: its end was waited for".to_owned());
+            // It works on, and what it prints later is not read.
+            fields.any("asyncTimeout");
         }
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {

@@ -36,6 +36,29 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
     }
 }
 
+/// Names in agent files that mean one of our tools, besides those that hooks see: of tools that Claude Code had or has
+/// as separate ones.
+const IN_AGENT_FILES: [(&str, &str); 8] = [
+    ("LS", "glob_tool"),
+    ("NotebookRead", "file_read"),
+    ("NotebookEdit", "file_edit"),
+    ("TodoRead", "todo_write"),
+    ("TaskOutput", "bash_output"),
+    ("KillBash", "bash_kill"),
+    ("Skill", "skill"),
+    ("AskUserQuestion", "ask_user"),
+];
+
+/// Whether an agent file that names this tool means ours. Published files write the names in any case.
+pub fn is_name_of(name: &str, ours: &str) -> bool {
+    let theirs = tool_name(ours);
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    is(ours)
+        || is(theirs)
+        || aliases(theirs).iter().any(|alias| is(alias))
+        || IN_AGENT_FILES.iter().any(|(known, tool)| *tool == ours && is(known))
+}
+
 /// Renamed keys of a tool's input: ours, then Claude Code's.
 fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     match theirs {

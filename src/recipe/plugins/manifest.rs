@@ -68,7 +68,7 @@ fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), S
 pub(super) fn is_name(name: &str) -> bool {
     const NAME_BYTES_MAX: usize = 64;
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_part)
+    name.starts_with(char::is_alphanumeric) && name.len() <= NAME_BYTES_MAX && name.chars().all(is_part)
 }
 
 /// A path, a list of paths, or a map from names to `{"source": path}`.
@@ -125,5 +125,9 @@ mod tests {
         assert!(remarks[0].contains("plugin.json:3:14: \"commands\"") && remarks[0].contains("\"../out\""));
         assert!(remarks[1].contains("2:10: \"name\""), "{remarks:?}");
         assert!(parse("{", Path::new("/p")).is_err());
+        for (name, is_good) in [("a-b.c_1", true), ("..", false), ("", false), ("a/b", false), ("-a", false)]
+        {
+            assert_eq!(is_name(name), is_good, "{name}");
+        }
     }
 }

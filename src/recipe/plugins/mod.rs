@@ -101,6 +101,9 @@ impl PluginCatalog {
         subfolders.sort();
         for root in subfolders.into_iter().filter(|folder| folder.join(MANIFEST).is_file()) {
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
             let data = paths.state.join("plugins").join(&name);
             self.add(Plugin::read(PluginFolders { root, data }, &name, &name, repository));
         }

@@ -247,7 +247,6 @@ fn an_invalid_field_causes_a_warning_and_the_others_apply() {
             json!({"hookSpecificOutput": {"additionalContext": "c"}, "systemMessage": "m"}),
             "`additionalContext`",
         ),
-        (bash(), json!({"async": true, "systemMessage": "m"}), "`async`"),
     ];
     for (hook_context, printed, warning) in table {
         let output = well(&hook_context, &printed.to_string());

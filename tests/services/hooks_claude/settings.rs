@@ -220,7 +220,7 @@ fn an_excessive_timeout_is_clamped_and_reported() {
 
 #[test]
 fn an_unsupported_key_is_reported_and_the_hook_runs() {
-    for key in ["once", "async", "asyncRewake"] {
+    for key in ["once", "asyncRewake"] {
         let settings =
             json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x", key: true}]}]}});
         let (hooks, problems) = read(&settings.to_string());
@@ -346,8 +346,10 @@ fn files_named_in_a_command_line_are_found() {
     ];
     for (line, expected) in table {
         let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-        assert_eq!(files_named(line, Path::new("/w/app")), expected, "{line}");
+        assert_eq!(files_named(line, Path::new("/w/app")), Ok(expected), "{line}");
     }
+    let wanders = "cd a; ".repeat(20);
+    assert!(files_named(&wanders, Path::new("/w/app")).is_err());
 }
 
 #[test]
