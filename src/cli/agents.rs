@@ -103,7 +103,7 @@ fn check(catalog: &AgentCatalog, as_json: bool) -> Result<i32, CliError> {
         if !problems.is_empty() {
             let files: BTreeSet<&Path> = problems.iter().map(|problem| problem.path.as_path()).collect();
             let _ = writeln!(text, "{head}: {}", files.len());
-            problems.iter().for_each(|problem| drop(writeln!(text, "  {problem}")));
+            problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
         }
     };
     let mut text = String::new();

@@ -132,7 +132,7 @@ fn list(catalog: &PluginCatalog, as_json: bool) -> Result<i32, CliError> {
     }
     if !catalog.problems.is_empty() {
         text.push_str("Problems:\n");
-        catalog.problems.iter().for_each(|problem| drop(writeln!(text, "  {problem}")));
+        catalog.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
     }
     if text.is_empty() {
         text.push_str("There are no plugins here.\n");

@@ -76,11 +76,11 @@ impl BroughtItems {
         let mut text = String::new();
         for (what, items) in self.parts().into_iter().filter(|(_, items)| !items.is_empty()) {
             let _ = writeln!(text, "{what}:");
-            items.iter().for_each(|item| drop(writeln!(text, "  {item}")));
+            items.iter().for_each(|item| text.push_str(&format!("  {item}\n")));
         }
         if !self.problems.is_empty() {
             text.push_str("problems:\n");
-            self.problems.iter().for_each(|problem| drop(writeln!(text, "  {problem}")));
+            self.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
         }
         if text.is_empty() { "  nothing that is used here\n".to_owned() } else { text }
     }

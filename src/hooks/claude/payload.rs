@@ -22,6 +22,10 @@ pub fn payload(hook_context: &HookContext, transcript: &Path) -> Value {
     if let Some(agent) = agent_type(hook_context) {
         payload["agent_id"] = json!(base.session);
         payload["agent_type"] = json!(agent);
+        if matches!(hook_context.what, EventData::AgentStop { .. }) {
+            // CHANGELOG 2.0.42. The file has this agent's conversation.
+            payload["agent_transcript_path"] = payload["transcript_path"].clone();
+        }
     }
     if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(hook_context)) {
         payload.extend(special);

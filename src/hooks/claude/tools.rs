@@ -173,6 +173,18 @@ pub fn response(call: &HookCall, result: &HookCallResult, cwd: &Path) -> Value {
             })
         }
         "TodoWrite" => json!({"oldTodos": [], "newTodos": given("todos")}),
+        "Task" => {
+            let tokens = known("tokens").and_then(Value::as_object);
+            let total: u64 = tokens.into_iter().flat_map(Map::values).filter_map(Value::as_u64).sum();
+            json!({
+                "status": "completed",
+                "prompt": given("prompt"),
+                "content": [{"type": "text", "text": result.text}],
+                "totalDurationMs": result.milliseconds,
+                "totalTokens": total,
+                "totalToolUseCount": known("calls").cloned().unwrap_or_else(|| json!(0)),
+            })
+        }
         _ => result.metadata.clone().unwrap_or_else(|| json!(result.text)),
     }
 }
