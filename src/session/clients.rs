@@ -498,6 +498,9 @@ impl Session {
                 }
                 self.core.show_problems_of("recipes", &problems);
             }
+            BackgroundResult::HooksAside(event, ask, resolution) => {
+                self.aside_resolved(event, ask, *resolution);
+            }
             BackgroundResult::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {
                     self.begin_command(rendering.prompt, outputs);

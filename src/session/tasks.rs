@@ -21,6 +21,7 @@ use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
 use epitome_config::Settings;
 use epitome_hooks::claude::tools as claude_tools;
+use epitome_hooks::hook_context::EventData;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -77,6 +78,7 @@ impl Session {
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let child_log = Arc::new(ChildLog::default());
+        let name = order.as_ref().map(|order| order.agent.clone().unwrap_or_else(|| GENERAL.to_owned()));
         let agent = order.map(|order| RunningAgent { order, child_log: child_log.clone() });
         let number = self.subagents.start(id, agent);
         // Every call that runs stands in a reply.
@@ -84,6 +86,9 @@ impl Session {
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
+        if let Some(agent) = name {
+            self.run_hooks_aside(EventData::SubagentStart { agent, id: session.0.clone() }, None);
+        }
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let hooks = self.hooks.for_child(runs_hooks);
         let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);

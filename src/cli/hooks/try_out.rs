@@ -213,6 +213,14 @@ fn sample(event: HookEvent, cwd: &Path) -> HookContext {
             };
             EventData::AfterToolCall { call, result }
         }
+        HookEvent::PermissionRequest => EventData::PermissionRequest(call),
+        HookEvent::Notification => EventData::Notification {
+            kind: "permission_prompt",
+            message: "Permission is needed to use Bash.".to_owned(),
+        },
+        HookEvent::SubagentStart => {
+            EventData::SubagentStart { agent: "explore".to_owned(), id: SESSION.to_owned() }
+        }
         HookEvent::TurnEnd => EventData::TurnEnd(round),
         HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
         HookEvent::PreCompact => EventData::PreCompact {

@@ -37,8 +37,8 @@ const LABEL_CHARS_MAX: usize = 60;
 
 /// Claude Code's events that do not exist here.
 const UNSUPPORTED_EVENTS: &str = "ConfigChange CwdChanged DirectoryAdded Elicitation ElicitationResult FileChanged \
-    InstructionsLoaded MessageDisplay Notification PermissionDenied PermissionRequest PostModelSwitch PostToolBatch \
-    PreModelSwitch Setup StopFailure SubagentStart TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
+    InstructionsLoaded MessageDisplay PermissionDenied PostModelSwitch PostToolBatch PreModelSwitch Setup \
+    StopFailure TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
     WorktreeCreate WorktreeRemove";
 
 /// Claude Code's names of the supported events.
@@ -110,9 +110,11 @@ pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
 /// The names that a matcher is compared with: Claude Code's, then ours.
 fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
     match &hook_context.what {
-        EventData::BeforeToolCall(call) | EventData::AfterToolCall { call, .. } => {
-            Some([tools::tool_name(&call.tool), &call.tool])
-        }
+        EventData::BeforeToolCall(call)
+        | EventData::AfterToolCall { call, .. }
+        | EventData::PermissionRequest(call) => Some([tools::tool_name(&call.tool), &call.tool]),
+        EventData::Notification { kind, .. } => Some([kind, kind]),
+        EventData::SubagentStart { agent, .. } => Some([agent, agent]),
         EventData::SessionStart { source } => Some([start_source(source), source]),
         EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
         EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {

@@ -161,7 +161,7 @@ fn faults_are_reported_with_line_and_column() {
     let table = [
         (r#""Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#, r#"{"type""#, "`prompt`"),
         (r#""Stop": [{"hooks": [{"type": "http", "url": "http://x"}]}]"#, r#"{"type""#, "`http`"),
-        (r#""Notification": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
+        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
         (r#""PreToolUsed": [{"hooks": []}]"#, r#"{"hooks""#, "no such event"),
         (r#""Stop": {"hooks": []}"#, r#"{"hooks""#, "must be a list"),
         (r#""Stop": ["./check.sh"]"#, r#""./check"#, "this group of `Stop` is not run"),
