@@ -16,6 +16,7 @@ mod doctor;
 mod form;
 mod hooks;
 mod inspect;
+mod inventory;
 mod json_lines;
 mod live;
 mod log;
@@ -88,6 +89,7 @@ enum CliCommand {
     Recipes(recipes::RecipesArgs),
     Agents(agents::AgentsArgs),
     Plugins(plugins::PluginsArgs),
+    Inventory(inventory::InventoryArgs),
     Sessions(sessions::SessionsArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -196,6 +198,7 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::Recipes(args) => recipes::main(args),
         CliCommand::Agents(args) => agents::main(args),
         CliCommand::Plugins(args) => plugins::main(args),
+        CliCommand::Inventory(args) => inventory::main(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

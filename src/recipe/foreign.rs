@@ -57,13 +57,12 @@ pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -
             Err(why) => remarks.push((name.place, why)),
         }
     }
-    if let Some(fault) = skill_fault(text, &fields) {
-        remarks.push(fault);
-    }
     recipe.name = recipe.id.clone();
-    let hint = || Some("a skill begins with a line `---`, name: and description:, then `---`".to_owned());
-    let remark = |(place, message)| Problem { path: path.clone(), place: Some(place), message, hint: hint() };
-    Parsed { recipe, notes: remarks.into_iter().map(remark).collect() }
+    let remark = |(place, message), hint| Problem { path: path.clone(), place: Some(place), message, hint };
+    let hint = || "a skill begins with a line `---`, name: and description:, then `---`".to_owned();
+    let fault = skill_fault(text, &fields).map(|fault| remark(fault, Some(hint())));
+    let notes = remarks.into_iter().map(|fault| remark(fault, None)).chain(fault).collect();
+    Parsed { recipe, notes }
 }
 
 /// Reads a file of `.gemini/commands`.

@@ -101,9 +101,11 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
     for (root, owner) in &roots {
         add(root.join(".claude/skills"), Skills, *owner);
         add(root.join(".agents/skills"), Skills, *owner);
-        let own = if *owner == User { paths.home.join("skills") } else { root.join(".epitome/skills") };
-        add(own, Skills, *owner);
+        if *owner == Repository {
+            add(root.join(".epitome/skills"), Skills, Repository);
+        }
     }
+    add(paths.home.join("skills"), Skills, User);
     for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
     }

@@ -11,13 +11,10 @@ use super::core::Core;
 use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
-use epitome_hooks::claude::tools as claude_tools;
-use epitome_hooks::hook_context::EventData;
+use super::{checkpoints, editor_buffers, effects, hooks_aside, output_truncation, trace};
 use epitome_recall::RecallLog;
 use epitome_thread::{
-    CallId, Change, Decider, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay,
-    ToolOutcome,
+    CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
 };
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::BufferQuery;
@@ -28,7 +25,7 @@ use epitome_turn::{EffectResult, Permit};
 impl Core {
     /// Whether the call would still touch what the user was asked about: a link on the way may have
     /// been exchanged while they thought.
-    fn still_touches(&self, id: &CallId, access: &Access) -> bool {
+    pub(super) fn still_touches(&self, id: &CallId, access: &Access) -> bool {
         let now = self.effective_call(id).and_then(|call| {
             let tool = self.services.toolbox.get(&call.name)?;
             tool.access(&call.input, &self.workspace).ok()
@@ -166,33 +163,8 @@ impl Session {
         let by_hook = self.tools.decided_by_hook(id);
         if let Some(card) = self.core.permissions.show(&call, preview, by_hook) {
             self.core.announce(&card);
-            let ask = self.core.permissions.open_ask();
-            let call = self.hook_call(&call, call.input.as_object().cloned().unwrap_or_default());
-            let message = format!("Permission is needed to use {}.", claude_tools::tool_name(&call.tool));
-            self.run_hooks_aside(EventData::PermissionRequest(call), ask);
-            self.run_hooks_aside(EventData::Notification { kind: "permission_prompt", message }, None);
+            hooks_aside::asked(self, &call);
         }
-    }
-
-    /// A hook answers the card of a call that the user has not answered yet.
-    pub(super) fn hook_decided(&mut self, ask: AskId, allowed: bool, hook: String, why: Option<String>) {
-        let Some((call, access)) = self.core.permissions.asked_call(ask) else { return };
-        let is_same = self.core.still_touches(&call, &access);
-        if !self.core.permissions.may_be_answered_by_hook(ask)
-            || !self.core.permissions.drop_permission(&call)
-        {
-            return;
-        }
-        self.core.announce(&SessionEvent::Withdrawn { ask });
-        let permit = match allowed {
-            true if is_same => Permit::Allowed,
-            true => Permit::Denied("What this call would touch changed while it was decided.".to_owned()),
-            false => Permit::Denied(why.unwrap_or_else(|| format!("The hook {hook} refused this call."))),
-        };
-        let by = Decider::Hook { hook };
-        let allowed = permit == Permit::Allowed;
-        self.note_decided(&call, Some(RecordedDecision { allowed, by }));
-        self.answer_turn(EffectResult::Permission(call, permit));
     }
 
     pub(super) fn decided(&mut self, ask: AskId, decision: UserDecision) {

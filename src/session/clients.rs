@@ -6,6 +6,7 @@ use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
+use super::hooks_aside;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
@@ -496,10 +497,10 @@ impl Session {
                 if first || before != now {
                     self.core.announce(&SessionEvent::Commands(now));
                 }
-                self.core.show_problems_of("recipes", &problems);
+                self.core.clients.notify_problems_of("recipes", &problems);
             }
             BackgroundResult::HooksAside(event, ask, resolution) => {
-                self.aside_resolved(event, ask, *resolution);
+                hooks_aside::resolved(self, event, ask, *resolution);
             }
             BackgroundResult::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {

@@ -2,9 +2,7 @@
 //!
 //! `Core::commit` is the only place that journals, applies and announces a change.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -235,24 +233,6 @@ impl Core {
     pub fn show_problems(&mut self, problems: &[Problem]) {
         self.clients.notify_problems(problems);
     }
-
-    /// Shows the problems of the files of one kind; many of them as one, with the command that shows all.
-    pub fn show_problems_of(&mut self, kind: &str, problems: &[Problem]) {
-        self.clients.notify_problems(&summarized(kind, problems));
-    }
-}
-
-/// Problems of one kind of files that are shown each.
-const SHOWN_PROBLEMS_MAX: usize = 2;
-
-fn summarized(kind: &str, problems: &[Problem]) -> Vec<Problem> {
-    let Some(first) = problems.first().filter(|_| problems.len() > SHOWN_PROBLEMS_MAX) else {
-        return problems.to_vec();
-    };
-    let files: BTreeSet<&Path> = problems.iter().map(|problem| problem.path.as_path()).collect();
-    let path = first.path.parent().unwrap_or(&first.path).to_path_buf();
-    let message = format!("{} {kind} here and elsewhere have remarks or are not used", files.len());
-    vec![Problem { path, place: None, message, hint: Some(format!("`epitome {kind} check` shows all")) }]
 }
 
 fn log_error(error: &StoreError) -> SessionError {

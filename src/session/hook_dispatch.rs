@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 
 use tracing::Instrument as _;
 
+use super::NoticeSeverity;
 use super::actor::Session;
 use super::core::Core;
 use super::effects;
 use super::replies::with_full_stop;
-use super::work::{BackgroundResult, JobResult};
-use super::{AskId, NoticeSeverity};
+use super::work::JobResult;
 use epitome_config::CompactionThreshold;
 use epitome_hooks::chain::{Chain, ChainLink, ToolInputCheck};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::{
     ContextFacts, EventData, HookContext, HookRound, InvokedBy, PayloadBase, UsageFacts,
 };
-use epitome_hooks::output::{PermissionDecision, Resolution};
+use epitome_hooks::output::Resolution;
 use epitome_hooks::run;
 use epitome_thread::{Change, Entry, HookRun, HookRunResult, Seq};
 use epitome_turn::HookPoint;
@@ -123,45 +123,6 @@ impl Session {
             JobResult::Hooks(ask, Box::new(resolution))
         };
         work.jobs.spawn(job.instrument(scope));
-    }
-
-    /// Runs the hooks of an event that nothing waits for; they may answer the card, if it is still open then.
-    pub(super) fn run_hooks_aside(&mut self, what: EventData, ask: Option<AskId>) {
-        let event = what.event();
-        if !self.may_run(event) {
-            return;
-        }
-        let hook_context = self.hook_context(what);
-        let links = self.links(&hook_context);
-        if links.is_empty() {
-            return;
-        }
-        let runner = self.hooks.runner(&self.core);
-        let scope = self.core.trace.session().clone();
-        let job = async move {
-            let perform = run::perform(&runner, Chain::new(hook_context, links));
-            let resolution = effects::guarded(perform, || internal_error(event)).await;
-            BackgroundResult::HooksAside(event, ask, Box::new(resolution))
-        };
-        self.core.background.spawn(job.instrument(scope));
-    }
-
-    pub(super) fn aside_resolved(
-        &mut self,
-        event: HookEvent,
-        ask: Option<AskId>,
-        mut resolution: Resolution,
-    ) {
-        let decision = resolution.decision.take();
-        let commits = self.record(event, &mut resolution);
-        self.commit_all(commits);
-        if let (Some(ask), Some((decision, hook, why))) = (ask, decision) {
-            match decision {
-                PermissionDecision::Allow => self.hook_decided(ask, true, hook, why),
-                PermissionDecision::Deny => self.hook_decided(ask, false, hook, why),
-                PermissionDecision::Ask => {}
-            }
-        }
     }
 
     /// The check of what hooks may put in the place of a call's input.
@@ -302,7 +263,7 @@ fn now() -> u64 {
 }
 
 /// What hooks come to whose run panicked.
-fn internal_error(event: HookEvent) -> Resolution {
+pub(super) fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),

@@ -15,6 +15,7 @@ use super::SubagentInfo;
 use super::actor::Session;
 use super::child::{self, ChildLog, ChildModel, ChildOrder, Lineage, NewsSender};
 use super::core::Core;
+use super::hooks_aside;
 use super::recipes::offered_model;
 use super::registry::{SessionServices, new_id};
 use super::subagents::{Subagents, agent_id, call_with_place};
@@ -87,7 +88,8 @@ impl Session {
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
         if let Some(agent) = name {
-            self.run_hooks_aside(EventData::SubagentStart { agent, id: session.0.clone() }, None);
+            let what = EventData::SubagentStart { agent, id: session.0.clone() };
+            hooks_aside::start(self, what, None);
         }
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let hooks = self.hooks.for_child(runs_hooks);
@@ -160,7 +162,7 @@ impl Subagents {
         });
         let told = found.problems.iter().chain(&found.remarks).cloned();
         let problems: Vec<Problem> = told.chain(without_any).collect();
-        core.show_problems_of("agents", &problems);
+        core.clients.notify_problems_of("agents", &problems);
         self.define(found);
     }
 }

@@ -50,7 +50,11 @@ fn counts_of_repositories() {
     for problem in &counts.problems {
         println!("{problem}");
     }
-    assert!(!counts.counts.is_empty(), "there is nothing of another agent in {}", Path::new(&folder).display());
+    assert!(
+        !counts.counts.is_empty(),
+        "there is nothing of another agent in {}",
+        Path::new(&folder).display()
+    );
 }
 
 fn gather(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
@@ -68,7 +72,8 @@ fn gather(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
 
 fn count(path: &Path, counts: &mut Counts) {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let is_below = |folder: &str| path.parent().is_some_and(|parent| parent.iter().any(|part| part == folder));
+    let is_below =
+        |folder: &str| path.parent().is_some_and(|parent| parent.iter().any(|part| part == folder));
     let source = || RecipeSource::User(path.to_path_buf());
     let Ok(text) = std::fs::read_to_string(path) else { return };
     if path.ends_with(MANIFEST) {
@@ -84,7 +89,9 @@ fn count(path: &Path, counts: &mut Counts) {
         let Parsed { recipe, notes } = skill("x", path.parent().unwrap_or(path), source(), &text);
         notes.iter().for_each(|note| counts.problem("skills", note));
         rendered("skills", &recipe, counts);
-    } else if name == "hooks.json" || (name.starts_with("settings") && name.ends_with(".json") && text.contains("\"hooks\"")) {
+    } else if name == "hooks.json"
+        || (name.starts_with("settings") && name.ends_with(".json") && text.contains("\"hooks\""))
+    {
         let (hooks, problems) = claude::parse(path, &text, HookOrigin::User, Path::new("/"));
         hooks.iter().for_each(|_| counts.add("hooks"));
         problems.iter().for_each(|problem| counts.problem("hooks", problem));
@@ -114,7 +121,8 @@ fn count(path: &Path, counts: &mut Counts) {
 /// Whether a text is rendered, or waits for its commands.
 fn rendered(what: &str, recipe: &Recipe, counts: &mut Counts) {
     let arguments = bind(recipe, "ALPHA \"BETA two\" GAMMA").expect("a foreign command declares no keys");
-    let context = RenderContext { conversation_id: "s".to_owned(), cwd: "/w".to_owned(), ..RenderContext::default() };
+    let context =
+        RenderContext { conversation_id: "s".to_owned(), cwd: "/w".to_owned(), ..RenderContext::default() };
     match render(recipe, &arguments, &context, &ShellOutputs::new()) {
         Ok(Rendered::Done(_)) => counts.add(&format!("{what}: rendered")),
         Ok(Rendered::Needs(_)) => counts.add(&format!("{what}: run commands")),

@@ -213,11 +213,11 @@ fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
 mod tests {
     use super::*;
 
-    struct Scratch(tempfile::TempDir);
+    struct InstructionDisk(tempfile::TempDir);
 
-    impl Scratch {
-        fn with(files: &[(&str, &str)]) -> Scratch {
-            let scratch = Scratch(tempfile::tempdir().expect("a scratch directory"));
+    impl InstructionDisk {
+        fn with(files: &[(&str, &str)]) -> InstructionDisk {
+            let scratch = InstructionDisk(tempfile::tempdir().expect("a scratch directory"));
             for directory in ["repository/.git", "home/own"] {
                 std::fs::create_dir_all(scratch.at(directory)).expect("a directory");
             }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_nearest_instructions_come_last() {
-        let scratch = Scratch::with(&[
+        let scratch = InstructionDisk::with(&[
             ("AGENTS.md", "somebody else's"),
             ("home/own/AGENTS.md", "mine"),
             ("home/.claude/CLAUDE.md", "mine for another agent"),
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn the_conventions_of_other_agents_count() {
         let rule = |front: &str| format!("---\ndescription: x\n{front}\n---\nRule {front}.");
-        let scratch = Scratch::with(&[
+        let scratch = InstructionDisk::with(&[
             ("repository/AGENTS.md", "for all"),
             ("repository/CLAUDE.md", "for Claude Code"),
             ("repository/CLAUDE.local.md", "my own"),
@@ -285,11 +285,13 @@ mod tests {
             ("@./AGENTS.md\n\nAlso this.", vec!["for all", "\nAlso this."]),
             ("@docs/other.md", vec!["for all", "@docs/other.md"]),
         ] {
-            let scratch =
-                Scratch::with(&[("repository/AGENTS.md", "for all"), ("repository/CLAUDE.md", claude)]);
+            let scratch = InstructionDisk::with(&[
+                ("repository/AGENTS.md", "for all"),
+                ("repository/CLAUDE.md", claude),
+            ]);
             assert_eq!(scratch.read("repository").0, wanted, "{claude}");
         }
-        let scratch = Scratch::with(&[("repository/AGENTS.md", "for all")]);
+        let scratch = InstructionDisk::with(&[("repository/AGENTS.md", "for all")]);
         std::os::unix::fs::symlink("AGENTS.md", scratch.at("repository/CLAUDE.md")).expect("a link");
         assert_eq!(scratch.read("repository").0, ["for all"]);
     }
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn what_a_repository_links_to_outside_of_it_is_not_read() {
         // A cloned repository could otherwise have a key file sent to the provider.
-        let scratch = Scratch::with(&[("key", "secret"), ("repository/real.md", "inside")]);
+        let scratch = InstructionDisk::with(&[("key", "secret"), ("repository/real.md", "inside")]);
         let link = |to: &Path, from: &str| {
             std::os::unix::fs::symlink(to, scratch.at(from)).expect("a link");
         };

@@ -177,7 +177,7 @@ fn a_mutation_is_valid_or_refused_with_a_reason() {
 /// one round. Claude Code ends such a loop after eight rounds.
 #[test]
 fn a_hook_of_claude_code_may_repeat_itself_eight_times() {
-    let again = json!({"result": "continue", "follow_up": "Once more."});
+    let again = json!({"follow_up_messages": ["Once more."]});
     let at = |continuations, claude: &[&str]| Guards {
         continuations,
         claude: claude.iter().map(|name| (*name).to_owned()).collect(),

@@ -118,14 +118,18 @@ fn a_permission_request_is_answered() {
     let EventData::BeforeToolCall(call) = bash().what else { panic!("not a call") };
     let asked = hook_context(EventData::PermissionRequest(call));
     let printed = |decision: Value| {
-        json!({"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}).to_string()
+        json!({"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}})
+            .to_string()
     };
     let decided = |decision, reason: Option<&str>| HookOutput {
         decision: Some(decision),
         decision_reason: reason.map(str::to_owned),
         ..nothing()
     };
-    assert_eq!(well(&asked, &printed(json!({"behavior": "allow"}))), decided(PermissionDecision::Allow, None));
+    assert_eq!(
+        well(&asked, &printed(json!({"behavior": "allow"}))),
+        decided(PermissionDecision::Allow, None)
+    );
     let deny = json!({"behavior": "deny", "message": "No."});
     assert_eq!(well(&asked, &printed(deny)), decided(PermissionDecision::Deny, Some("No.")));
     let refused = heard(&asked, ProcessExit::Code(2), "", "Never.");

@@ -77,15 +77,15 @@ fn a_typical_settings_file_is_parsed() {
             (
                 "PostToolUse[Edit|MultiEdit|Write]#1@.claude/settings.json",
                 "jq -r .tool_input.file_path | xargs rustfmt",
-                60
+                600
             ),
             (
                 "PreToolUse[Bash]#1@.claude/settings.json",
                 r#""$CLAUDE_PROJECT_DIR"/.claude/hooks/guard.py"#,
                 5
             ),
-            ("PreToolUse[Bash]#2@.claude/settings.json", "jq -r .tool_input.command >> ~/commands.log", 60),
-            ("SessionStart#1@.claude/settings.json", "cat NOTES.md", 60),
+            ("PreToolUse[Bash]#2@.claude/settings.json", "jq -r .tool_input.command >> ~/commands.log", 600),
+            ("SessionStart#1@.claude/settings.json", "cat NOTES.md", 600),
         ]
     );
     assert_eq!(hooks[0].events, [(HookEvent::AfterToolCall, "PostToolUse".to_owned())]);

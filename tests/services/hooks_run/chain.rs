@@ -205,7 +205,7 @@ async fn hooks_in_the_background_are_not_waited_for_and_end_with_the_session() {
         let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status();
         assert!(made.expect("mkfifo runs").success());
     };
-    ["go", "came", "never"].map(fifo);
+    ["go", "came", "never"].into_iter().for_each(fifo);
     let shell = |name: &str, line: &str, runs_async| {
         let options = ClaudeOptions { runs_async, ..ClaudeOptions::default() };
         let (line, matcher, only_if) = (line.to_owned(), String::new(), String::new());

@@ -66,8 +66,7 @@ fn a_hook_answers_the_card_that_the_user_leaves_open() {
             "PermissionRequest": line(format!("echo '{answer}'")),
         }});
         let settings = settings.to_string();
-        let mut test =
-            started("[hooks]\ntrust = \"run\"\n", &[(".claude/settings.json", settings.as_str())]);
+        let mut test = started("[hooks]\ntrust = \"run\"\n", &[(".claude/settings.json", settings.as_str())]);
         assert_eq!(test.ask("Go"), StopReason::EndTurn);
         let log = test.log();
         let outcome = log.iter().find_map(|entry| match &entry.change {

@@ -44,7 +44,10 @@ fn a_skill_is_listed_and_returned_as_text_without_running_anything() {
     });
     let given = given.expect("an outcome");
     assert!(given.contains("Run [not run: this recipe came with the repository"), "{given}");
-    assert!(given.contains("] never. Read forms.md first.") && given.contains(".claude/skills/pdf`"), "{given}");
+    assert!(
+        given.contains("] never. Read forms.md first.") && given.contains(".claude/skills/pdf`"),
+        "{given}"
+    );
     assert!(!last_words(&test).contains("you were not told of"));
 }
 
