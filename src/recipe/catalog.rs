@@ -207,13 +207,14 @@ impl Loader {
 
     /// Everything that a plugin brings, as `/plugin:name`.
     fn plugin(&mut self, plugin: &Arc<Plugin>) {
-        let commands = plugin.commands.iter().map(|path| (path, PlaceKind::ClaudeCommands));
         let skills = plugin.skills.iter().map(|path| (path, PlaceKind::Skills));
+        let commands = plugin.commands.iter().map(|path| (path, PlaceKind::ClaudeCommands));
         let owner = match plugin.repository {
             Some(_) => RecipeOwner::Repository,
             None => RecipeOwner::User,
         };
-        for (path, kind) in commands.chain(skills) {
+        // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+        for (path, kind) in skills.chain(commands) {
             // A declared skill may be the folder of its file.
             let is_one = kind == PlaceKind::Skills && path.join(SKILL_FILE).is_file();
             let file = if is_one { path.join(SKILL_FILE) } else { path.clone() };

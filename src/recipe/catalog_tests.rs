@@ -118,9 +118,10 @@ fn earlier_places_win() {
         ("repo/recipes/x.md", "---\nname: x\n---\n3"),
         ("home/.epitome/recipes/x.md", "4"),
         ("home/.kodelet/recipes/x.md", "5"),
-        ("repo/.claude/commands/x.md", "6"),
-        ("home/.claude/commands/x.md", "7"),
-        ("repo/.gemini/commands/x.toml", "prompt = \"8\""),
+        ("home/.claude/skills/x/SKILL.md", "---\nname: x\ndescription: x\n---\n6"),
+        ("repo/.claude/commands/x.md", "7"),
+        ("home/.claude/commands/x.md", "8"),
+        ("repo/.gemini/commands/x.toml", "prompt = \"9\""),
     ];
     for first in 0..files.len() {
         let disk = RecipeDisk::with(&files[first..]);
@@ -265,7 +266,7 @@ fn what_a_plugin_brings_is_prefixed_with_its_name() {
     let catalog = disk.catalog();
     assert_eq!(catalog.problems, []);
     let ids: Vec<&str> = catalog.recipes.iter().map(|recipe| recipe.id.as_str()).collect();
-    assert_eq!(ids[..4], ["fmt:deep:help", "fmt:help", "fmt:run", "fmt:look"]);
+    assert_eq!(ids[..4], ["fmt:look", "fmt:deep:help", "fmt:help", "fmt:run"]);
     assert_eq!(body(&catalog, "run"), "Run ${CLAUDE_PLUGIN_ROOT}/x.");
     let plugin = catalog.find("fmt:run").expect("it is found").foreign.plugin.clone();
     assert!(plugin.is_some_and(|plugin| plugin.root.ends_with("plugins/fmt")));

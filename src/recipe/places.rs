@@ -96,9 +96,6 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
     let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
     let roots: Vec<(&Path, RecipeOwner)> = of_repository.chain(home.map(|home| (home, User))).collect();
     for (root, owner) in &roots {
-        add(root.join(".claude/commands"), ClaudeCommands, *owner);
-    }
-    for (root, owner) in &roots {
         add(root.join(".claude/skills"), Skills, *owner);
         add(root.join(".agents/skills"), Skills, *owner);
         if *owner == Repository {
@@ -106,6 +103,10 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         }
     }
     add(paths.home.join("skills"), Skills, User);
+    // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+    for (root, owner) in &roots {
+        add(root.join(".claude/commands"), ClaudeCommands, *owner);
+    }
     for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
     }
