@@ -6,6 +6,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
 mod acp;
+mod agents;
 mod bug_report;
 mod check;
 mod daemon;
@@ -15,6 +16,7 @@ mod doctor;
 mod form;
 mod hooks;
 mod inspect;
+mod inventory;
 mod json_lines;
 mod live;
 mod log;
@@ -22,6 +24,7 @@ mod manual;
 mod methods;
 mod models;
 mod overrides;
+mod plugins;
 mod printer;
 mod queue;
 mod recipes;
@@ -84,6 +87,9 @@ enum CliCommand {
     #[command(flatten)]
     Session(run::SessionSubcommand),
     Recipes(recipes::RecipesArgs),
+    Agents(agents::AgentsArgs),
+    Plugins(plugins::PluginsArgs),
+    Inventory(inventory::InventoryArgs),
     Sessions(sessions::SessionsArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -190,6 +196,9 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),
         CliCommand::Recipes(args) => recipes::main(args),
+        CliCommand::Agents(args) => agents::main(args),
+        CliCommand::Plugins(args) => plugins::main(args),
+        CliCommand::Inventory(args) => inventory::main(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

@@ -58,8 +58,8 @@ enum RecipesCommand {
     Render {
         /// Name of a recipe
         name: String,
-        /// Arguments of the recipe as key=value, and free text
-        #[arg(value_name = "KEY=VALUE|TEXT")]
+        /// Arguments of the recipe as key=value, and free text, which may have options of its own
+        #[arg(value_name = "KEY=VALUE|TEXT", allow_hyphen_values = true)]
         words: Vec<String>,
     },
     /// Report problems in recipe files, with line and column

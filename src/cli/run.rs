@@ -6,6 +6,7 @@
 mod attach;
 mod drive;
 mod keyboard;
+mod named;
 mod request;
 
 use std::io;

@@ -15,6 +15,7 @@ mod mcp_json;
 mod mcp_variables;
 mod models;
 mod permissions;
+pub mod plugin_servers;
 mod sandbox;
 mod values;
 
@@ -147,6 +148,9 @@ impl Settings {
                 Ok(None) => {}
                 Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
             }
+        }
+        if let Some(cwd) = cwd {
+            problems.extend(plugin_servers::read(cwd, paths, &mut settings.mcp.servers));
         }
         settings.mcp.apply_allowed_variables();
         settings.environment(&environment, &mut problems);

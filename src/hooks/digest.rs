@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::claude::command_line::{FILES_NAMED_MAX, files_named};
+use super::claude::command_line::files_named;
 use super::hook::{Hook, HookKind, HookOrigin};
 use epitome_config::McpServer;
 
@@ -41,7 +41,7 @@ pub fn unchanged(hook: &Hook) -> bool {
 
 /// The digest of a hook as it is on disk now.
 pub fn hash_hook(hook: &Hook) -> Result<String, String> {
-    let HookKind::Claude { line, group: _, matcher, only_if } = &hook.kind else {
+    let HookKind::Claude { line, group: _, matcher, only_if, options: _ } = &hook.kind else {
         return hash_files(&hook.files);
     };
     // The settings file contains more than this line, and the rest is irrelevant.
@@ -58,6 +58,16 @@ pub fn hash_hook(hook: &Hook) -> Result<String, String> {
 /// The digest of a declaration's files, the declaration first.
 pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
     let parts: Vec<Sha256Sum> = files.iter().map(|file| hash_file(file)).collect::<Result<_, _>>()?;
+    Ok(joined(&parts))
+}
+
+/// The digest of a folder: the paths of these files below it, and their contents. Blocks on disk I/O.
+pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
+    let mut parts = Vec::new();
+    for file in files {
+        parts.push(hash_text(&file.to_string_lossy()));
+        parts.push(hash_file(&folder.join(file))?);
+    }
     Ok(joined(&parts))
 }
 
@@ -94,20 +104,24 @@ pub fn is_missing(digest: &str) -> bool {
     digest == hexadecimal(&NO_FILE)
 }
 
-/// The paths below `roots` that words of a shell line name, existing or not. The line may run in any of the
-/// roots. Fails if the line names more files than are examined, since one of them would go unchecked.
+/// Maximum existing files that one line may name: they are read before each run.
+pub const FILES_PINNED_MAX: usize = 64;
+
+/// The paths below `roots` that words of a shell line name, existing or not: every word could be the name of a
+/// file, and one that appears later is a change. The line may run in any of the roots. Fails if the line names
+/// more existing files than are read, since one of them would go unchecked.
 pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for root in roots {
-        let found = files_named(line, root);
-        if found.len() >= FILES_NAMED_MAX {
-            return Err(format!("a line names more than {FILES_NAMED_MAX} files, so they cannot be pinned"));
-        }
+        let found = files_named(line, root)?;
         // Files elsewhere on the machine did not come with the repository.
         files.extend(found.into_iter().filter(|file| roots.iter().any(|root| file.starts_with(root))));
     }
     files.sort();
     files.dedup();
+    if files.iter().filter(|file| file.is_file()).count() > FILES_PINNED_MAX {
+        return Err(format!("its line names more than {FILES_PINNED_MAX} files, so they cannot be pinned"));
+    }
     Ok(files)
 }
 

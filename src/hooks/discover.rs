@@ -102,6 +102,7 @@ pub fn discover(search: &HookSearch<'_>) -> FoundHooks {
     for source in &sources {
         finder.source(source, switch.as_deref());
     }
+    finder.plugins(switch.as_deref());
     if finder.candidates.is_empty() {
         // The common case: nothing was found.
         return finder.found;

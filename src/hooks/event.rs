@@ -9,6 +9,12 @@ pub enum HookEvent {
     UserMessageSend,
     BeforeToolCall,
     AfterToolCall,
+    /// The user is asked about a tool call.
+    PermissionRequest,
+    /// Something waits for the user.
+    Notification,
+    /// The model hands work to an agent.
+    SubagentStart,
     /// End of a round: the model's reply and the results of its tool calls are complete.
     TurnEnd,
     /// The agent is about to stop work on this prompt.
@@ -19,11 +25,14 @@ pub enum HookEvent {
 }
 
 impl HookEvent {
-    pub const ALL: [HookEvent; 9] = [
+    pub const ALL: [HookEvent; 12] = [
         HookEvent::SessionStart,
         HookEvent::UserMessageSend,
         HookEvent::BeforeToolCall,
         HookEvent::AfterToolCall,
+        HookEvent::PermissionRequest,
+        HookEvent::Notification,
+        HookEvent::SubagentStart,
         HookEvent::TurnEnd,
         HookEvent::AgentStop,
         HookEvent::PreCompact,
@@ -43,6 +52,9 @@ impl HookEvent {
             HookEvent::UserMessageSend => &["user_message_send", "user.message", "UserPromptSubmit"],
             HookEvent::BeforeToolCall => &["before_tool_call", "tool.call", "PreToolUse"],
             HookEvent::AfterToolCall => &["after_tool_call", "tool.result", "PostToolUse"],
+            HookEvent::PermissionRequest => &["permission_request", "PermissionRequest"],
+            HookEvent::Notification => &["notification", "Notification"],
+            HookEvent::SubagentStart => &["subagent_start", "SubagentStart"],
             HookEvent::TurnEnd => &["turn_end", "after_turn", "turn.end"],
             HookEvent::AgentStop => &["agent_stop", "agent.end", "Stop", "SubagentStop"],
             HookEvent::PreCompact => &["pre_compact", "PreCompact"],

@@ -10,10 +10,12 @@ use super::digest;
 use super::discover::{
     DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, HOOKS_MAX, HookCandidate, HookFinder,
 };
-use super::hook::{HookKind, HookOrigin};
+use super::hook::{ClaudeOptions, HookKind, HookOrigin};
 use super::manifest::ManifestSyntax;
 use super::places::{HookSource, SourceForm, enforced};
+use epitome_config::HookTrust;
 use epitome_problem::Problem;
+use epitome_recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
 use epitome_recipe::walk::read_text;
 
 /// What is read, in errors.
@@ -24,15 +26,31 @@ impl HookFinder<'_> {
     /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
     pub fn source(&mut self, source: &HookSource, switch: Option<&Path>) {
         match source.form {
-            SourceForm::Settings => self.settings(&source.path, source.place, switch),
+            SourceForm::Settings => self.settings(&source.path, source.place, switch, None),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
             SourceForm::Plugins => {
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
-                    if plugin.is_dir() && !name.starts_with('.') {
+                    // Those of Claude Code's plugins have another form, and `plugins` reads them.
+                    let is_claude = plugin.join(MANIFEST).is_file();
+                    if plugin.is_dir() && !name.starts_with('.') && !is_claude {
                         self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
                     }
                 }
+            }
+        }
+    }
+
+    /// The hooks of Claude Code's plugins.
+    pub fn plugins(&mut self, switch: Option<&Path>) {
+        let catalog = PluginCatalog::load(self.search.cwd, self.search.paths);
+        for plugin in &catalog.plugins {
+            let place = match plugin.repository {
+                Some(_) => HookOrigin::Repository,
+                None => HookOrigin::User,
+            };
+            for path in &plugin.hooks {
+                self.settings(path, place, switch, Some(plugin));
             }
         }
     }
@@ -63,7 +81,7 @@ impl HookFinder<'_> {
         }
     }
 
-    fn settings(&mut self, path: &Path, place: HookOrigin, switch: Option<&Path>) {
+    fn settings(&mut self, path: &Path, place: HookOrigin, switch: Option<&Path>, plugin: Option<&Plugin>) {
         if !path.exists() && !path.is_symlink() {
             return;
         }
@@ -76,7 +94,7 @@ impl HookFinder<'_> {
                 return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
             }
         };
-        let (hooks, problems) = claude::parse(path, &text, place, self.search.cwd);
+        let (hooks, problems) = claude::parse_of(path, &text, place, self.search.cwd, plugin);
         if let Some(switch) = switch {
             if !hooks.is_empty() {
                 self.skip(path.to_path_buf(), format!("{} sets `disableAllHooks`", switch.display()));
@@ -86,24 +104,39 @@ impl HookFinder<'_> {
         problems.into_iter().for_each(|problem| self.problem(problem));
         let groups = self.groups;
         for mut hook in hooks {
-            let HookKind::Claude { line, group, .. } = &mut hook.kind else { continue };
+            let HookKind::Claude { line, group, options, .. } = &mut hook.kind else { continue };
             // Numbered across files, so that groups of two files never run concurrently.
             *group += groups;
             self.groups = self.groups.max(*group + 1);
-            let named = match place {
-                HookOrigin::Repository => digest::named(line, &self.roots),
-                HookOrigin::Enforced | HookOrigin::User => Ok(Vec::new()),
-            };
-            match named {
+            match self.pinned(place, line, options) {
                 Ok(named) => hook.files.extend(named),
                 Err(reason) => {
-                    self.skip(path.to_path_buf(), format!("{}: {reason}", hook.name));
+                    let message = format!("the hook {} is not run: {reason}", hook.name);
+                    let hint = Some("put the line into a script, and name that".to_owned());
+                    let place = options.written_at;
+                    self.problem(Problem { path: path.to_path_buf(), place, message, hint });
                     continue;
                 }
             }
             let (name, files) = (hook.name.clone(), hook.files.clone());
             self.add(HookCandidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
         }
+    }
+
+    /// The files that consent to a line covers. What needs no consent has nothing to pin.
+    fn pinned(&self, place: HookOrigin, line: &str, options: &ClaudeOptions) -> Result<Vec<PathBuf>, String> {
+        let needs_consent = place == HookOrigin::Repository && self.search.settings.trust != HookTrust::Run;
+        if !needs_consent {
+            return Ok(Vec::new());
+        }
+        let line = match &options.plugin {
+            Some(plugin) => {
+                let root = plugin.root.to_string_lossy();
+                line.replace("${CLAUDE_PLUGIN_ROOT}", &root).replace("$CLAUDE_PLUGIN_ROOT", &root)
+            }
+            None => line.to_owned(),
+        };
+        digest::named(&line, &self.roots)
     }
 
     fn add(&mut self, candidate: HookCandidate) {

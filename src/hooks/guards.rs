@@ -1,5 +1,8 @@
 //! Guards that prevent hooks from running in loops, and the validation of mutations. Pure.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
 use super::output::{CallbackRequest, HistoryAction, Resolution, Utterance};
 use epitome_thread::{HookRunResult, Role};
 
@@ -15,6 +18,9 @@ pub struct Guards {
     /// How many times hooks have continued this prompt.
     pub continuations: u32,
     pub continuations_max: u32,
+    /// The hooks of Claude Code, which have a limit of their own and may repeat themselves.
+    pub claude: BTreeSet<String>,
+    pub claude_continuations_max: u32,
     /// The text with which hooks last continued it; see [`follow_up_text`].
     pub last_follow_up: Option<String>,
     /// The history was compacted since the last model call.
@@ -93,28 +99,46 @@ fn forbidden(action: &HistoryAction, guards: &Guards) -> Option<String> {
     }
 }
 
+/// How often the Stop hooks of Claude Code may continue a prompt (CHANGELOG 2.1.143). It does not compare what they
+/// say: a loop such as that of its plugin ralph-wiggum sends the same prompt each time.
+pub const CLAUDE_CONTINUATIONS: u32 = 8;
+/// The variable that sets another limit there.
+const CLAUDE_CONTINUATIONS_VARIABLE: &str = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
+/// The largest limit that the variable may set.
+const CLAUDE_CONTINUATIONS_MAX: u32 = 1_000;
+
+/// The limit of Claude Code's hooks in this environment, which is not below that of others.
+pub fn claude_continuations(environment: &[(OsString, OsString)], of_others: u32) -> u32 {
+    let set = environment.iter().find(|(name, _)| name == CLAUDE_CONTINUATIONS_VARIABLE);
+    let set = set.and_then(|(_, value)| value.to_str()?.trim().parse::<u32>().ok());
+    set.map_or(CLAUDE_CONTINUATIONS.max(of_others), |limit| limit.min(CLAUDE_CONTINUATIONS_MAX))
+}
+
 /// Removes follow-ups beyond the limit, and those that repeat the previous one.
 fn continuation(resolution: &mut Resolution, guards: &Guards) {
-    if !resolution.go_on && resolution.follow_ups.is_empty() {
-        return;
-    }
-    if guards.continuations >= guards.continuations_max {
+    let is_over = |by: &str| {
+        let is_claude = guards.claude.contains(by);
+        let most = if is_claude { guards.claude_continuations_max } else { guards.continuations_max };
+        guards.continuations >= most
+    };
+    let ends = resolution.go_on && is_over(&resolution.action_by);
+    resolution.go_on &= !ends;
+    let (over, within): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut resolution.follow_ups).into_iter().partition(|(by, _)| is_over(by));
+    resolution.follow_ups = within;
+    let go_on = ends.then(|| resolution.action_by.clone());
+    let mut by: Vec<String> = go_on.into_iter().chain(over.into_iter().map(|(by, _)| by)).collect();
+    by.dedup();
+    for hook in by {
         let why =
             format!("hooks have continued this prompt {} times, which is the limit", guards.continuations);
-        let go_on = std::mem::take(&mut resolution.go_on).then(|| resolution.action_by.clone());
-        let follow_ups = std::mem::take(&mut resolution.follow_ups);
-        let mut by: Vec<String> = go_on.into_iter().chain(follow_ups.into_iter().map(|(by, _)| by)).collect();
-        by.dedup();
-        for hook in by {
-            refuse(resolution, &hook, why.as_str());
-        }
-        return;
+        refuse(resolution, &hook, why);
     }
     let Some(last) = &guards.last_follow_up else { return };
     let all_again = follow_up_text(resolution) == *last;
     let (again, new): (Vec<_>, Vec<_>) = std::mem::take(&mut resolution.follow_ups)
         .into_iter()
-        .partition(|(_, follow_up)| all_again || follow_up.text == *last);
+        .partition(|(by, follow_up)| !guards.claude.contains(by) && (all_again || follow_up.text == *last));
     resolution.follow_ups = new;
     for (by, _) in again {
         refuse(resolution, &by, "it is the same as the previous follow-up, so the agent stops");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
+use epitome_recipe::foreign::PluginFolders;
 use epitome_tools::Exposure;
 
 /// Default timeout of a run.
@@ -73,7 +74,18 @@ pub enum HookKind {
     /// A Claude Code hook: a shell command line. Hooks of one `group` run concurrently, groups run
     /// sequentially in the order of their settings files. `only_if` is a permission rule (`Bash(git *)`) that
     /// a tool call has to match; empty matches all.
-    Claude { line: String, group: usize, matcher: String, only_if: String },
+    Claude { line: String, group: usize, matcher: String, only_if: String, options: ClaudeOptions },
+}
+
+/// What else a file says of a Claude Code hook, or is known of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaudeOptions {
+    /// `async`: its end is not waited for.
+    pub runs_async: bool,
+    /// The plugin that it belongs to.
+    pub plugin: Option<PluginFolders>,
+    /// Line and column of the hook in its file.
+    pub written_at: Option<(u64, u64)>,
 }
 
 impl fmt::Debug for HookKind {
@@ -83,7 +95,7 @@ impl fmt::Debug for HookKind {
             HookKind::Resident { path } => write!(f, "Resident({})", path.display()),
             HookKind::Declared { then } => write!(f, "Declared({then:?})"),
             HookKind::Webhook { headers, .. } => write!(f, "Webhook({:?})", headers.keys()),
-            HookKind::Claude { line, group, matcher, only_if } => {
+            HookKind::Claude { line, group, matcher, only_if, options: _ } => {
                 write!(f, "Claude({group}, {matcher:?}, {only_if:?}, {line:?})")
             }
         }

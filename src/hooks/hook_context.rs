@@ -97,6 +97,18 @@ pub enum EventData {
         call: HookCall,
         result: HookCallResult,
     },
+    PermissionRequest(HookCall),
+    Notification {
+        /// `permission_prompt`.
+        kind: &'static str,
+        message: String,
+    },
+    SubagentStart {
+        /// The agent's name.
+        agent: String,
+        /// The id of its session.
+        id: String,
+    },
     TurnEnd(HookRound),
     AgentStop {
         round: HookRound,
@@ -139,6 +151,9 @@ impl EventData {
             EventData::UserMessageSend { .. } => HookEvent::UserMessageSend,
             EventData::BeforeToolCall(_) => HookEvent::BeforeToolCall,
             EventData::AfterToolCall { .. } => HookEvent::AfterToolCall,
+            EventData::PermissionRequest(_) => HookEvent::PermissionRequest,
+            EventData::Notification { .. } => HookEvent::Notification,
+            EventData::SubagentStart { .. } => HookEvent::SubagentStart,
             EventData::TurnEnd(_) => HookEvent::TurnEnd,
             EventData::AgentStop { .. } => HookEvent::AgentStop,
             EventData::PreCompact { .. } => HookEvent::PreCompact,
@@ -149,10 +164,12 @@ impl EventData {
 
     /// The tool call that the event is about, before or after it runs.
     pub fn call(&self) -> Option<&HookCall> {
-        let (EventData::BeforeToolCall(call) | EventData::AfterToolCall { call, .. }) = self else {
-            return None;
-        };
-        Some(call)
+        match self {
+            EventData::BeforeToolCall(call)
+            | EventData::AfterToolCall { call, .. }
+            | EventData::PermissionRequest(call) => Some(call),
+            _ => None,
+        }
     }
 
     /// The round that has just ended.

@@ -21,6 +21,7 @@
 //! `claude` has the formats of Claude Code. Only `discover`, `trust` and `run` access the disk or start processes.
 
 mod aggregate;
+pub mod aside;
 pub mod chain;
 pub mod claude;
 mod declare;

@@ -34,7 +34,11 @@ fn fields_of(event: HookEvent) -> &'static str {
             "blocked reason custom_instructions context summary context_edits revision notice"
         }
         HookEvent::SessionStart => "context notice",
-        HookEvent::PostCompact | HookEvent::SessionEnd => "notice",
+        HookEvent::PermissionRequest => "decision reason notice",
+        HookEvent::PostCompact
+        | HookEvent::SessionEnd
+        | HookEvent::Notification
+        | HookEvent::SubagentStart => "notice",
     }
 }
 
@@ -84,7 +88,14 @@ pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
             output.edits = edits(&mut fields);
         }
         HookEvent::SessionStart => output.context = fields.texts("context"),
-        HookEvent::PostCompact | HookEvent::SessionEnd => {}
+        HookEvent::PermissionRequest => {
+            output.decision = decision(&mut fields);
+            output.decision_reason = fields.text("reason");
+        }
+        HookEvent::PostCompact
+        | HookEvent::SessionEnd
+        | HookEvent::Notification
+        | HookEvent::SubagentStart => {}
     }
     output.warnings = fields.into_warnings();
     output

@@ -45,6 +45,15 @@ pub fn payload(hook_context: &HookContext, to: &Addressee<'_>) -> Value {
             payload.put("duration_ms", result.milliseconds);
             payload.put("blocked", result.blocked);
         }
+        EventData::PermissionRequest(call) => self::call(&mut payload, call),
+        EventData::Notification { kind, message } => {
+            payload.put("kind", *kind);
+            payload.put("message", message.as_str());
+        }
+        EventData::SubagentStart { agent, id } => {
+            payload.put("agent", agent.as_str());
+            payload.put("agent_id", id.as_str());
+        }
         EventData::TurnEnd(round) => {
             // Rounds end often and conversations are long: messages are included only on request.
             payload.put_some("messages", requested_messages(hook_context, to));

@@ -92,6 +92,12 @@ pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
         }
         places.push(source.path);
     }
+    if let Some(home) = &paths.user_home {
+        // The list of Claude Code's plugins.
+        let list = home.join(".claude/plugins/installed_plugins.json");
+        directories.extend(existing(&list));
+        places.push(list);
+    }
     let consent = TrustStore::file(paths);
     directories.extend(existing(&consent));
     places.push(consent);

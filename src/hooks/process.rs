@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::output::{ProcessExit, RawOutcome};
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
-use epitome_platform::group::CommandExit;
+use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
@@ -67,8 +67,9 @@ pub enum HookProgram {
 ///
 /// Dropping the future terminates the process and everything that it started.
 pub async fn run(order: ProcessSpec) -> io::Result<RawOutcome> {
-    let process = start(&order).await?;
-    Ok(follow(process, order.stdin, order.limit).await)
+    let mut process = FollowedProcess::start(&order).await?;
+    let exit = process.wait(order.limit, |_| false).await;
+    Ok(process.end(exit.unwrap_or(ProcessExit::Code(UNKNOWN_CODE))))
 }
 
 /// Starts the process.
@@ -118,33 +119,67 @@ impl HookProgram {
     }
 }
 
-async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> RawOutcome {
-    let Piped { mut running, stdin, stdout, stderr } = process;
-    let mut feed = Feed::new(stdin, input);
-    let mut stdout = OutputStream::new(stdout, KeptPart::Beginning(STDOUT_BYTES_MAX));
-    let mut stderr = OutputStream::new(stderr, KeptPart::End(STDERR_BYTES_MAX));
-    let mut buffer = vec![0; READ_BYTES];
-    let limited = tokio::time::sleep(limit);
-    tokio::pin!(limited);
-    let exit = loop {
-        // In this order; otherwise a process that writes continuously would never be terminated.
-        tokio::select! {
-            biased;
-            ending = &mut running.ending => break match ending.unwrap_or(CommandExit::Unknown) {
-                CommandExit::Code(code) => ProcessExit::Code(code),
-                CommandExit::Signal(signal) => ProcessExit::Signal(signal),
-                CommandExit::Unknown => ProcessExit::Code(UNKNOWN_CODE),
-            },
-            () = &mut limited => break ProcessExit::TimedOut(limit),
-            got = stdout.ready() => stdout.take(got, &mut buffer),
-            got = stderr.ready() => stderr.take(got, &mut buffer),
-            () = feed.write() => {}
+/// A process at work, with what it has written so far. Dropping it terminates the process.
+pub(super) struct FollowedProcess {
+    running: RunningCommand,
+    feed: Feed,
+    stdout: OutputStream,
+    stderr: OutputStream,
+}
+
+impl FollowedProcess {
+    /// Starts the process.
+    pub async fn start(order: &ProcessSpec) -> io::Result<FollowedProcess> {
+        let Piped { running, stdin, stdout, stderr } = start(order).await?;
+        Ok(FollowedProcess {
+            running,
+            feed: Feed::new(stdin, order.stdin.clone()),
+            stdout: OutputStream::new(stdout, KeptPart::Beginning(STDOUT_BYTES_MAX)),
+            stderr: OutputStream::new(stderr, KeptPart::End(STDERR_BYTES_MAX)),
+        })
+    }
+
+    /// Waits for its end, or for output after which nobody waits for it; `None` then.
+    pub async fn wait(&mut self, limit: Duration, lets_go: impl Fn(&[u8]) -> bool) -> Option<ProcessExit> {
+        let mut buffer = vec![0; READ_BYTES];
+        let limited = tokio::time::sleep(limit);
+        tokio::pin!(limited);
+        loop {
+            // In this order; otherwise a process that writes continuously would never be terminated.
+            tokio::select! {
+                biased;
+                ending = &mut self.running.ending => return Some(match ending.unwrap_or(CommandExit::Unknown) {
+                    CommandExit::Code(code) => ProcessExit::Code(code),
+                    CommandExit::Signal(signal) => ProcessExit::Signal(signal),
+                    CommandExit::Unknown => ProcessExit::Code(UNKNOWN_CODE),
+                }),
+                () = &mut limited => return Some(ProcessExit::TimedOut(limit)),
+                got = self.stdout.ready() => {
+                    self.stdout.take(got, &mut buffer);
+                    if lets_go(&self.stdout.kept) {
+                        return None;
+                    }
+                }
+                got = self.stderr.ready() => self.stderr.take(got, &mut buffer),
+                () = self.feed.write() => {}
+            }
         }
-    };
-    stdout.take_leftover(&mut buffer);
-    stderr.take_leftover(&mut buffer);
-    // Dropping `running` terminates the rest of the group, without waiting for it.
-    RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
+    }
+
+    /// Its outcome, and the end of what it left running.
+    pub fn end(mut self, exit: ProcessExit) -> RawOutcome {
+        let mut buffer = vec![0; READ_BYTES];
+        self.stdout.take_leftover(&mut buffer);
+        self.stderr.take_leftover(&mut buffer);
+        let FollowedProcess { stdout, stderr, .. } = self;
+        // Dropping `running` terminates the rest of the group, without waiting for it.
+        RawOutcome::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
+    }
+
+    /// What it has written so far.
+    pub fn stdout(&self) -> &[u8] {
+        &self.stdout.kept
+    }
 }
 
 /// Replaces the exit code of a process if the system did not report one.

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
+use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
 use super::hook::{Hook, HookKind, HookOrigin};
 use super::hook_context::HookContext;
@@ -46,6 +47,8 @@ pub struct Runner {
     pub http: Http,
     /// Lives as long as the session.
     pub residents: Arc<Residents>,
+    /// Hooks whose end nobody waits for. Lives as long as the session.
+    pub aside: Arc<AsideHooks>,
     /// Lives as long as the session.
     pub transcript: Arc<Transcript>,
     /// The calls available to resident hooks.
@@ -146,11 +149,16 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
         HookKind::Script { path } => {
             run_process(order(runner, hook, event, HookProgram::script(path), line(&input()))).await
         }
-        HookKind::Claude { line: shell_line, .. } => {
+        HookKind::Claude { line: shell_line, options, .. } => {
             let program = HookProgram::Line(shell_line.clone());
             let mut order = order(runner, hook, event, program, line(&input()));
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
-            run_process(order).await
+            if let Some(plugin) = &options.plugin {
+                order.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
+                order.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
+            }
+            let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
+            ran.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))
         }
         HookKind::Webhook { url, headers, secret } => {
             let to = Webhook { url, headers, secret: secret.as_deref() };
@@ -221,9 +229,11 @@ fn order(runner: &Runner, hook: &Hook, event: &str, program: HookProgram, stdin:
     }
 }
 
-/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook.
+/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook, and for one of
+/// a plugin.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
-    let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository);
+    let is_of_plugin = matches!(&hook.kind, HookKind::Claude { options, .. } if options.plugin.is_some());
+    let settings = hook.files.first().filter(|_| hook.place == HookOrigin::Repository && !is_of_plugin);
     let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

@@ -1,8 +1,9 @@
-//! Subagent definitions: Markdown files with front matter in the format documented by Claude Code, and the
-//! two built-in agents.
+//! Subagent definitions: Markdown files with front matter in the format documented by Claude Code
+//! (code.claude.com/docs/en/sub-agents), and the two built-in agents.
 //!
-//! A file specifies an agent's prompt and tools; nothing in it is executed. A file with any error is reported
-//! and defines no agent: one with mistyped `tools` must not run with all tools.
+//! A file specifies an agent's prompt and tools; nothing in it is executed. Front matter that is not valid YAML
+//! is read line by line, since Claude Code runs such agents, its own examples among them. A field with a wrong
+//! value is an error, and the file defines no agent: one with mistyped `tools` must not run with all tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,22 +12,25 @@ use serde_json::Value;
 
 use super::catalog::LEADS_OUT;
 use super::fields::{self, ExpectedKind, names, positive, text};
+use super::foreign;
 use super::front_matter::LINES_BEFORE;
+use super::lenient;
 use super::parse::{self, RecipeModel, RecipeSource};
+use super::plugins::{Plugin, PluginCatalog};
 use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
 /// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
-/// Maximum agents per session. Every request lists all of them.
-const AGENTS_MAX: usize = 64;
+/// Maximum agents per session. Every request lists all of them, at least by name.
+pub const AGENTS_MAX: usize = 500;
 /// Maximum directory entries read per folder.
-const ENTRIES_MAX: usize = 1_000;
-/// Maximum problems kept; more than that is usually one repeated mistake.
-const PROBLEMS_MAX: usize = 50;
-/// Maximum length of a description in bytes; it is part of every request of the conversation.
-const DESCRIPTION_BYTES_MAX: usize = 1_024;
+const ENTRIES_MAX: usize = 4_000;
+/// Maximum depth of folders below that of agents.
+const FOLDER_DEPTH_MAX: usize = 4;
+/// Maximum problems and remarks kept, of each.
+pub const PROBLEMS_MAX: usize = 1_000;
 /// Maximum length of a name in bytes; permission prompts show it.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -88,22 +92,32 @@ impl AgentDefinition {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentCatalog {
     pub agents: Vec<AgentDefinition>,
+    /// Files that define no agent.
     pub problems: Vec<Problem>,
+    /// Parts of files that have no effect.
+    pub remarks: Vec<Problem>,
+    /// Files whose name is taken by an earlier one.
+    pub shadowed: Vec<PathBuf>,
 }
 
-/// A folder of agent files. `within` is the root of the repository that it belongs to, if any.
+/// A file or folder of agents. `within` is the root of the repository that it belongs to, if any; `plugin` is
+/// the name of the plugin that brings them.
 struct AgentFolder {
     folder: PathBuf,
     within: Option<PathBuf>,
+    plugin: Option<String>,
 }
 
 impl AgentCatalog {
     /// Loads agents in order of precedence: from the directory and its repository, from the user's folders,
-    /// then the built-in ones. Blocks on disk I/O.
+    /// from plugins, then the built-in ones. Blocks on disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> AgentCatalog {
         let mut all = AgentCatalog::default();
         for place in places(cwd, paths) {
             all.folder(&place);
+        }
+        for plugin in &PluginCatalog::load(cwd, paths).plugins {
+            all.plugin(plugin);
         }
         for agent in built_in() {
             all.add(agent);
@@ -111,23 +125,49 @@ impl AgentCatalog {
         all
     }
 
+    /// Loads the given files and folders only. Blocks on disk I/O.
+    pub fn named(given: &[PathBuf]) -> AgentCatalog {
+        let mut all = AgentCatalog::default();
+        for path in given {
+            all.folder(&AgentFolder { folder: path.clone(), within: None, plugin: None });
+        }
+        all
+    }
+
+    /// Loads the agents that a plugin brings. Blocks on disk I/O.
+    pub fn of_plugin(plugin: &Plugin) -> AgentCatalog {
+        let mut all = AgentCatalog::default();
+        all.plugin(plugin);
+        all
+    }
+
     pub fn find(&self, name: &str) -> Option<&AgentDefinition> {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
+    fn plugin(&mut self, plugin: &Plugin) {
+        for folder in &plugin.agents {
+            let (folder, within) = (folder.clone(), plugin.repository.clone());
+            self.folder(&AgentFolder { folder, within, plugin: Some(plugin.name.clone()) });
+        }
+    }
+
     fn folder(&mut self, place: &AgentFolder) {
-        let Ok(entries) = fs::read_dir(&place.folder) else { return };
-        let mut files: Vec<PathBuf> = entries
-            .flatten()
-            .take(ENTRIES_MAX)
-            .map(|entry| entry.path())
-            .filter(|path| is_agent(path))
-            .collect();
-        files.sort();
+        let mut files = Vec::new();
+        let mut budget = ENTRIES_MAX;
+        agent_files(&place.folder, 0, &mut budget, &mut files);
+        if budget == 0 {
+            let message = format!("more than {ENTRIES_MAX} files; agents from here on are not read");
+            self.problem(problem(&place.folder, None, message, None));
+        }
         for path in files {
             match read(&path, place.within.as_deref()) {
-                Ok((agent, remarks)) => {
-                    remarks.into_iter().for_each(|remark| self.problem(remark));
+                Ok((mut agent, remarks)) => {
+                    let kept = PROBLEMS_MAX.saturating_sub(self.remarks.len());
+                    self.remarks.extend(remarks.into_iter().take(kept));
+                    if let Some(plugin) = &place.plugin {
+                        agent.name = format!("{plugin}:{}", agent.name);
+                    }
                     self.add(agent);
                 }
                 Err(problem) => self.problem(problem),
@@ -137,6 +177,9 @@ impl AgentCatalog {
 
     fn add(&mut self, agent: AgentDefinition) {
         if self.find(&agent.name).is_some() {
+            if agent.source != RecipeSource::BuiltIn && self.shadowed.len() < PROBLEMS_MAX {
+                self.shadowed.push(agent.source.path().to_path_buf());
+            }
             return;
         }
         if self.agents.len() >= AGENTS_MAX && agent.source != RecipeSource::BuiltIn {
@@ -156,7 +199,7 @@ impl AgentCatalog {
 /// Folders to search, in order of precedence.
 fn places(cwd: &Path, paths: &Paths) -> Vec<AgentFolder> {
     let roots = paths.repository_roots(cwd);
-    let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
+    let root = roots.last().cloned();
     let of_user = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
     let of_user: Vec<PathBuf> = of_user.into_iter().flatten().map(|home| home.join("agents")).collect();
     let of_repository = roots
@@ -164,16 +207,33 @@ fn places(cwd: &Path, paths: &Paths) -> Vec<AgentFolder> {
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
         // If the session is in the home directory, these folders are the user's own.
         .filter(|folder| !of_user.contains(folder))
-        .map(|folder| AgentFolder { folder, within: root.clone() })
+        .map(|folder| AgentFolder { folder, within: root.clone(), plugin: None })
         .collect::<Vec<_>>();
-    let of_user = of_user.into_iter().map(|folder| AgentFolder { folder, within: None });
+    let of_user = of_user.into_iter().map(|folder| AgentFolder { folder, within: None, plugin: None });
     of_repository.into_iter().chain(of_user).collect()
 }
 
-/// Whether the path is a Markdown file that is not hidden.
-fn is_agent(path: &Path) -> bool {
-    let is_hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-    !is_hidden && path.extension().is_some_and(|extension| extension == "md")
+/// The Markdown files at and below a path, without hidden ones, in sorted order. A README describes a folder.
+fn agent_files(path: &Path, depth: usize, budget: &mut usize, files: &mut Vec<PathBuf>) {
+    if !path.is_dir() {
+        let is_readme = path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
+        if path.extension().is_some_and(|extension| extension == "md") && !is_readme {
+            files.push(path.to_path_buf());
+        }
+        return;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut children: Vec<PathBuf> = entries.take(*budget).collect();
+    *budget -= children.len();
+    children.sort();
+    let is_hidden =
+        |path: &PathBuf| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+    for child in children.into_iter().filter(|child| !is_hidden(child)) {
+        // A link to a folder may lead back to it, or out of a repository.
+        if !child.is_dir() || (depth < FOLDER_DEPTH_MAX && !child.is_symlink()) {
+            agent_files(&child, depth + 1, budget, files);
+        }
+    }
 }
 
 fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<&str>) -> Problem {
@@ -183,9 +243,11 @@ fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option
 fn read(path: &Path, within: Option<&Path>) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
     let whole = |message: String| problem(path, None, message, None);
     // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
-    if let Some(root) = within
-        && !path.canonicalize().is_ok_and(|real| real.starts_with(root))
-    {
+    let is_inside = |root: &Path| {
+        let root = root.canonicalize();
+        root.is_ok_and(|root| path.canonicalize().is_ok_and(|real| real.starts_with(root)))
+    };
+    if within.is_some_and(|root| !is_inside(root)) {
         return Err(whole(LEADS_OUT.to_owned()));
     }
     let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
@@ -196,9 +258,12 @@ fn read(path: &Path, within: Option<&Path>) -> Result<(AgentDefinition, Vec<Prob
     parse(source, &text)
 }
 
-/// Fields with an effect, and known fields without one.
+/// Fields with an effect, and known fields without one: `color`, and those that describe the file.
 const FIELDS: &str = "name description tools disallowedTools disallowed_tools model maxTurns max_turns permissionMode \
-    color";
+    color category tags author version license metadata";
+/// Fields of Claude Code that have no effect here.
+const INEFFECTIVE: [&str; 8] =
+    ["skills", "mcpServers", "hooks", "memory", "background", "effort", "isolation", "initialPrompt"];
 
 /// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<Problem>), Problem> {
@@ -214,7 +279,9 @@ pub fn parse(source: RecipeSource, text: &str) -> Result<(AgentDefinition, Vec<P
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let mut agent = AgentDefinition::plain(&by_file, "", body.trim(), source);
-    let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")?;
+    let is_field = |name: &str| INEFFECTIVE.contains(&name) || FIELDS.split(' ').any(|known| known == name);
+    let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")
+        .unwrap_or_else(|_| lenient::as_fields(split.front, LINES_BEFORE, is_field));
     let ineffective = |name: &str| format!("{name:?} has no effect here");
     let remarks = fields::set_all(&fields, &path, FIELDS, ineffective, |name, field| {
         set(&mut agent, name, &field.value)
@@ -231,28 +298,27 @@ fn set(agent: &mut AgentDefinition, name: &str, value: &Value) -> Result<Option<
     match name {
         "name" => {
             agent.name = text(value)?;
-            let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
+            let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | ':');
             if agent.name.is_empty() || agent.name.len() > NAME_BYTES_MAX || !agent.name.chars().all(is_plain)
             {
                 return Err(format!("a name of letters, digits and -, at most {NAME_BYTES_MAX} bytes"));
             }
         }
         "description" => {
-            let all = text(value)?.split_whitespace().collect::<Vec<_>>().join(" ");
-            agent.description = all[..all.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned();
-            if agent.description.len() < all.len() {
-                return Ok(Some(format!(
-                    "the model is shown only the first {DESCRIPTION_BYTES_MAX} bytes of this description"
-                )));
-            }
+            agent.description = text(value)?.split_whitespace().collect::<Vec<_>>().join(" ");
         }
         "tools" => {
-            let tools = names(value)?;
+            let (tools, remark) = tool_names(value)?;
             let is_all = tools.iter().any(|tool| tool == "*");
             agent.tools = (!is_all).then_some(tools);
+            return Ok(remark);
         }
-        "disallowedTools" | "disallowed_tools" => agent.without = names(value)?,
-        "model" => agent.model = model(&text(value)?),
+        "disallowedTools" | "disallowed_tools" => {
+            let (tools, remark) = tool_names(value)?;
+            agent.without = tools;
+            return Ok(remark);
+        }
+        "model" => agent.model = foreign::model(&text(value)?),
         "maxTurns" | "max_turns" => {
             agent.max_rounds = Some(positive(value)?);
         }
@@ -270,14 +336,33 @@ fn set(agent: &mut AgentDefinition, name: &str, value: &Value) -> Result<Option<
     Ok(None)
 }
 
-/// Maps a model name. Claude Code's short names indicate a size: `haiku` selects the small model, the others
-/// the conversation's own.
-fn model(name: &str) -> RecipeModel {
-    match name.trim() {
-        "" | "inherit" | "main" | "sonnet" | "opus" | "default" => RecipeModel::Main,
-        "small" | "haiku" => RecipeModel::Small,
-        name => RecipeModel::Named(name.to_owned()),
-    }
+/// The names of tools. What stands in parentheses behind one (`Bash(git *)`) limits its calls in Claude Code;
+/// here the session's permissions do, so it is a remark.
+fn tool_names(value: &Value) -> Result<(Vec<String>, Option<String>), ExpectedKind> {
+    let mut limit = None;
+    let mut plain = |text: &str| {
+        let mut depth = 0_usize;
+        let outside = text.chars().filter(|c| {
+            depth = if *c == ')' { depth.saturating_sub(1) } else { depth + usize::from(*c == '(') };
+            depth == 0 && *c != ')'
+        });
+        let outside: String = outside.collect();
+        if outside.len() < text.len() {
+            limit.get_or_insert_with(|| text.to_owned());
+        }
+        outside
+    };
+    let plain = match value {
+        Value::String(text) => Value::from(plain(text)),
+        Value::Array(items) => {
+            items.iter().map(|item| item.as_str().map_or(item.clone(), |text| plain(text).into())).collect()
+        }
+        other => other.clone(),
+    };
+    let names = names(&plain)?;
+    let remark = limit
+        .map(|text| format!("the patterns in {text:?} have no effect: the session's permissions decide"));
+    Ok((names, remark))
 }
 
 fn built_in() -> [AgentDefinition; 2] {
@@ -349,6 +434,54 @@ mod tests {
             let told = told.expect_err("it is refused").to_string();
             assert!(told.contains(wanted), "{told}");
         }
+    }
+
+    /// Regression: 39 of 966 published agents were refused, among them nine of the fourteen that Anthropic
+    /// publishes with Claude Code: an unquoted description with a colon is not valid YAML.
+    #[test]
+    fn front_matter_that_is_not_yaml_is_read_line_by_line() {
+        let (agent, remarks) = of(
+            "---\nname: creator\ndescription: Use this agent when asked. Examples: <example>\n\
+             user: \"Make one\"\nassistant: \"I will\"\n</example>\nmodel: haiku\ntools: [\"Read\", \"Write\"]\n\
+             maxTurns: 7\ncolor: magenta\n---\n\nYou create.\n",
+        );
+        assert_eq!(remarks, Vec::<String>::new());
+        assert_eq!((agent.name.as_str(), &agent.model), ("creator", &RecipeModel::Small));
+        assert!(agent.description.starts_with("Use this agent when asked. Examples: <example> user:"));
+        assert!(agent.description.ends_with("</example>"), "{}", agent.description);
+        assert_eq!(agent.tools, Some(vec!["Read".to_owned(), "Write".to_owned()]));
+        assert_eq!((agent.max_rounds, agent.prompt.as_str()), (Some(7), "You create."));
+    }
+
+    #[test]
+    fn patterns_behind_tools_are_remarked() {
+        for tools in ["Bash(git diff:*, git log), Read", "[\"Bash(git *)\", Read]"] {
+            let (agent, remarks) = of(&format!("---\ndescription: a\ntools: {tools}\n---\n"));
+            assert_eq!(agent.tools, Some(vec!["Bash".to_owned(), "Read".to_owned()]), "{tools}");
+            assert!(
+                remarks.len() == 1 && remarks[0].contains("the session's permissions decide"),
+                "{remarks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn agents_in_folders_and_of_plugins_are_found() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        write("home/.claude/agents/core/one.md", "---\ndescription: One\n---\n");
+        write("home/.claude/agents/core/README.md", "# Agents");
+        write("home/.epitome/plugins/fmt/.claude-plugin/plugin.json", "{}");
+        write("home/.epitome/plugins/fmt/agents/two.md", "---\ndescription: Two\n---\n");
+        let home = directory.path().join("home");
+        let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) };
+        let found = AgentCatalog::load(directory.path(), &paths);
+        let names: Vec<&str> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
+        assert_eq!((names, &found.problems), (vec!["one", "fmt:two", EXPLORE, GENERAL], &vec![]));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock};
 use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
-use super::places::{PlaceKind, RecipeFolder, RecipeOwner, hook_folders, id_of, places};
+use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
+use super::plugins::{Plugin, PluginCatalog};
 use super::walk::{ENTRIES_MAX, FolderWalk, FoundPath, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
@@ -53,6 +54,8 @@ pub struct RecipeCatalog {
     pub problems: Vec<Problem>,
     /// Files whose id is already taken by an earlier place.
     pub shadowed: Vec<Shadowed>,
+    /// The folders of the user's own skills and plugins, with links resolved: the agent reads their files.
+    pub readable: Vec<PathBuf>,
 }
 
 /// A recipe that is unused because another one has the same id.
@@ -73,7 +76,19 @@ impl RecipeCatalog {
         for place in places(&roots, paths, extra) {
             loader.place(&place);
         }
+        for plugin in &PluginCatalog::load(cwd, paths).plugins {
+            loader.plugin(plugin);
+        }
         loader.built_in();
+        let mut catalog = loader.catalog;
+        catalog.readable = readable(&catalog.recipes, paths);
+        catalog
+    }
+
+    /// Loads what a plugin brings. Blocks on disk I/O.
+    pub fn of_plugin(plugin: &Arc<Plugin>) -> RecipeCatalog {
+        let mut loader = Loader::new(plugin.repository.as_slice(), Vec::new());
+        loader.plugin(plugin);
         loader.catalog
     }
 
@@ -170,11 +185,7 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let place = |folder: &Path, kind| RecipeFolder {
-            folder: folder.to_path_buf(),
-            kind,
-            owner: RecipeOwner::User,
-        };
+        let place = |folder: &Path, kind| RecipeFolder::plain(folder.to_path_buf(), kind, RecipeOwner::User);
         if path.is_dir() {
             return self.place(&place(path, PlaceKind::Recipes));
         }
@@ -182,19 +193,53 @@ impl Loader {
         let name = path.file_name().unwrap_or_default();
         let kind = match path.extension().and_then(|extension| extension.to_str()) {
             Some("toml") => PlaceKind::GeminiCommands,
-            Some("md") if name == "SKILL.md" => PlaceKind::Skills,
+            Some("md") if name.eq_ignore_ascii_case(SKILL_FILE) => PlaceKind::Skills,
             _ => PlaceKind::Recipes,
         };
         // A skill is named after its folder.
         let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
-        if id_of(kind, folder, path).is_none() {
+        if kind != PlaceKind::Skills && id_of(kind, folder, path).is_none() {
             let message = "a recipe's file is called name.md or name".to_owned();
             return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
         }
         self.file(&place(folder, kind), folder, "", path);
     }
 
+    /// Everything that a plugin brings, as `/plugin:name`.
+    fn plugin(&mut self, plugin: &Arc<Plugin>) {
+        let skills = plugin.skills.iter().map(|path| (path, PlaceKind::Skills));
+        let commands = plugin.commands.iter().map(|path| (path, PlaceKind::ClaudeCommands));
+        let owner = match plugin.repository {
+            Some(_) => RecipeOwner::Repository,
+            None => RecipeOwner::User,
+        };
+        // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+        for (path, kind) in skills.chain(commands) {
+            // A declared skill may be the folder of its file.
+            let is_one = kind == PlaceKind::Skills && path.join(SKILL_FILE).is_file();
+            let file = if is_one { path.join(SKILL_FILE) } else { path.clone() };
+            let folder = match (is_one, path.is_dir()) {
+                (false, true) => path,
+                _ => path.parent().unwrap_or(path),
+            };
+            let place = RecipeFolder {
+                plugin: Some(plugin.clone()),
+                ..RecipeFolder::plain(folder.to_path_buf(), kind, owner)
+            };
+            match file.is_dir() {
+                true => self.place(&place),
+                false => self.file(&place, folder, "", &file),
+            }
+        }
+    }
+
     fn file(&mut self, place: &RecipeFolder, folder: &Path, prefix: &str, path: &Path) {
+        let name = path.file_name().unwrap_or_default();
+        if place.kind == PlaceKind::Skills && name != SKILL_FILE && name.eq_ignore_ascii_case(SKILL_FILE) {
+            let message = format!("this is not read: the file of a skill is called {SKILL_FILE}");
+            let hint = Some("rename the file".to_owned());
+            return self.problem(Problem { path: path.to_path_buf(), place: Some((1, 1)), message, hint });
+        }
         let Some(id) = id_of(place.kind, folder, path) else { return };
         let id = format!("{prefix}{id}");
         if id.contains(char::is_whitespace) {
@@ -221,13 +266,19 @@ impl Loader {
             PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
                 parse::parse(id, source, &text)?
             }
-            PlaceKind::ClaudeCommands => without_notes(foreign::claude_command(id, source, &text)),
+            PlaceKind::ClaudeCommands | PlaceKind::CodexPrompts | PlaceKind::OpencodeCommands => {
+                without_notes(foreign::claude_command(id, source, &text))
+            }
             PlaceKind::GeminiCommands => without_notes(foreign::gemini_command(id, source, &text)?),
             PlaceKind::Skills => {
                 let folder = path.parent().unwrap_or(path);
-                without_notes(foreign::skill(id, &folder.to_string_lossy(), source, &text))
+                foreign::skill(id, folder, source, &text)
             }
         };
+        match &place.plugin {
+            Some(plugin) => foreign::add_plugin(&mut parsed.recipe, plugin),
+            None => foreign::add_aliases(&mut parsed.recipe, place.kind.prefix()),
+        }
         if place.kind == PlaceKind::Plugins && id.contains('@') {
             // Plugins are installed as `org@repo` and called as `org/repo/name`; the folder's spelling
             // becomes an alias.
@@ -299,6 +350,22 @@ impl Loader {
             }
         }
     }
+}
+
+/// The folders of the user's own skills and plugins. One that contains the home is not a folder of a skill, but a
+/// link to everything.
+fn readable(recipes: &[Arc<Recipe>], paths: &Paths) -> Vec<PathBuf> {
+    let of_user = recipes.iter().filter(|recipe| matches!(recipe.source, RecipeSource::User(_)));
+    let folders = of_user.flat_map(|recipe| {
+        let plugin = recipe.foreign.plugin.as_ref().map(|plugin| &plugin.root);
+        recipe.foreign.directory.iter().chain(plugin)
+    });
+    let distinct: BTreeSet<&PathBuf> = folders.collect();
+    let home = paths.user_home.as_ref().and_then(|home| home.canonicalize().ok());
+    let is_narrow = |folder: &PathBuf| {
+        folder.parent().is_some() && !home.as_ref().is_some_and(|home| home.starts_with(folder))
+    };
+    distinct.into_iter().filter_map(|folder| folder.canonicalize().ok()).filter(is_narrow).collect()
 }
 
 /// Returns a problem for each name or alias that is a built-in command, which takes precedence.

@@ -118,9 +118,10 @@ fn earlier_places_win() {
         ("repo/recipes/x.md", "---\nname: x\n---\n3"),
         ("home/.epitome/recipes/x.md", "4"),
         ("home/.kodelet/recipes/x.md", "5"),
-        ("repo/.claude/commands/x.md", "6"),
-        ("home/.claude/commands/x.md", "7"),
-        ("repo/.gemini/commands/x.toml", "prompt = \"8\""),
+        ("home/.claude/skills/x/SKILL.md", "---\nname: x\ndescription: x\n---\n6"),
+        ("repo/.claude/commands/x.md", "7"),
+        ("home/.claude/commands/x.md", "8"),
+        ("repo/.gemini/commands/x.toml", "prompt = \"9\""),
     ];
     for first in 0..files.len() {
         let disk = RecipeDisk::with(&files[first..]);
@@ -217,12 +218,58 @@ fn skills_and_commands_of_other_agents_are_commands() {
     let catalog = disk.catalog();
     let pdf = catalog.find("pdf").expect("it is found");
     assert_eq!(pdf.description, "Reads PDFs");
-    assert!(pdf.body.contains(".claude/skills/pdf"), "{}", pdf.body);
-    assert_eq!(body(&catalog, "git/pr"), "Send $1.");
-    assert_eq!(
-        catalog.find("git:pr").expect("as Claude Code spells it").argument_hint.as_deref(),
-        Some("[a] [b]")
-    );
+    assert!(pdf.foreign.directory.as_ref().is_some_and(|folder| folder.ends_with(".claude/skills/pdf")));
+    let pr = catalog.find("git/pr").expect("the path is an alias");
+    assert_eq!((pr.id.as_str(), pr.argument_hint.as_deref()), ("git:pr", Some("[a] [b]")));
+}
+
+/// Regression: `sc/analyze.md` was listed as `/sc/analyze`. Claude Code and Gemini call it `/sc:analyze`, and
+/// an editor refuses a command that is not listed, so it could not be called by its own name.
+#[test]
+fn commands_of_other_agents_are_listed_under_their_own_names() {
+    let disk = RecipeDisk::with(&[
+        ("repo/.claude/commands/sc/deep/analyze.md", "Analyze."),
+        ("repo/.gemini/commands/git/commit.toml", "prompt = \"Commit.\""),
+        ("repo/.opencode/command/db/seed.md", "Seed."),
+        ("home/.config/opencode/commands/plan.md", "Plan."),
+        ("home/.codex/prompts/draft.md", "---\ndescription: Drafts\nargument-hint: FILE\n---\nDraft $1."),
+        ("home/.codex/prompts/below/not.md", "No prompt."),
+        ("home/.claude/skills/group/pdf/skill.md", "Ignored."),
+    ]);
+    let catalog = disk.catalog();
+    let listed: Vec<String> = catalog.commands().into_iter().map(|command| command.name).collect();
+    for name in ["sc:deep:analyze", "git:commit", "db/seed", "plan", "prompts:draft"] {
+        assert!(listed.contains(&name.to_owned()), "{name} in {listed:?}");
+    }
+    for (alias, wanted) in
+        [("sc/deep/analyze", "Analyze."), ("git/commit", "Commit."), ("draft", "Draft $1.")]
+    {
+        assert_eq!(body(&catalog, alias), wanted);
+    }
+    assert!(!listed.iter().any(|name| name.contains("not")), "{listed:?}");
+    let told: Vec<String> = catalog.problems.iter().map(ToString::to_string).collect();
+    assert!(told.len() == 1 && told[0].contains("skill.md:1:1: this is not read"), "{told:?}");
+}
+
+#[test]
+fn what_a_plugin_brings_is_prefixed_with_its_name() {
+    let disk = RecipeDisk::with(&[
+        ("home/.epitome/plugins/fmt/.claude-plugin/plugin.json", "{\"name\": \"fmt\"}"),
+        ("home/.epitome/plugins/fmt/commands/run.md", "Run ${CLAUDE_PLUGIN_ROOT}/x."),
+        ("home/.epitome/plugins/fmt/commands/deep/help.md", "Help."),
+        ("home/.epitome/plugins/fmt/commands/help.md", "Help."),
+        (
+            "home/.epitome/plugins/fmt/skills/style/SKILL.md",
+            "---\nname: look\ndescription: Looks\n---\nLook.",
+        ),
+    ]);
+    let catalog = disk.catalog();
+    assert_eq!(catalog.problems, []);
+    let ids: Vec<&str> = catalog.recipes.iter().map(|recipe| recipe.id.as_str()).collect();
+    assert_eq!(ids[..4], ["fmt:look", "fmt:deep:help", "fmt:help", "fmt:run"]);
+    assert_eq!(body(&catalog, "run"), "Run ${CLAUDE_PLUGIN_ROOT}/x.");
+    let plugin = catalog.find("fmt:run").expect("it is found").foreign.plugin.clone();
+    assert!(plugin.is_some_and(|plugin| plugin.root.ends_with("plugins/fmt")));
 }
 
 #[test]
@@ -277,8 +324,10 @@ fn folder_links_work_inside_the_repository_and_for_the_user() {
     let catalog = disk.catalog();
     assert!(body(&catalog, "pdf").ends_with("Inside."));
     assert!(body(&catalog, "own").ends_with("The person's."));
+    assert_eq!(catalog.readable, [at("elsewhere/own").canonicalize().expect("it exists")]);
     assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
-    assert_eq!(catalog.problems, []);
+    let told: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert!(told.iter().all(|told| told.contains("no front matter")), "{told:?}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{Argument, Recipe};
+use super::expand;
+use super::parse::{Argument, Recipe, RecipeSyntax};
 
 /// Names of built-in commands, sorted. A recipe with such a name can't be typed; hooks and other recipes may
 /// still call it.
@@ -37,6 +38,7 @@ pub const RESERVED: &[&str] = &[
 pub struct CommandInfo {
     pub name: String,
     pub description: String,
+    /// What may be typed after the name; `None` if the command takes no arguments.
     pub hint: Option<String>,
 }
 
@@ -239,6 +241,17 @@ pub fn hint(recipe: &Recipe) -> String {
     hint + "additional instructions"
 }
 
+/// Whether a call may be typed with more than its name. Clients wait for input where there is a hint.
+fn takes_arguments(recipe: &Recipe) -> bool {
+    let is_declared = recipe.argument_hint.is_some() || !recipe.arguments.is_empty();
+    is_declared
+        || match recipe.syntax {
+            RecipeSyntax::Template => recipe.is_compaction() || recipe.body.contains(".input"),
+            RecipeSyntax::ClaudeCommand => expand::takes_arguments(&recipe.body, &recipe.foreign.names),
+            RecipeSyntax::GeminiCommand => recipe.body.contains("{{args}}"),
+        }
+}
+
 fn usage(recipe: &Recipe) -> String {
     format!("/{} {}", recipe.id, hint(recipe))
 }
@@ -270,13 +283,14 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
         .map(|recipe| CommandInfo {
             name: recipe.id.clone(),
             description: described(recipe),
-            hint: Some(hint(recipe)),
+            hint: takes_arguments(recipe).then(|| hint(recipe)),
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::foreign::claude_command;
     use super::super::parse::{RecipeSource, parse as parse_file};
     use super::*;
 
@@ -390,6 +404,25 @@ mod tests {
         let all = [recipe("hidden: true"), recipe("callable_by: hook"), recipe("description: Shown")];
         let listed: Vec<String> = commands(&all).into_iter().map(|command| command.description).collect();
         assert_eq!(listed, ["Shown"]);
+    }
+
+    /// Regression: every command had an input hint, so an editor treated all of them as wanting arguments.
+    #[test]
+    fn only_a_command_that_takes_arguments_has_a_hint() {
+        let hint = |front: &str, body: &str| {
+            let text = format!("---\n{front}\n---\n{body}");
+            let recipe = parse_file("x", RecipeSource::BuiltIn, &text).expect("it is sound").recipe;
+            commands([&recipe]).remove(0).hint
+        };
+        let free = Some("additional instructions".to_owned());
+        assert_eq!(hint("name: x", "Do it."), None);
+        assert_eq!(hint("name: x", "Do {{.input}}."), free);
+        assert_eq!(hint("argument-hint: \"[file]\"", "Do it.").as_deref(), Some("[file]"));
+        let claude = |text| commands([&claude_command("x", RecipeSource::BuiltIn, text)]).remove(0).hint;
+        assert_eq!(
+            (claude("Fix it."), claude("Fix $ARGUMENTS."), claude("Fix $1.")),
+            (None, free.clone(), free)
+        );
     }
 
     #[test]

@@ -1,54 +1,68 @@
-//! Commands and skills in the formats of other agents. Pure.
+//! Reads commands and skills in the formats of other agents. Pure.
 //!
-//! Only fields that affect the prompt's text are read. `allowed-tools` of a Claude Code command *grants*
-//! tools; a file from a repository grants nothing here, so the field is ignored and the session's permissions
-//! apply. File references (`@path`) are left as they are: the agent reads files itself.
+//! Only fields that affect the prompt and its turn are read. `allowed-tools` of Claude Code *grants* tools; a
+//! file grants nothing here, so the field is ignored and the session's permissions apply. File references
+//! (`@path`) are left as they are: the agent reads files itself.
 
-use super::command::split_words;
-use super::parse::{Recipe, RecipeSource, RecipeSyntax, SplitFile, split};
-use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
-use super::template::SHELL_CALLS_MAX;
+use std::path::{Path, PathBuf};
+
+use super::command;
+use super::lenient::{self, LenientField};
+use super::parse::{Parsed, Recipe, RecipeModel, RecipeSource, RecipeSyntax, SplitFile, split};
+use super::plugins::Plugin;
 use epitome_problem::Problem;
 
-/// Reads a file of `.claude/commands`. The front matter is read line by line, since in practice it is often
-/// not valid YAML (`argument-hint: [a] [b]`).
+/// The longest name of a skill (agentskills.io/specification).
+const SKILL_NAME_CHARS_MAX: usize = 64;
+
+/// What only files of other agents have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignFields {
+    /// Names of the words that are typed, in order.
+    pub names: Vec<String>,
+    /// The folder of a skill's files.
+    pub directory: Option<PathBuf>,
+    /// The plugin that the file belongs to.
+    pub plugin: Option<PluginFolders>,
+}
+
+/// Folders of a Claude Code plugin, for its `${…}` variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginFolders {
+    /// Where it is installed: `${CLAUDE_PLUGIN_ROOT}`.
+    pub root: PathBuf,
+    /// Where it keeps what outlives an update: `${CLAUDE_PLUGIN_DATA}`.
+    pub data: PathBuf,
+}
+
+/// Reads a file of `.claude/commands`, a prompt of Codex or a command of opencode, which have the same format.
 pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Recipe {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (front, body, line) = front_and_body(text);
-    let mut recipe = Recipe::plain(id, source, RecipeSyntax::ClaudeCommand, body, line);
-    for (name, value) in lines_of(front) {
-        match name {
-            "description" => recipe.description = value,
-            "argument-hint" => recipe.argument_hint = Some(value),
-            _ => {}
-        }
-    }
-    if id.contains('/') {
-        recipe.aliases.push(id.replace('/', ":"));
-    }
+    let (mut recipe, fields) = read(id, source, text);
+    recipe.description = first_line(&recipe.body).unwrap_or(recipe.description);
+    set_all(&mut recipe, &fields);
     recipe
 }
 
-/// Reads a `SKILL.md`. `directory` contains the files that it refers to.
-pub fn skill(folder: &str, directory: &str, source: RecipeSource, text: &str) -> Recipe {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (front, body, line) = front_and_body(text);
-    let body =
-        format!("Files that these instructions name are below `{directory}`.\n\n{}", body.trim_start());
-    let mut recipe = Recipe::plain(folder, source, RecipeSyntax::Plain, &body, line);
-    recipe.description = format!("Use the {folder} skill");
+/// Reads a `SKILL.md`. Faults are remarks: Claude Code loads such a skill all the same (CHANGELOG 2.1.186).
+pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -> Parsed {
+    let path = source.path().to_path_buf();
+    let (mut recipe, fields) = read(folder, source, text);
+    recipe.foreign.directory = Some(directory.to_path_buf());
     recipe.callable_by.agent = true;
-    for (name, value) in lines_of(front) {
-        match name {
-            "name" if !value.contains(char::is_whitespace) => recipe.id = value,
-            "description" => recipe.description = value,
-            "disable-model-invocation" => recipe.callable_by.agent = value != "true",
-            "user-invocable" => recipe.hidden = value == "false",
-            _ => {}
+    recipe.description = first_line(&recipe.body).unwrap_or_else(|| format!("Use the {folder} skill"));
+    let mut remarks = set_all(&mut recipe, &fields);
+    if let Some(name) = find(&fields, "name") {
+        match skill_name(&name.text()) {
+            Ok(id) => recipe.id = id,
+            Err(why) => remarks.push((name.place, why)),
         }
     }
     recipe.name = recipe.id.clone();
-    recipe
+    let remark = |(place, message), hint| Problem { path: path.clone(), place: Some(place), message, hint };
+    let hint = || "a skill begins with a line `---`, name: and description:, then `---`".to_owned();
+    let fault = skill_fault(text, &fields).map(|fault| remark(fault, Some(hint())));
+    let notes = remarks.into_iter().map(|fault| remark(fault, None)).chain(fault).collect();
+    Parsed { recipe, notes }
 }
 
 /// Reads a file of `.gemini/commands`.
@@ -69,259 +83,216 @@ pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Reci
     if let Some(description) = table.get("description").and_then(toml::Value::as_str) {
         recipe.description = description.to_owned();
     }
-    if id.contains('/') {
-        recipe.aliases.push(id.replace('/', ":"));
-    }
     Ok(recipe)
 }
 
-fn front_and_body(text: &str) -> (&str, &str, u64) {
-    match split(text) {
+/// Other spellings of a command's name: with the separator that this program uses, and without the prefix of
+/// its place.
+pub(super) fn add_aliases(recipe: &mut Recipe, prefix: &str) {
+    if recipe.syntax == RecipeSyntax::Template || recipe.is_skill() || !recipe.id.contains(':') {
+        return;
+    }
+    let id = recipe.id.strip_prefix(prefix).unwrap_or(&recipe.id);
+    recipe.aliases.push(id.replace(':', "/"));
+}
+
+/// A plugin's command is `/plugin:name`. Without the prefix it works as long as no other command is called so
+/// (code.claude.com/docs/en/plugins).
+pub(super) fn add_plugin(recipe: &mut Recipe, plugin: &Plugin) {
+    let bare = std::mem::take(&mut recipe.id);
+    recipe.id = match bare.strip_prefix(&plugin.name) {
+        Some(rest) if rest.starts_with(':') => bare.clone(),
+        _ => format!("{}:{bare}", plugin.name),
+    };
+    if !command::RESERVED.contains(&bare.as_str()) && bare != recipe.id {
+        recipe.aliases.push(bare);
+    }
+    recipe.foreign.plugin = Some(plugin.folders.clone());
+}
+
+/// A model as Claude Code names it. Its short names indicate a size: `haiku` is the small model, the others
+/// are the conversation's own.
+pub(super) fn model(name: &str) -> RecipeModel {
+    match name.trim() {
+        "" | "inherit" | "main" | "sonnet" | "opus" | "opusplan" | "best" | "default" => RecipeModel::Main,
+        "small" | "haiku" => RecipeModel::Small,
+        name => RecipeModel::Named(name.to_owned()),
+    }
+}
+
+/// A recipe with the text behind the front matter, and the fields of that.
+fn read<'a>(id: &str, source: RecipeSource, text: &'a str) -> (Recipe, Vec<LenientField<'a>>) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (front, body, line) = match split(text) {
         Some(SplitFile { front, body: Some((body, line)) }) => (front, body, line),
         Some(SplitFile { body: None, .. }) | None => ("", text, 1),
-    }
+    };
+    let recipe = Recipe::plain(id, source, RecipeSyntax::ClaudeCommand, body, line);
+    (recipe, lenient::read(front, super::front_matter::LINES_BEFORE, |_| true))
 }
 
-/// Parses unindented `name: value` lines; indented continuation lines and `>` or `|` blocks are joined to one
-/// line.
-fn lines_of(front: &str) -> Vec<(&str, String)> {
-    let mut fields: Vec<(&str, String)> = Vec::new();
-    for line in front.lines() {
-        if line.starts_with([' ', '\t']) {
-            if let Some((_, value)) = fields.last_mut() {
-                let space = if value.is_empty() { "" } else { " " };
-                *value = format!("{value}{space}{}", line.trim());
+fn find<'f, 'a>(fields: &'f [LenientField<'a>], name: &str) -> Option<&'f LenientField<'a>> {
+    fields.iter().find(|field| field.name == name)
+}
+
+/// Sets what commands and skills have in common; returns the places of values without a meaning.
+fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64), String)> {
+    let mut faults = Vec::new();
+    for field in fields {
+        let text = field.text();
+        let mut truth = |wanted: &mut bool, is_negated: bool| match truth(&text) {
+            Some(value) => *wanted = value != is_negated,
+            None => faults.push((field.place, format!("{:?} must be true or false", field.name))),
+        };
+        match field.name {
+            "description" if !text.is_empty() => recipe.description = text,
+            "argument-hint" => recipe.argument_hint = Some(text).filter(|hint| !hint.is_empty()),
+            "arguments" => recipe.foreign.names = field.items(),
+            "model" => recipe.model = model(&text),
+            "disable-model-invocation" if recipe.foreign.directory.is_some() => {
+                truth(&mut recipe.callable_by.agent, true);
             }
-        } else if let Some((name, value)) = line.split_once(':') {
-            let value = value.trim();
-            let block = matches!(value, ">" | ">-" | "|" | "|-");
-            fields.push((name.trim(), if block { String::new() } else { unquoted(value).to_owned() }));
-        }
-    }
-    fields
-}
-
-fn unquoted(value: &str) -> &str {
-    ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(value)
-}
-
-/// Expands `$ARGUMENTS`, `$1` to `$9` and ``!`command` ``. The flag is whether the body uses the free text.
-pub fn render_claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
-    let mut filled = Filled::new(free, outputs);
-    let mut rest = body;
-    while let Some(at) = rest.find(['$', '!']) {
-        filled.text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let command = rest.strip_prefix("!`").and_then(|behind| behind.split_once('`'));
-        if let Some((line, behind)) = command.filter(|(line, _)| !line.trim().is_empty()) {
-            let line = filled.with_arguments(line);
-            filled.run(line);
-            rest = behind;
-        } else if rest.starts_with('$') {
-            rest = filled.argument(rest);
-        } else {
-            filled.text.push('!');
-            rest = &rest[1..];
-        }
-    }
-    filled.text.push_str(rest);
-    filled.finish()
-}
-
-/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. The flag is whether the
-/// body uses the free text.
-pub fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
-    const ARGS: &str = "{{args}}";
-    let mut filled = Filled::new(free, outputs);
-    let mut rest = body;
-    while let Some(at) = rest.find(['{', '!']) {
-        filled.text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(behind) = rest.strip_prefix(ARGS) {
-            filled.takes_input = true;
-            filled.text.push_str(free);
-            rest = behind;
-        } else if let Some((line, behind)) = rest.strip_prefix("!{").and_then(balanced) {
-            filled.takes_input |= line.contains(ARGS);
-            filled.run(line.replace(ARGS, &shell_quoted(free)));
-            rest = behind;
-        } else {
-            filled.text.push_str(&rest[..1]);
-            rest = &rest[1..];
-        }
-    }
-    filled.text.push_str(rest);
-    filled.finish()
-}
-
-/// Splits at the closing brace that matches an already consumed opening brace.
-fn balanced(text: &str) -> Option<(&str, &str)> {
-    let mut depth = 1_usize;
-    for (at, character) in text.char_indices() {
-        match character {
-            '{' => depth += 1,
-            '}' => depth -= 1,
+            "user-invocable" => truth(&mut recipe.hidden, true),
             _ => {}
         }
-        if depth == 0 {
-            return Some((&text[..at], &text[at + 1..]));
-        }
     }
-    None
+    // Claude Code appends it to the description that the model chooses by.
+    if let Some(when) = find(fields, "when_to_use").map(LenientField::text).filter(|when| !when.is_empty()) {
+        recipe.description = format!("{} {when}", recipe.description);
+    }
+    faults
 }
 
-fn shell_quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
+/// The spellings that Claude Code accepts (CHANGELOG 2.1.219).
+fn truth(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
 }
 
-struct Filled<'a> {
-    text: String,
-    free: &'a str,
-    words: Vec<String>,
-    outputs: &'a ShellOutputs,
-    needs: Vec<ShellCall>,
-    takes_input: bool,
-    warnings: Vec<String>,
+fn skill_name(name: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    match name {
+        "" => Err("the skill's name is empty, so that of its folder is used".to_owned()),
+        name if name.chars().count() > SKILL_NAME_CHARS_MAX || !name.chars().all(is_part) => Err(format!(
+            "{name:?} can't be a skill's name (letters, digits and -, at most {SKILL_NAME_CHARS_MAX}), so that of \
+             its folder is used"
+        )),
+        name => Ok(name.to_owned()),
+    }
 }
 
-impl<'a> Filled<'a> {
-    fn new(free: &'a str, outputs: &'a ShellOutputs) -> Filled<'a> {
-        Filled {
-            text: String::new(),
-            free,
-            words: split_words(free),
-            outputs,
-            needs: Vec::new(),
-            takes_input: false,
-            warnings: Vec::new(),
+/// What is missing at the head of a skill.
+fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<((u64, u64), String)> {
+    let guessed = "so its first line is used as description";
+    let message = match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+        None => format!("the skill has no front matter, {guessed}"),
+        Some(SplitFile { body: None, .. }) => format!("the front matter is not closed, {guessed}"),
+        Some(_) if find(fields, "description").is_none_or(|field| field.text().is_empty()) => {
+            format!("the skill has no description, {guessed}")
         }
-    }
+        Some(_) => return None,
+    };
+    Some(((1, 1), message))
+}
 
-    /// Expands the argument at the dollar sign that starts `rest`; returns the remaining text.
-    fn argument<'t>(&mut self, rest: &'t str) -> &'t str {
-        const ALL: &str = "$ARGUMENTS";
-        if let Some(behind) = rest.strip_prefix(ALL) {
-            self.takes_input = true;
-            self.text.push_str(self.free);
-            return behind;
-        }
-        let digits = rest[1..].bytes().take_while(u8::is_ascii_digit).count();
-        // `$10` is more likely a price than the tenth argument.
-        if digits == 1 && !rest.starts_with("$0") {
-            let index = usize::from(rest.as_bytes()[1] - b'1');
-            self.takes_input = true;
-            self.text.push_str(self.words.get(index).map_or("", String::as_str));
-            return &rest[2..];
-        }
-        self.text.push('$');
-        &rest[1..]
-    }
-
-    fn with_arguments(&mut self, line: &str) -> String {
-        let outer = std::mem::take(&mut self.text);
-        let mut rest = line;
-        while let Some(at) = rest.find('$') {
-            self.text.push_str(&rest[..at]);
-            rest = self.argument(&rest[at..]);
-        }
-        self.text.push_str(rest);
-        std::mem::replace(&mut self.text, outer)
-    }
-
-    fn run(&mut self, line: String) {
-        let call = ShellCall::Line(line);
-        if let Some(output) = self.outputs.get(&call) {
-            self.text.push_str(output.trim_end_matches(['\n', '\r']));
-        } else if self.outputs.len() + self.needs.len() >= SHELL_CALLS_MAX {
-            self.warnings.push(format!("only the first {SHELL_CALLS_MAX} commands were run"));
-        } else if !self.needs.contains(&call) {
-            self.needs.push(call);
-        }
-    }
-
-    fn finish(mut self) -> (Rendered, bool) {
-        self.warnings.dedup();
-        let prompt = RenderedPrompt { text: self.text, warnings: self.warnings };
-        let rendered =
-            if self.needs.is_empty() { Rendered::Done(prompt) } else { Rendered::Needs(self.needs) };
-        (rendered, self.takes_input)
-    }
+/// The first line of a prompt that has words, without marks of a heading: what Claude Code shows of a command
+/// without a description.
+fn first_line(body: &str) -> Option<String> {
+    let lines = body.lines().map(|line| line.trim().trim_start_matches(['#', '-', '>', ' ']));
+    lines.into_iter().find(|line| line.chars().any(char::is_alphanumeric)).map(str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn done(text: &str, takes_input: bool) -> (Rendered, bool) {
-        (Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
-    }
-
-    fn needs(line: &str, takes_input: bool) -> (Rendered, bool) {
-        (Rendered::Needs(vec![ShellCall::Line(line.to_owned())]), takes_input)
-    }
-
-    fn knows(line: &str, output: &str) -> ShellOutputs {
-        ShellOutputs::from([(ShellCall::Line(line.to_owned()), output.to_owned())])
-    }
-
-    #[test]
-    fn a_claude_command_takes_all_or_single_arguments() {
-        let none = ShellOutputs::new();
-        assert_eq!(render_claude("Fix $ARGUMENTS!", "issue 7", &none), done("Fix issue 7!", true));
-        assert_eq!(render_claude("$1 and $2, $3.", "a 'b c'", &none), done("a and b c, .", true));
-        assert_eq!(
-            render_claude("Costs $10 or $x {{.a}}", "a", &none),
-            done("Costs $10 or $x {{.a}}", false)
-        );
-    }
-
-    #[test]
-    fn a_claude_command_needs_its_shell_output() {
-        assert_eq!(render_claude("Now: !`git status`", "", &ShellOutputs::new()), needs("git status", false));
-        let known = knows("git log $x main", "abc\n");
-        assert_eq!(render_claude("!`git log $x $1`.", "main", &known), done("abc.", true));
-        assert_eq!(render_claude("Wow! `code`", "", &known), done("Wow! `code`", false));
-    }
-
-    /// Pasted text must not become a command.
-    #[test]
-    fn arguments_and_outputs_are_not_expanded_again() {
-        let none = ShellOutputs::new();
-        assert_eq!(render_claude("$ARGUMENTS", "!`rm` $1", &none), done("!`rm` $1", true));
-        assert_eq!(render_claude("!`a`", "", &knows("a", "!`b`")), done("!`b`", false));
-        assert_eq!(render_gemini("{{args}}", "!{rm}", &none), done("!{rm}", true));
-    }
-
-    #[test]
-    fn a_gemini_command_quotes_arguments_in_its_shell_lines() {
-        let none = ShellOutputs::new();
-        assert_eq!(render_gemini("Fix {{args}} {x}", "it", &none), done("Fix it {x}", true));
-        assert_eq!(
-            render_gemini("!{grep {{args}} .}", "it's; rm", &none),
-            needs(r"grep 'it'\''s; rm' .", true)
-        );
-        assert_eq!(render_gemini("!{awk '{print}'}", "", &none), needs("awk '{print}'", false));
+    fn skill_of(text: &str) -> (Recipe, Vec<String>) {
+        let source = RecipeSource::User("/s/pdf/SKILL.md".into());
+        let Parsed { recipe, notes } = skill("pdf", Path::new("/s/pdf"), source, text);
+        (recipe, notes.into_iter().map(|note| note.to_string()).collect())
     }
 
     #[test]
     fn a_gemini_command_is_toml_with_a_prompt() {
         let recipe = gemini_command(
-            "git/pr",
+            "git:pr",
             RecipeSource::BuiltIn,
             "description = \"D\"\nprompt = \"\"\"\nP\"\"\"\n",
         );
         let recipe = recipe.expect("it is sound");
         assert_eq!((recipe.description.as_str(), recipe.body.as_str()), ("D", "P"));
-        assert_eq!(recipe.aliases, ["git:pr"]);
         let problem =
             gemini_command("x", RecipeSource::BuiltIn, "a = 1\nprompt =").expect_err("it is broken");
         assert_eq!(problem.place.map(|(line, _)| line), Some(2));
     }
 
     #[test]
-    fn descriptions_over_several_lines_are_joined() {
-        let recipe =
-            skill("pdf", "/s/pdf", RecipeSource::BuiltIn, "---\ndescription: >\n  Reads\n  PDFs\n---\nBody");
-        assert_eq!(recipe.description, "Reads PDFs");
+    fn a_command_without_description_shows_the_first_line_of_its_prompt() {
+        let described = |text| claude_command("x", RecipeSource::BuiltIn, text).description;
+        assert_eq!(described("---\nmodel: haiku\n---\n\n# Fix the *build*\n\nNow."), "Fix the *build*");
+        assert_eq!(described("You review code.\nThoroughly."), "You review code.");
+        assert_eq!(described("---\ndescription: Mine\n---\nBody."), "Mine");
+        assert_eq!(described("\n---\n"), "Run the x recipe");
+    }
+
+    #[test]
+    fn fields_of_a_command_are_read() {
+        let text = "---\ndescription: >\n  Fixes\n  it\nargument-hint: [issue] [branch]\narguments: [issue, branch]\n\
+                    model: claude-haiku-4-5\nallowed-tools: Bash(git *)\n---\nFix $issue.";
+        let recipe = claude_command("fix", RecipeSource::BuiltIn, text);
+        assert_eq!(recipe.description, "Fixes it");
+        assert_eq!(recipe.argument_hint.as_deref(), Some("[issue] [branch]"));
+        assert_eq!(recipe.foreign.names, ["issue", "branch"]);
+        assert_eq!(recipe.model, RecipeModel::Named("claude-haiku-4-5".to_owned()));
+        assert_eq!((recipe.allowed_tools, recipe.body.as_str()), (None, "Fix $issue."));
+        let of = |model: &str| {
+            claude_command("x", RecipeSource::BuiltIn, &format!("---\nmodel: {model}\n---\n")).model
+        };
+        assert_eq!(
+            [of("haiku"), of("sonnet"), of("inherit")],
+            [RecipeModel::Small, RecipeModel::Main, RecipeModel::Main]
+        );
+    }
+
+    #[test]
+    fn a_skill_has_the_fields_of_a_command_and_its_folder() {
+        let (recipe, remarks) = skill_of(
+            "---\nname: pdf-forms\ndescription: Fills forms\nwhen_to_use: For PDFs.\nargument-hint: [file]\nmodel: haiku\n\
+             disable-model-invocation: Yes\nuser-invocable: off\n---\nBody",
+        );
+        assert_eq!(remarks, Vec::<String>::new());
+        assert_eq!((recipe.id.as_str(), recipe.description.as_str()), ("pdf-forms", "Fills forms For PDFs."));
+        assert_eq!((recipe.argument_hint.as_deref(), &recipe.model), (Some("[file]"), &RecipeModel::Small));
+        assert_eq!((recipe.callable_by.agent, recipe.hidden), (false, true));
+        assert_eq!(recipe.foreign.directory.as_deref(), Some(Path::new("/s/pdf")));
+    }
+
+    /// Regression: broken skills were loaded without a word: `recipes check` said "nothing wrong".
+    #[test]
+    fn a_broken_skill_is_loaded_and_reported() {
+        for (text, id, description, wanted) in [
+            ("# PDF\nRead.", "pdf", "PDF", "SKILL.md:1:1: the skill has no front matter"),
+            ("---\nname: x\ndescription: y\nBody", "pdf", "name: x", "1:1: the front matter is not closed"),
+            ("---\nname: x\n---\nBody", "x", "Body", "1:1: the skill has no description"),
+            (
+                "---\nname: Bad Name\ndescription: y\n---\n",
+                "pdf",
+                "y",
+                "2:7: \"Bad Name\" can't be a skill's name",
+            ),
+            (
+                "---\ndescription: y\nuser-invocable: maybe\n---\n",
+                "pdf",
+                "y",
+                "3:17: \"user-invocable\" must be true",
+            ),
+        ] {
+            let (recipe, remarks) = skill_of(text);
+            assert_eq!((recipe.id.as_str(), recipe.description.as_str()), (id, description), "{text}");
+            assert!(remarks.len() == 1 && remarks[0].contains(wanted), "{text}: {remarks:?}");
+        }
     }
 }

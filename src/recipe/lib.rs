@@ -1,20 +1,25 @@
 //! Recipes: Markdown files that become slash commands. Subagent definitions have the same format and are read
 //! here too.
 //!
-//! `fields` reads the fields of a declaration with their positions, `parse` reads one file, and `handlers`
-//! defines the names that its `hooks` may use. `render` produces the prompt (requesting the shell commands
-//! whose output it needs), and `command` parses typed commands. All of these are pure. `catalog` finds the
-//! files, `watch` notices changes, `agents` finds and reads subagents; only these three access the disk.
+//! `fields` reads the fields of a declaration with their positions (`lenient` those of other agents' files),
+//! `parse` and `foreign` read one file, and `handlers` defines the names that its `hooks` may use. `render`
+//! produces the prompt (requesting the shell commands whose output it needs; `expand` fills in the
+//! placeholders of other agents), and `command` parses typed commands. All of these are pure. `catalog` finds the
+//! files, `plugins` finds plugins of Claude Code, `watch` notices changes, `agents` finds and reads subagents;
+//! only these access the disk.
 
 pub mod agents;
 pub mod catalog;
 pub mod command;
+mod expand;
 pub mod fields;
-mod foreign;
+pub mod foreign;
 mod front_matter;
 pub mod handlers;
+mod lenient;
 pub mod parse;
 mod places;
+pub mod plugins;
 pub mod render;
 pub mod shown;
 pub mod template;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::foreign::ForeignFields;
 use super::handlers::UnknownHandler;
 use super::{front_matter, template};
 use epitome_problem::Problem;
@@ -50,6 +51,7 @@ pub struct Recipe {
     pub max_turns: Option<u32>,
     pub callable_by: CallableBy,
     pub run_hooks: bool,
+    pub foreign: ForeignFields,
 }
 
 /// Where a recipe comes from, which determines how far it is trusted.
@@ -78,12 +80,10 @@ impl RecipeSource {
 pub enum RecipeSyntax {
     /// Go's `text/template`.
     Template,
-    /// `$ARGUMENTS`, `$1`, ``!`command` ``.
+    /// `$ARGUMENTS`, `$1`, ``!`command` ``: commands and skills of Claude Code.
     ClaudeCommand,
     /// `{{args}}`, `!{command}`.
     GeminiCommand,
-    /// Used verbatim (skills).
-    Plain,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -181,7 +181,13 @@ impl Recipe {
             max_turns: None,
             callable_by: CallableBy::default(),
             run_hooks: true,
+            foreign: ForeignFields::default(),
         }
+    }
+
+    /// Whether the recipe is a skill, which the agent may load by itself.
+    pub fn is_skill(&self) -> bool {
+        self.foreign.directory.is_some()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::plugins::Plugin;
 use epitome_files::paths::Paths;
 
 /// A folder of recipes, and how its files are read.
@@ -10,6 +12,14 @@ pub(super) struct RecipeFolder {
     pub(super) folder: PathBuf,
     pub(super) kind: PlaceKind,
     pub(super) owner: RecipeOwner,
+    /// The plugin of Claude Code that it belongs to, whose name prefixes its ids.
+    pub(super) plugin: Option<Arc<Plugin>>,
+}
+
+impl RecipeFolder {
+    pub(super) fn plain(folder: PathBuf, kind: PlaceKind, owner: RecipeOwner) -> RecipeFolder {
+        RecipeFolder { folder, kind, owner, plugin: None }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,17 +36,44 @@ pub(super) enum PlaceKind {
     /// Each subfolder is a plugin with a `recipes` folder; the plugin's name prefixes its recipe ids.
     Plugins,
     ClaudeCommands,
+    /// `~/.codex/prompts`: only the files of the folder itself.
+    CodexPrompts,
+    OpencodeCommands,
     GeminiCommands,
     Skills,
+}
+
+impl PlaceKind {
+    /// What stands between the folders and the name in an id. Claude Code says `/frontend:component`
+    /// (CHANGELOG 1.0.45), and so does Gemini (geminicli.com/docs/cli/custom-commands).
+    fn separator(self) -> &'static str {
+        match self {
+            PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands => ":",
+            PlaceKind::Recipes
+            | PlaceKind::RecipesWithFrontMatter
+            | PlaceKind::Plugins
+            | PlaceKind::CodexPrompts
+            | PlaceKind::OpencodeCommands
+            | PlaceKind::Skills => "/",
+        }
+    }
+
+    /// What precedes an id. Codex calls its prompts `/prompts:name`.
+    pub(super) fn prefix(self) -> &'static str {
+        if self == PlaceKind::CodexPrompts { "prompts:" } else { "" }
+    }
 }
 
 /// All folders, in order of precedence. `repository` contains the session's directory and the root of its
 /// repository; relative paths in `extra` are relative to the former.
 pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<RecipeFolder> {
-    use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
+    use PlaceKind::{
+        ClaudeCommands, CodexPrompts, GeminiCommands, OpencodeCommands, Plugins, Recipes,
+        RecipesWithFrontMatter, Skills,
+    };
     use RecipeOwner::{Repository, User};
     let mut places = Vec::new();
-    let mut add = |folder: PathBuf, kind, owner| places.push(RecipeFolder { folder, kind, owner });
+    let mut add = |folder: PathBuf, kind, owner| places.push(RecipeFolder::plain(folder, kind, owner));
     for root in repository {
         add(root.join(".epitome/recipes"), Recipes, Repository);
         add(root.join(".kodelet/recipes"), Recipes, Repository);
@@ -59,16 +96,28 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
     let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
     let roots: Vec<(&Path, RecipeOwner)> = of_repository.chain(home.map(|home| (home, User))).collect();
     for (root, owner) in &roots {
+        add(root.join(".claude/skills"), Skills, *owner);
+        add(root.join(".agents/skills"), Skills, *owner);
+        if *owner == Repository {
+            add(root.join(".epitome/skills"), Skills, Repository);
+        }
+    }
+    add(paths.home.join("skills"), Skills, User);
+    // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+    for (root, owner) in &roots {
         add(root.join(".claude/commands"), ClaudeCommands, *owner);
     }
     for (root, owner) in &roots {
-        add(root.join(".claude/skills"), Skills, *owner);
-        add(root.join(".agents/skills"), Skills, *owner);
-        let own = if *owner == User { paths.home.join("skills") } else { root.join(".epitome/skills") };
-        add(own, Skills, *owner);
-    }
-    for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
+    }
+    // opencode.ai/docs/commands names both spellings of the folder.
+    for (root, owner) in &roots {
+        let folder = if *owner == User { root.join(".config/opencode") } else { root.join(".opencode") };
+        add(folder.join("command"), OpencodeCommands, *owner);
+        add(folder.join("commands"), OpencodeCommands, *owner);
+    }
+    if let Some(home) = home {
+        add(home.join(".codex/prompts"), CodexPrompts, User);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
     let of_user: BTreeSet<PathBuf> =
@@ -96,11 +145,23 @@ pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<Strin
                 Some(_) => return None,
             }
         }
-        PlaceKind::ClaudeCommands if below.extension()? == "md" => below.with_extension(""),
+        PlaceKind::CodexPrompts if below.components().count() > 1 => return None,
+        PlaceKind::ClaudeCommands | PlaceKind::CodexPrompts | PlaceKind::OpencodeCommands
+            if below.extension()? == "md" =>
+        {
+            below.with_extension("")
+        }
         PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
-        PlaceKind::Skills if below.file_name()? == "SKILL.md" => below.parent()?.to_path_buf(),
-        PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands | PlaceKind::Skills => return None,
+        PlaceKind::Skills if below.file_name()? == SKILL_FILE => below.parent()?.to_path_buf(),
+        PlaceKind::ClaudeCommands
+        | PlaceKind::CodexPrompts
+        | PlaceKind::OpencodeCommands
+        | PlaceKind::GeminiCommands
+        | PlaceKind::Skills => return None,
     };
     let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
-    parts.map(|parts| parts.join("/")).filter(|id| !id.is_empty())
+    parts.map(|parts| parts.join(kind.separator())).filter(|id| !id.is_empty())
 }
+
+/// The file that makes a folder a skill.
+pub(super) const SKILL_FILE: &str = "SKILL.md";

@@ -5,9 +5,10 @@
 //! user has not allowed; it passes a sentence saying so as their output.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use super::command::RecipeArguments;
-use super::foreign;
+use super::expand::{self, ExpandWith};
 use super::parse::{Recipe, RecipeSyntax, template_problem};
 use super::template::{self, Evaluated, TemplateScope, TemplateValue};
 use epitome_problem::Problem;
@@ -73,16 +74,20 @@ pub fn render(
 ) -> Result<Rendered, Problem> {
     let (evaluated, takes_input) = match recipe.syntax {
         RecipeSyntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
-        RecipeSyntax::ClaudeCommand => foreign::render_claude(&recipe.body, &arguments.free, outputs),
-        RecipeSyntax::GeminiCommand => foreign::render_gemini(&recipe.body, &arguments.free, outputs),
-        RecipeSyntax::Plain => {
-            let prompt = RenderedPrompt { text: recipe.body.clone(), warnings: Vec::new() };
-            (Rendered::Done(prompt), false)
+        RecipeSyntax::ClaudeCommand => {
+            let variables = variables(recipe, surroundings);
+            let (free, names) = (&arguments.free, &recipe.foreign.names[..]);
+            expand::render_claude(&recipe.body, ExpandWith { free, names, variables: &variables }, outputs)
         }
+        RecipeSyntax::GeminiCommand => expand::render_gemini(&recipe.body, &arguments.free, outputs),
     };
     Ok(match evaluated {
         Rendered::Done(mut prompt) => {
             prompt.text.truncate(prompt.text.trim_end().len());
+            if let Some(directory) = &recipe.foreign.directory {
+                let head = format!("Files that these instructions name are below `{}`.", directory.display());
+                prompt.text = format!("{head}\n\n{}", prompt.text.trim_start());
+            }
             if !takes_input && !arguments.free.trim().is_empty() {
                 prompt.text.push_str("\n\n## Additional instructions\n\n");
                 prompt.text.push_str(&arguments.free);
@@ -91,6 +96,22 @@ pub fn render(
         }
         needs @ Rendered::Needs(_) => needs,
     })
+}
+
+/// The `${…}` variables of Claude Code that are known. An unknown one stays as it is.
+fn variables(recipe: &Recipe, surroundings: &RenderContext) -> Vec<(&'static str, String)> {
+    let path = |path: &PathBuf| path.display().to_string();
+    let plugin = recipe.foreign.plugin.as_ref();
+    [
+        ("CLAUDE_SKILL_DIR", recipe.foreign.directory.as_ref().map(path)),
+        ("CLAUDE_PLUGIN_ROOT", plugin.map(|plugin| path(&plugin.root))),
+        ("CLAUDE_PLUGIN_DATA", plugin.map(|plugin| path(&plugin.data))),
+        ("CLAUDE_SESSION_ID", Some(surroundings.conversation_id.clone())),
+        ("CLAUDE_PROJECT_DIR", Some(surroundings.cwd.clone())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)))
+    .collect()
 }
 
 fn render_template(

@@ -74,8 +74,10 @@ impl FolderWalk {
             PlaceKind::Recipes
             | PlaceKind::RecipesWithFrontMatter
             | PlaceKind::ClaudeCommands
+            | PlaceKind::CodexPrompts
+            | PlaceKind::OpencodeCommands
             | PlaceKind::GeminiCommands
-            | PlaceKind::Skills => vec![(place.folder.clone(), String::new())],
+            | PlaceKind::Skills => vec![(place.folder.clone(), place.kind.prefix().to_owned())],
         };
         folders
             .into_iter()

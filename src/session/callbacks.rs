@@ -322,7 +322,8 @@ impl Session {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
-        let prompt = self.core.prompt_of(recipe, arguments, may_run);
+        let workspace = self.core.workspace.clone();
+        let prompt = self.core.prompt_maker(recipe).prompt(workspace, arguments, may_run);
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };

@@ -11,7 +11,7 @@ use super::core::Core;
 use super::permissions::{Ruling, RulingContext};
 use super::work::JobResult;
 use super::{AskId, SessionEvent, UserDecision};
-use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
+use super::{checkpoints, editor_buffers, effects, hooks_aside, output_truncation, trace};
 use epitome_recall::RecallLog;
 use epitome_thread::{
     CallId, Change, Mode, OutcomeStatus, PlanStep, RecordedDecision, ToolCall, ToolDisplay, ToolOutcome,
@@ -25,7 +25,7 @@ use epitome_turn::{EffectResult, Permit};
 impl Core {
     /// Whether the call would still touch what the user was asked about: a link on the way may have
     /// been exchanged while they thought.
-    fn still_touches(&self, id: &CallId, access: &Access) -> bool {
+    pub(super) fn still_touches(&self, id: &CallId, access: &Access) -> bool {
         let now = self.effective_call(id).and_then(|call| {
             let tool = self.services.toolbox.get(&call.name)?;
             tool.access(&call.input, &self.workspace).ok()
@@ -163,6 +163,7 @@ impl Session {
         let by_hook = self.tools.decided_by_hook(id);
         if let Some(card) = self.core.permissions.show(&call, preview, by_hook) {
             self.core.announce(&card);
+            hooks_aside::asked(self, &call);
         }
     }
 

@@ -6,6 +6,7 @@ use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
+use super::hooks_aside;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
@@ -492,13 +493,18 @@ impl Session {
             BackgroundResult::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.recipes.command_list();
+                let readable = catalog.readable.clone();
+                self.core.workspace = Arc::new(self.core.workspace.reading(readable));
                 let first = self.recipes.read(catalog, watch);
-                self.recipes.offer_skills(&mut self.core);
+                self.recipes.offer_skills(&mut self.core, &self.hooks);
                 let now = self.recipes.command_list();
                 if first || before != now {
                     self.core.announce(&SessionEvent::Commands(now));
                 }
-                self.core.show_problems(&problems);
+                self.core.clients.notify_problems_of("recipes", &problems);
+            }
+            BackgroundResult::HooksAside(event, ask, resolution) => {
+                hooks_aside::resolved(self, event, ask, *resolution);
             }
             BackgroundResult::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {

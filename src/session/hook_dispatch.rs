@@ -263,7 +263,7 @@ fn now() -> u64 {
 }
 
 /// What hooks come to whose run panicked.
-fn internal_error(event: HookEvent) -> Resolution {
+pub(super) fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),

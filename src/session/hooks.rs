@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// A call as hooks know it: one that stands for a call of another tool is that one.
-    fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> HookCall {
+    pub(super) fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> HookCall {
         let input = Value::Object(input);
         let other = self.core.services.toolbox.get(&call.name).and_then(|tool| tool.forwarded_call(&input));
         let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));

@@ -5,19 +5,20 @@
 //! looked at, and what is not known is said. Files are read again only where they changed.
 
 mod client;
+pub mod folders;
 mod known;
 mod room;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use folders::{InstructionFile, InstructionFolder};
 use known::{instructed, known_paths, touched, untold};
 
 use super::actor::Session;
 use super::core::Core;
-use super::prompt::{self, InstructionFile, InstructionFolder};
 use super::work::{JobResult, ScanPurpose};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -44,9 +45,9 @@ pub struct InstructionWatch {
 struct Watched {
     place: InstructionFolder,
     is_nested: bool,
-    /// Of its candidates; `None` before the first look.
-    stamps: Option<[Option<InstructionStamp>; 2]>,
-    file: Option<InstructionFile>,
+    /// Of its candidates, now and before; `None` before the first look.
+    stamps: Option<BTreeMap<PathBuf, Option<InstructionStamp>>>,
+    files: Vec<InstructionFile>,
 }
 
 /// What changes when a file does: its length, its time and which one it is.
@@ -61,7 +62,7 @@ impl InstructionWatch {
     /// What the system text is made of.
     pub fn files(&self) -> Vec<InstructionFile> {
         let of_frame = self.places.iter().filter(|watched| !watched.is_nested);
-        of_frame.filter_map(|watched| watched.file.clone()).collect()
+        of_frame.flat_map(|watched| watched.files.clone()).collect()
     }
 
     /// Takes in places that are not known yet; the nearest of the nested ones come last.
@@ -71,7 +72,7 @@ impl InstructionWatch {
             let is_known = self.places.iter().any(|watched| watched.place.directory == place.directory);
             let is_too_many = is_nested && nested == NESTED_MAX;
             if !is_known && !is_too_many {
-                self.places.push(Watched { place, is_nested, stamps: None, file: None });
+                self.places.push(Watched { place, is_nested, stamps: None, files: Vec::new() });
                 self.told_at = None;
             }
         }
@@ -85,16 +86,21 @@ impl InstructionWatch {
     fn look(&mut self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for watched in &mut self.places {
-            let stamps = watched.place.candidates().map(|path| stamp(&path));
-            if watched.stamps.replace(stamps) == Some(stamps) {
+            // A file that is gone is looked for again.
+            let known = watched.stamps.iter().flat_map(|stamps| stamps.keys().cloned());
+            let candidates: BTreeSet<PathBuf> = watched.place.candidates().into_iter().chain(known).collect();
+            let stamps: BTreeMap<_, _> =
+                candidates.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
+            if watched.stamps.as_ref() == Some(&stamps) {
                 continue;
             }
-            let (file, new) = watched.place.read();
+            watched.stamps = Some(stamps);
+            let (files, new) = watched.place.read();
             problems.extend(new);
-            if watched.file != file {
+            if watched.files != files {
                 self.told_at = None;
             }
-            watched.file = file;
+            watched.files = files;
         }
         problems
     }
@@ -102,11 +108,10 @@ impl InstructionWatch {
     /// What the model has to be told, in order: each file with the words.
     fn untold(&self, thread: &Thread) -> Vec<(PathBuf, String)> {
         let files = self.places.iter().flat_map(|watched| {
-            watched.place.candidates().map(|path| {
-                let own = watched.file.as_ref().filter(|file| file.path == path);
-                let text = own.map(|file| file.text.clone()).unwrap_or_default();
-                (path, text)
-            })
+            let read = watched.files.iter().map(|file| (file.path.clone(), file.text.clone()));
+            let gone = watched.stamps.iter().flat_map(|stamps| stamps.keys());
+            let gone = gone.filter(|path| !watched.files.iter().any(|file| file.path == **path));
+            gone.map(|path| (path.clone(), String::new())).chain(read)
         });
         files.filter_map(|(path, text)| Some((path.clone(), untold(thread, &path, &text)?))).collect()
     }
@@ -117,11 +122,11 @@ impl InstructionWatch {
 struct InstructionScan {
     watch: InstructionWatch,
     workspace: Arc<Workspace>,
-    home: PathBuf,
+    paths: Paths,
     told: BTreeSet<PathBuf>,
     touched: BTreeSet<PathBuf>,
     /// Where agents are looked for, too.
-    agents: Option<Paths>,
+    looks_for_agents: bool,
 }
 
 /// What a look found.
@@ -134,16 +139,16 @@ pub struct ScannedInstructions {
 
 impl InstructionScan {
     fn take(self) -> ScannedInstructions {
-        let InstructionScan { mut watch, workspace, home, told, touched, agents } = self;
+        let InstructionScan { mut watch, workspace, paths, told, touched, looks_for_agents } = self;
         let nested =
             |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
         if watch.places.is_empty() {
-            watch.add(prompt::places(&workspace.cwd, &home), false);
+            watch.add(folders::places(&workspace.cwd, &paths.home, paths.user_home.as_deref()), false);
             watch.add(nested(told), true);
         }
         watch.add(nested(touched), true);
         let problems = watch.look();
-        let agents = agents.map(|paths| AgentCatalog::load(&workspace.cwd, &paths));
+        let agents = looks_for_agents.then(|| AgentCatalog::load(&workspace.cwd, &paths));
         ScannedInstructions { watch, problems, agents }
     }
 }
@@ -156,10 +161,10 @@ impl InstructionWatch {
         InstructionScan {
             watch,
             workspace: core.workspace.clone(),
-            home: core.services.paths.home.clone(),
+            paths: core.services.paths.clone(),
             told,
             touched: touched(&core.thread),
-            agents: core.wants_agents().then(|| core.services.paths.clone()),
+            looks_for_agents: core.wants_agents(),
         }
     }
 
@@ -227,10 +232,7 @@ fn nested(workspace: &Workspace, touched: &Path) -> Vec<InstructionFolder> {
     // First whether it is there at all: a path with thousands of parts that are not would take minutes otherwise.
     let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
-    let place = |directory: &Path| InstructionFolder {
-        directory: directory.to_path_buf(),
-        within: Some(root.clone()),
-    };
+    let place = |directory: &Path| InstructionFolder::of_project(directory, Some(root));
     below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()
 }
 
@@ -251,7 +253,7 @@ mod tests {
     fn a_file_is_read_again_only_where_it_changed() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let path = directory.path().join("AGENTS.md");
-        let place = InstructionFolder { directory: directory.path().to_path_buf(), within: None };
+        let place = InstructionFolder::of_project(directory.path(), None);
         let mut watch = InstructionWatch::default();
         watch.add(vec![place.clone(), place], false);
         assert_eq!(watch.places.len(), 1);
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn nested_places_are_bounded_and_the_nearest_comes_last() {
-        let place = |name: String| InstructionFolder { directory: PathBuf::from(name), within: None };
+        let place = |name: String| InstructionFolder::of_project(Path::new(&name), None);
         let mut watch = InstructionWatch::default();
         watch.add(vec![place("/w/a/b/c".to_owned()), place("/w/a".to_owned())], true);
         watch.add(vec![place("/a/very/long/way/to/w".to_owned())], false);

@@ -60,6 +60,7 @@ pub mod event_queue;
 mod hook_dispatch;
 mod hook_host;
 mod hooks;
+mod hooks_aside;
 mod inbox;
 mod instructions;
 mod log;
@@ -111,6 +112,7 @@ use epitome_thread::{
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
+pub use instructions::folders as instruction_files;
 pub use mcp::LOGINS as MCP_LOGINS;
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 

@@ -241,6 +241,11 @@ impl Permissions {
         Some((open.call.clone(), open.access.clone()))
     }
 
+    /// Whether a hook may answer this question: what a rule of a file asks for, only the user answers.
+    pub fn may_be_answered_by_hook(&self, ask: AskId) -> bool {
+        self.open.as_ref().is_some_and(|open| open.ask == ask && open.because.is_none())
+    }
+
     /// Completes the card of a call, which is shown from now on.
     pub fn show(
         &mut self,

@@ -24,7 +24,7 @@ use epitome_provider::endpoint::{self, Endpoint};
 use epitome_provider::models;
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::{self, RecipeArguments};
-use epitome_recipe::parse::{Recipe, RecipeModel};
+use epitome_recipe::parse::{Recipe, RecipeModel, RecipeSource, RecipeSyntax};
 use epitome_recipe::render::{self, NOT_RUN, RenderContext, Rendered, ShellCall, ShellOutputs};
 use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use epitome_tools::shell_output::shell_output;
@@ -82,27 +82,14 @@ impl Core {
         }
     }
 
-    /// Makes a recipe's prompt with all that its shell calls print, away from this session: for a callback.
-    /// Nobody is asked whether they `may_run`; what is not allowed says so in the prompt.
-    pub(super) fn prompt_of(
-        &self,
-        recipe: &Arc<Recipe>,
-        arguments: RecipeArguments,
-        may_run: bool,
-    ) -> impl Future<Output = Result<String, String>> + Send + use<> {
-        let (toolbox, workspace) = (self.services.toolbox.clone(), self.workspace.clone());
-        let (surroundings, recipe) = (self.surroundings(), recipe.clone());
-        async move {
-            let mut outputs = ShellOutputs::new();
-            loop {
-                match render::render(&recipe, &arguments, &surroundings, &outputs) {
-                    Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
-                    Ok(Rendered::Needs(calls)) => {
-                        outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
-                    }
-                    Err(problem) => return Err(problem.to_string()),
-                }
-            }
+    /// Makes a recipe's prompt with all that its shell calls print, away from this session. Nobody is asked whether
+    /// they `may_run`; what is not allowed says so in the prompt.
+    pub(super) fn prompt_maker(&self, recipe: &Arc<Recipe>) -> PromptMaker {
+        PromptMaker {
+            // Not the whole toolbox: a tool of it may hold this.
+            toolbox: self.services.toolbox.only(&["bash".to_owned()]),
+            surroundings: self.surroundings(),
+            recipe: recipe.clone(),
         }
     }
 
@@ -119,6 +106,16 @@ impl Core {
     fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
         let name = match &recipe.model {
             RecipeModel::Main => return Ok(None),
+            RecipeModel::Named(name) if recipe.syntax == RecipeSyntax::ClaudeCommand => {
+                let models = &self.options().models;
+                let offered = models.iter().map(|choice| &choice.name);
+                offered_model(
+                    name,
+                    offered,
+                    self.model.endpoint().map(|endpoint| &endpoint.name),
+                    &recipe.source,
+                )?
+            }
             RecipeModel::Named(name) => name.clone(),
             RecipeModel::Small => match models::small(&self.settings, self.model.endpoint()) {
                 Some(name) => name.0,
@@ -138,6 +135,34 @@ impl Core {
         let mut endpoint = resolved.map_err(|error| sentence(&error))?;
         self.services.learned.apply(&self.settings, &mut endpoint);
         Ok(Some(endpoint))
+    }
+}
+
+/// Makes the prompt of a recipe.
+#[derive(Clone)]
+pub(super) struct PromptMaker {
+    toolbox: Toolbox,
+    surroundings: RenderContext,
+    recipe: Arc<Recipe>,
+}
+
+impl PromptMaker {
+    pub(super) async fn prompt(
+        self,
+        workspace: Arc<Workspace>,
+        arguments: RecipeArguments,
+        may_run: bool,
+    ) -> Result<String, String> {
+        let mut outputs = ShellOutputs::new();
+        loop {
+            match render::render(&self.recipe, &arguments, &self.surroundings, &outputs) {
+                Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
+                Ok(Rendered::Needs(calls)) => {
+                    outputs.extend(shell_outputs(&self.toolbox, &workspace, calls, may_run).await);
+                }
+                Err(problem) => return Err(problem.to_string()),
+            }
+        }
     }
 }
 
@@ -375,6 +400,29 @@ impl Session {
     }
 }
 
+/// The model that a command of another agent names, among those that are offered: of the session's provider if that
+/// has it. Who reads the user's files is not for a repository to choose.
+pub(super) fn offered_model<'a>(
+    name: &str,
+    offered: impl Iterator<Item = &'a ModelName>,
+    main: Option<&ModelName>,
+    source: &RecipeSource,
+) -> Result<String, String> {
+    let provider = |model: &ModelName| model.split().map(|(provider, _)| provider.to_owned());
+    let own = main.and_then(provider);
+    let is_named = |model: &&ModelName| {
+        model.0 == name
+            || model.split().is_some_and(|(_, model)| model == name || model.ends_with(&format!("/{name}")))
+    };
+    let mut named: Vec<&ModelName> = offered.filter(is_named).collect();
+    named.sort_by_key(|model| provider(model) != own);
+    let found = named.first().ok_or_else(|| format!("{name} is not among the models here"))?;
+    if matches!(source, RecipeSource::Repository(_)) && provider(found) != own {
+        return Err(format!("a repository does not choose the provider ({found})"));
+    }
+    Ok(found.0.clone())
+}
+
 async fn shell_outputs(
     toolbox: &Toolbox,
     workspace: &Arc<Workspace>,
@@ -390,4 +438,24 @@ async fn shell_outputs(
         outputs.insert(call, output);
     }
     outputs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_of_another_agent_gets_the_model_that_it_names_if_there_is_one() {
+        let offered = ["router/claude-haiku-4-5", "anthropic/claude-opus-5", "anthropic/claude-haiku-4-5"];
+        let offered = offered.map(|name| ModelName(name.to_owned()));
+        let (main, path) = (&offered[1], "/w/.claude/commands/x.md");
+        let find = |name, source: &RecipeSource| offered_model(name, offered.iter(), Some(main), source);
+        let (own, theirs) = (RecipeSource::User(path.into()), RecipeSource::Repository(path.into()));
+        let haiku = || Ok("anthropic/claude-haiku-4-5".to_owned());
+        assert_eq!((find("claude-haiku-4-5", &own), find("claude-haiku-4-5", &theirs)), (haiku(), haiku()));
+        assert_eq!(find("router/claude-haiku-4-5", &own).as_deref(), Ok("router/claude-haiku-4-5"));
+        for (name, source) in [("claude-2", &own), ("router/claude-haiku-4-5", &theirs)] {
+            assert!(find(name, source).is_err(), "{name}");
+        }
+    }
 }

@@ -194,6 +194,8 @@ impl Session {
         if is_current && self.core.thread.frame().is_some() {
             return self.mcp.renew_frame(&mut self.core);
         }
+        // The list of skills has a share of the window, which is known by now.
+        self.recipes.offer_skills(&mut self.core, &self.hooks);
         let mut tools = self.core.services.toolbox.specs();
         self.subagents.name_in(&self.core, &mut tools);
         let contexts = self.hooks.take_contexts();

@@ -10,6 +10,7 @@ use super::work::PendingResolution;
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::guards::{self, Guards};
+use epitome_hooks::hook::HookKind;
 use epitome_hooks::hook_context::EventData;
 use epitome_hooks::output::{HistoryAction, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_thread::{Change, Content, Message, MessageId, Origin, Seq, StopReason, ViewEdit, edits};
@@ -95,9 +96,17 @@ impl Session {
     fn guards(&self) -> Guards {
         let turn = self.hooks.turn_state();
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
+        let continuations_max = self.core.settings.hooks.max_continuations;
+        let hooks = self.hooks.found().hooks.iter();
+        let claude = hooks.filter(|hook| matches!(hook.kind, HookKind::Claude { .. }));
         Guards {
             continuations: turn.continuations,
-            continuations_max: self.core.settings.hooks.max_continuations,
+            continuations_max,
+            claude: claude.map(|hook| hook.name.clone()).collect(),
+            claude_continuations_max: guards::claude_continuations(
+                &self.core.workspace.environment,
+                continuations_max,
+            ),
             last_follow_up: turn.last_follow_up.clone(),
             compacted_since_call: self.is_compacted_since_reply(),
             auto_compact_paused: self.compactor.is_paused(&self.core),

@@ -1,32 +1,36 @@
 //! Skills that the model may use: listed in the tool's description at the first model call, which is frozen then, and
-//! told behind it where they come later. Nothing of them runs here.
+//! told behind it where they come later. Their commands run when the model asks for a skill, by the same rule as when
+//! the user types its name, except that nobody is asked.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::core::Core;
+use super::hook_host::{HookHost, MayRun};
 use super::recipe_catalog::SessionRecipes;
 use super::reminders::{ReminderText, Topic, text_by};
+use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
-use epitome_tools::skill_tool::{self, Skill, SkillTool};
+use epitome_tools::listing;
+use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
 
 /// Whose words they are that tell of later skills.
 const BY: &str = "skills";
-
-/// The file that makes a folder a skill.
-const FILE: &str = "SKILL.md";
 
 /// Messages about skills that a thread may have: folders that change all the time must not fill it.
 const TOLD_MAX: usize = 20;
 
 impl SessionRecipes {
     /// Puts the skills of a catalog that was read into the toolbox. What a child has is its parent's.
-    pub(super) fn offer_skills(&self, core: &mut Core) {
-        let skills = self.skills();
+    pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost) {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
-        if !core.lineage.is_child() && (has_tool || !skills.is_empty()) {
-            let skills = skills.into_iter().map(|(skill, _)| skill).collect();
-            core.services.toolbox = core.services.toolbox.renewed(Arc::new(SkillTool::new(skills)));
+        if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
+            let skill = |recipe: &Arc<Recipe>| {
+                let may_run = matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes);
+                skill(core, recipe, may_run)
+            };
+            let tool =
+                SkillTool::new(self.skills().map(skill).collect(), listing::bytes_in(core.model.window()));
+            core.services.toolbox = core.services.toolbox.renewed(Arc::new(tool));
         }
     }
 
@@ -39,15 +43,17 @@ impl SessionRecipes {
         let (_, tools) = core.thread.frame()?;
         let tool = tools.iter().find(|tool| tool.name == skill_tool::NAME);
         let listed = tool.map(|tool| tool.description.as_str()).unwrap_or_default();
-        if listed.contains("without room") {
+        if listed.contains(listing::WITHOUT_ROOM) {
             return None;
         }
-        let late = self.skills().into_iter().map(|(skill, path)| {
+        let late = self.skills().map(|recipe| {
+            let item = listing::ListedItem { name: &recipe.id, about: &recipe.description };
+            let line = listing::line(item, listing::ABOUT_BYTES_MAX);
             let line = match tool.is_some() {
-                true => skill_tool::line(&skill),
-                false => format!("{} ({path})", skill_tool::line(&skill)),
+                true => line,
+                false => format!("{line} ({})", recipe.source.path().display()),
             };
-            (skill_tool::head(&skill.name), line)
+            (listing::head(&recipe.id), line)
         });
         let how = match tool.is_some() {
             true => "the tool skill gives their instructions",
@@ -58,22 +64,17 @@ impl SessionRecipes {
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
-    /// The skills that the model may use by itself, with their files.
-    fn skills(&self) -> Vec<(Skill, String)> {
-        self.skill_recipes().map(skill).collect()
-    }
-
-    fn skill_recipes(&self) -> impl Iterator<Item = &Arc<Recipe>> {
-        let is_skill = |recipe: &&Arc<Recipe>| {
-            recipe.callable_by.agent
-                && recipe.source.path().file_name().is_some_and(|name| name == Path::new(FILE))
-        };
-        self.catalog().recipes.iter().filter(is_skill)
+    /// The skills that the model may use by itself.
+    fn skills(&self) -> impl Iterator<Item = &Arc<Recipe>> {
+        let recipes = self.catalog().recipes.iter();
+        recipes.filter(|recipe| recipe.callable_by.agent && recipe.is_skill())
     }
 }
 
-/// A recipe as a skill, with its file.
-fn skill(recipe: &Arc<Recipe>) -> (Skill, String) {
-    let (name, about, text) = (recipe.id.clone(), recipe.description.clone(), recipe.body.clone());
-    (Skill { name, about, text }, recipe.source.path().display().to_string())
+fn skill(core: &Core, recipe: &Arc<Recipe>, may_run: bool) -> Skill {
+    let maker = core.prompt_maker(recipe);
+    let text = SkillText::new(move |context| {
+        Box::pin(maker.clone().prompt(context.workspace, RecipeArguments::default(), may_run))
+    });
+    Skill { name: recipe.id.clone(), about: recipe.description.clone(), text }
 }

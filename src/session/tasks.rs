@@ -15,11 +15,14 @@ use super::SubagentInfo;
 use super::actor::Session;
 use super::child::{self, ChildLog, ChildModel, ChildOrder, Lineage, NewsSender};
 use super::core::Core;
+use super::hooks_aside;
+use super::recipes::offered_model;
 use super::registry::{SessionServices, new_id};
 use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
 use epitome_config::Settings;
 use epitome_hooks::claude::tools as claude_tools;
+use epitome_hooks::hook_context::EventData;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -27,6 +30,7 @@ use epitome_recall as recall;
 use epitome_recipe::agents::{AgentCatalog, AgentDefinition, GENERAL};
 use epitome_recipe::parse::{RecipeModel, RecipeSource};
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
+use epitome_tools::listing::{self, ListedItem};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
 use epitome_turn::EffectResult;
@@ -75,6 +79,7 @@ impl Session {
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let child_log = Arc::new(ChildLog::default());
+        let name = order.as_ref().map(|order| order.agent.clone().unwrap_or_else(|| GENERAL.to_owned()));
         let agent = order.map(|order| RunningAgent { order, child_log: child_log.clone() });
         let number = self.subagents.start(id, agent);
         // Every call that runs stands in a reply.
@@ -82,6 +87,10 @@ impl Session {
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
+        if let Some(agent) = name {
+            let what = EventData::SubagentStart { agent, id: session.0.clone() };
+            hooks_aside::start(self, what, None);
+        }
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let hooks = self.hooks.for_child(runs_hooks);
         let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);
@@ -129,10 +138,11 @@ impl Subagents {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
-        tool.description.push_str("\n\nThe agents:");
-        for agent in &self.definitions().agents {
-            tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
-        }
+        let agents = self.definitions().agents.iter();
+        let items: Vec<ListedItem<'_>> =
+            agents.map(|agent| ListedItem { name: &agent.name, about: &agent.description }).collect();
+        let list = listing::lines(&items, listing::bytes_in(core.model.window()));
+        tool.description.push_str(&format!("\n\nThe agents:{list}"));
         let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
@@ -150,18 +160,16 @@ impl Subagents {
             message: format!("the agent {} has none of its tools here, and works without", agent.name),
             hint: Some(format!("there are {}", names.join(", "))),
         });
-        let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
-        core.show_problems(&problems);
+        let told = found.problems.iter().chain(&found.remarks).cloned();
+        let problems: Vec<Problem> = told.chain(without_any).collect();
+        core.clients.notify_problems_of("agents", &problems);
         self.define(found);
     }
 }
 
 /// Whether an agent has this tool, by any of the names that it has for hooks and agents of Claude Code.
 fn has(agent: &AgentDefinition, tool: &str) -> bool {
-    let is_it = |name: &String| {
-        let theirs = claude_tools::tool_name(tool);
-        name == tool || name == theirs || claude_tools::aliases(theirs).contains(&name.as_str())
-    };
+    let is_it = |name: &String| claude_tools::is_name_of(name, tool);
     // What a compaction took out of its view it must be able to find again.
     let is_given =
         |tools: &Vec<String>| tools.iter().any(is_it) || (tool == recall::NAME && !tools.is_empty());
@@ -231,6 +239,14 @@ impl AgentStarter {
                     return Ok((ChildModel::Named(name), None));
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
+            }
+            // Claude Code's names of models have no provider.
+            (None, RecipeModel::Named(name)) if !name.contains('/') => {
+                let main_name = self.main.as_ref().map(|endpoint| &endpoint.name);
+                match offered_model(name, self.offered.iter(), main_name, &agent.source) {
+                    Ok(name) => Ok((ChildModel::Named(ModelName(name)), None)),
+                    Err(why) => Ok((main(), Some(format!("The session's own model was used: {why}.")))),
+                }
             }
             // Who reads the user's files is not for a repository to choose.
             (None, RecipeModel::Named(name)) if matches!(agent.source, RecipeSource::Repository(_)) => {

@@ -267,6 +267,8 @@ pub enum BackgroundResult {
     ServersAwaited,
     /// A callback in the background.
     Callback(Result<Called, String>),
+    /// Hooks of an event that nothing waits for, and the card that they may answer.
+    HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),

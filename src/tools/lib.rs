@@ -18,6 +18,7 @@ mod git_commands;
 mod glob_tool;
 mod grep_tool;
 mod input;
+pub mod listing;
 mod output;
 mod parsed;
 pub mod permission;
@@ -214,6 +215,8 @@ pub struct Workspace {
     roots: Roots,
     /// What commands may not change in them.
     found: Arc<sandbox::FoundRepositories>,
+    /// Folders outside of them that may be read without asking, with links resolved: the user's skills.
+    readable: Arc<[PathBuf]>,
 }
 
 impl fmt::Debug for Workspace {
@@ -239,6 +242,7 @@ impl Workspace {
             exposure: Arc::default(),
             roots: Roots::default(),
             found: Arc::default(),
+            readable: Arc::default(),
         }
         .changed(directories, environment)
     }
@@ -252,8 +256,17 @@ impl Workspace {
     ) -> Workspace {
         let all = std::iter::once(&self.cwd).chain(&directories).map(PathBuf::as_path);
         let roots = self.roots.reopened(all);
-        let (exposure, found) = (self.exposure.clone(), self.found.clone());
-        Workspace { cwd: self.cwd.clone(), directories, environment, exposure, roots, found }
+        Workspace { directories, environment, roots, ..self.clone() }
+    }
+
+    /// The same workspace, with other folders that may be read without asking; links must be resolved.
+    pub fn reading(&self, readable: Vec<PathBuf>) -> Workspace {
+        Workspace { readable: readable.into(), ..self.clone() }
+    }
+
+    /// Whether a path with links resolved may be read without asking, though it is outside of the workspace.
+    fn is_readable(&self, real: &Path) -> bool {
+        self.readable.iter().any(|folder| real.starts_with(folder))
     }
 
     /// The same workspace, in which programs get other parts of the environment.

@@ -98,7 +98,8 @@ fn read(
     facts: &DiskFacts,
 ) -> PermissionVerdict {
     let has_secret = paths.iter().any(|path| is_secret(path, facts));
-    let is_outside = |path: &&PathBuf| workspace.roots().containing(path).is_none();
+    let is_outside =
+        |path: &&PathBuf| workspace.roots().containing(path).is_none() && !workspace.is_readable(path);
     let outside: Vec<&PathBuf> = paths.iter().filter(is_outside).collect();
     if outside.is_empty() && !has_secret {
         return PermissionVerdict::Allow { by: AllowedBy::Harmless };
@@ -265,6 +266,24 @@ mod tests {
 
     fn reading(path: &str) -> Access {
         Access::Read(vec![path.into()])
+    }
+
+    /// The skill tool names files of the user's own folders, and then the user was asked about each of them.
+    #[test]
+    fn files_of_the_users_skills_are_read_without_asking_and_not_written() {
+        let workspace = at("/w").reading(vec!["/home/me/.claude/skills/pdf".into()]);
+        let judge = |access: &Access| {
+            decide(access, Mode::Ask, &[], &workspace, &DiskFacts::look_up(access, &workspace))
+        };
+        let allowed = PermissionVerdict::Allow { by: AllowedBy::Harmless };
+        assert_eq!(judge(&reading("/home/me/.claude/skills/pdf/forms.md")), allowed);
+        for access in [
+            reading("/home/me/.claude/skills/pdfs/forms.md"),
+            reading("/home/me/.claude/skills/pdf/.env"),
+            writing("/home/me/.claude/skills/pdf/forms.md"),
+        ] {
+            assert!(matches!(judge(&access), PermissionVerdict::Ask { .. }), "{access:?}");
+        }
     }
 
     fn writing(path: &str) -> Access {

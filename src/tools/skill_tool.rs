@@ -1,45 +1,65 @@
-//! `skill`: returns the text of a skill, a folder with instructions for one kind of task. Text only: it
-//! executes nothing, and calls that follow from the text need the same permissions as all others.
+//! `skill`: returns the text of a skill, a folder with instructions for one kind of task. The calls that follow
+//! from the text need the same permissions as all others.
 
-use std::future::ready;
+use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::listing::{self, ListedItem};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
 
-/// Bytes of the skill list in the tool's description, which is part of every request.
-const LIST_BYTES_MAX: usize = 6 * 1024;
-
-/// Bytes of one skill's description in the list; two sentences are usually enough.
-const ABOUT_BYTES_MAX: usize = 400;
+/// Bytes of the names in an error.
+const NAMES_BYTES_MAX: usize = 6 * 1024;
+/// Bytes of a skill's name in the title of a card.
+const TITLE_BYTES_MAX: usize = 200;
 
 /// A skill that the session can offer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Skill {
     pub name: String,
     /// What it is for, and when to use it.
     pub about: String,
-    /// The instructions, including the directory of the files that they mention.
-    pub text: String,
+    pub text: SkillText,
+}
+
+/// Makes the instructions of a skill when they are asked for. The error is a sentence for the model.
+#[derive(Clone)]
+pub struct SkillText(Arc<dyn Fn(ToolContext) -> BoxFuture<Result<String, String>> + Send + Sync>);
+
+impl SkillText {
+    pub fn new(
+        make: impl Fn(ToolContext) -> BoxFuture<Result<String, String>> + Send + Sync + 'static,
+    ) -> SkillText {
+        SkillText(Arc::new(make))
+    }
+}
+
+impl fmt::Debug for SkillText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SkillText").finish_non_exhaustive()
+    }
 }
 
 pub struct SkillTool {
     skills: Vec<Skill>,
+    list_bytes_max: usize,
 }
 
 impl SkillTool {
-    pub fn new(skills: Vec<Skill>) -> SkillTool {
-        SkillTool { skills }
+    /// `list_bytes_max` is the size of the list in the tool's description.
+    pub fn new(skills: Vec<Skill>, list_bytes_max: usize) -> SkillTool {
+        SkillTool { skills, list_bytes_max }
     }
 
     fn find(&self, name: &str) -> Result<&Skill, String> {
         let wanted = name.trim().trim_start_matches('/');
         self.skills.iter().find(|skill| skill.name == wanted).ok_or_else(|| {
             let names: Vec<&str> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
-            let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
+            let names = truncate::line(&names.join(", "), NAMES_BYTES_MAX);
             match self.skills.is_empty() {
                 true => format!("There is no skill {name:?}; there are no skills now."),
                 false => format!("There is no skill {name:?}. The skills are {names}."),
@@ -48,33 +68,17 @@ impl SkillTool {
     }
 }
 
-/// The list entry of a skill; it begins with `head`.
-pub fn line(skill: &Skill) -> String {
-    let about = skill.about.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{}{}", head(&skill.name), truncate::line(&about, ABOUT_BYTES_MAX))
-}
-
-/// The start of a skill's list entry, which identifies the skill.
-pub fn head(name: &str) -> String {
-    format!("- {name}: ")
+/// A skill as an entry of the list.
+pub fn item(skill: &Skill) -> ListedItem<'_> {
+    ListedItem { name: &skill.name, about: &skill.about }
 }
 
 impl ParsedTool for SkillTool {
     type Call = Skill;
 
     fn spec(&self) -> ToolSpec {
-        let mut list = String::new();
-        for (at, skill) in self.skills.iter().enumerate() {
-            let line = line(skill);
-            if list.len() + line.len() > LIST_BYTES_MAX {
-                let names: Vec<&str> = self.skills[at..].iter().map(|skill| skill.name.as_str()).collect();
-                let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
-                list.push_str(&format!("\nand, without room for their descriptions: {names}"));
-                break;
-            }
-            list.push('\n');
-            list.push_str(&line);
-        }
+        let items: Vec<ListedItem<'_>> = self.skills.iter().map(item).collect();
+        let list = listing::lines(&items, self.list_bytes_max);
         ToolSpec {
             name: NAME.to_string(),
             description: format!(
@@ -95,7 +99,7 @@ impl ParsedTool for SkillTool {
         let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         let title = match name.is_empty() {
             true => "Use a skill".to_owned(),
-            false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), ABOUT_BYTES_MAX)),
+            false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), TITLE_BYTES_MAX)),
         };
         CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
     }
@@ -104,9 +108,17 @@ impl ParsedTool for SkillTool {
         self.find(&input::named(input, "name")?).cloned()
     }
 
-    fn run(&self, skill: Skill, _: ToolContext) -> BoxFuture<ToolResult> {
-        let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &skill.text) }];
-        Box::pin(ready(ToolResult { shown, ..ToolResult::completed(skill.text) }))
+    fn run(&self, skill: Skill, context: ToolContext) -> BoxFuture<ToolResult> {
+        let text = (skill.text.0)(context);
+        Box::pin(async move {
+            match text.await {
+                Ok(text) => {
+                    let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &text) }];
+                    ToolResult { shown, ..ToolResult::completed(text) }
+                }
+                Err(why) => ToolResult::failed(why),
+            }
+        })
     }
 }
 
@@ -115,28 +127,28 @@ mod tests {
     use super::*;
 
     fn skill(name: &str, about: &str) -> Skill {
-        Skill { name: name.to_owned(), about: about.to_owned(), text: format!("Do {name}.") }
+        let text = format!("Do {name}.");
+        let text = SkillText::new(move |_| {
+            let text = text.clone();
+            Box::pin(async move { Ok(text) })
+        });
+        Skill { name: name.to_owned(), about: about.to_owned(), text }
     }
 
     #[test]
-    fn the_description_lists_skills_within_its_bounds() {
-        let few = SkillTool::new(vec![skill("pdf", "Fills\n  forms."), skill("logs", "Reads logs.")]).spec();
+    fn the_description_lists_skills() {
+        let few =
+            SkillTool::new(vec![skill("pdf", "Fills\n  forms."), skill("logs", "Reads logs.")], 6_000).spec();
         assert!(
             few.description.ends_with("The skills:\n- pdf: Fills forms.\n- logs: Reads logs."),
             "{}",
             few.description
         );
-        let many = (0..500).map(|number| skill(&format!("s{number}"), &"long ".repeat(200)));
-        let many = SkillTool::new(many.collect()).spec().description;
-        assert!(
-            many.len() < 3 * LIST_BYTES_MAX && many.contains("without room") && many.contains("s499"),
-            "{many}"
-        );
     }
 
     #[tokio::test]
     async fn skill_is_found_by_name_and_errors_list_the_names() {
-        let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")]);
+        let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")], 6_000);
         let workspace = Workspace::new("/w", Vec::new(), Default::default());
         let skill = |name| tool.parse(&json!({"name": name}), &workspace);
         assert_eq!(skill("/pdf").map(|skill| skill.name).as_deref(), Ok("pdf"));

@@ -366,6 +366,12 @@ fn recipe_errors_have_a_location_and_an_exit_code() {
 #[test]
 fn an_unknown_recipe_error_lists_the_known_ones() {
     let user = user_with(Vec::new());
+    user.write("project/.epitome/recipes/bad.md", "---\nmax_turns: many\n---\n");
+    let ran = user.run(&["run", "-r", "bad"]).exited(2);
+    assert!(
+        ran.err.contains("the recipe \"bad\" can't be used") && ran.err.contains("bad.md:2:12"),
+        "{ran:?}"
+    );
     let ran = user.run(&["run", "-r", "nonsense"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("there is no recipe \"nonsense\"") && ran.err.contains("compact"), "{ran:?}");

@@ -7,6 +7,7 @@ mod daemon;
 mod docs;
 mod hooks_unchanged;
 mod observe;
+mod other_agents;
 mod process;
 mod protocol;
 

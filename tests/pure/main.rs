@@ -9,6 +9,7 @@ mod golden;
 mod hooks_core;
 mod keep;
 mod model_random;
+mod other_agents;
 mod real_sessions;
 mod recipes;
 mod requirements;

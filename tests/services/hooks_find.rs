@@ -581,6 +581,48 @@ fn hooks_in_settings_files_are_pinned_together_with_their_scripts() {
     assert_eq!(disk.find().untrusted.len(), 1);
 }
 
+/// Regression: every distinct word of a line counted as a file, and a line with 64 of them was not used, without a
+/// word in the session: a guard was lost like that. Only files that exist count, and what is not used is a problem.
+#[test]
+fn a_line_of_many_words_is_a_hook_and_one_of_too_many_files_is_reported() {
+    let mut disk = Disk::new();
+    let words: Vec<String> = (0..200).map(|number| format!("word/{number}")).collect();
+    let line = format!("echo {}; ./guard.sh", words.join(" "));
+    let settings = json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}});
+    disk.write("repo/.claude/settings.json", &settings.to_string());
+    let guard = disk.program("repo/guard.sh", "#!/bin/sh\n");
+    let found = disk.find();
+    assert_eq!((found.problems.len(), found.untrusted.len()), (0, 1), "{:?}", found.problems);
+    assert_eq!(found.untrusted[0].files, [disk.at("repo/.claude/settings.json"), guard]);
+
+    for word in &words {
+        disk.write(&format!("repo/{word}"), "");
+    }
+    let found = disk.find();
+    assert_eq!((found.problems.len(), found.untrusted.len()), (1, 0));
+    let told = found.problems[0].to_string();
+    assert!(told.contains("settings.json:1:") && told.contains("more than 64 files"), "{told}");
+    // Where nothing needs consent, nothing has to be pinned.
+    disk.settings.trust = config::HookTrust::Run;
+    assert_eq!((disk.find().problems.len(), disk.find().hooks.len()), (0, 1));
+}
+
+#[test]
+fn hooks_of_an_installed_plugin_are_found_with_their_own_names() {
+    let disk = Disk::new();
+    for name in ["a", "b"] {
+        let root = format!("home/plugins/{name}");
+        disk.write(&format!("{root}/.claude-plugin/plugin.json"), "{}");
+        let line = "${CLAUDE_PLUGIN_ROOT}/check.sh";
+        let hooks = json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}});
+        disk.write(&format!("{root}/hooks/hooks.json"), &hooks.to_string());
+    }
+    let found = disk.find();
+    assert_eq!(names(&found), ["Stop#1@plugin a", "Stop#1@plugin b"], "{:?}", found.skipped);
+    let HookKind::Claude { options, .. } = &found.hooks[0].kind else { panic!("{:?}", found.hooks) };
+    assert_eq!(options.plugin.as_ref().map(|plugin| plugin.root.clone()), Some(disk.at("home/plugins/a")));
+}
+
 /// The line is trusted while its script is missing; a script added later must not inherit that consent.
 #[test]
 fn a_named_script_that_is_added_later_is_a_change() {

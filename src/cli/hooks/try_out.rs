@@ -92,6 +92,7 @@ fn runner(project: &Project) -> Runner {
         reaper: project.reaper.clone(),
         http: Http::new().within(Network::read(&project.environment)),
         residents: Arc::default(),
+        aside: Arc::default(),
         transcript: Arc::new(Transcript::new(&project.paths, SESSION)),
         services: Arc::new(NoSession),
     }
@@ -211,6 +212,14 @@ fn sample(event: HookEvent, cwd: &Path) -> HookContext {
                 blocked: false,
             };
             EventData::AfterToolCall { call, result }
+        }
+        HookEvent::PermissionRequest => EventData::PermissionRequest(call),
+        HookEvent::Notification => EventData::Notification {
+            kind: "permission_prompt",
+            message: "Permission is needed to use Bash.".to_owned(),
+        },
+        HookEvent::SubagentStart => {
+            EventData::SubagentStart { agent: "explore".to_owned(), id: SESSION.to_owned() }
         }
         HookEvent::TurnEnd => EventData::TurnEnd(round),
         HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::keyboard::{Keyboard, decision, listen};
+use super::named;
 use super::request::PromptRequest;
 use super::{CLIENT, failed};
 use crate::cli::form::FormDialog;
@@ -15,7 +17,8 @@ use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal::{self, Color, Style};
-use crate::cli::{CliError, EXIT_CANCELLED};
+use crate::cli::{CliError, EXIT_CANCELLED, serve};
+use crate::recipe::catalog::RecipeCatalog;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
 use crate::session::{
@@ -74,6 +77,8 @@ pub struct PromptRun<P> {
     /// `None` once it is sent.
     prompt: Option<Vec<Content>>,
     recipe: Option<String>,
+    /// Additional directories of recipes.
+    recipe_dirs: Vec<PathBuf>,
     model: Option<String>,
     mode: Option<Mode>,
     /// Settings that must be confirmed before the prompt is sent.
@@ -135,6 +140,7 @@ impl<P: SessionPort> PromptRun<P> {
             sink,
             prompt: Some(prompt),
             recipe: request.recipe,
+            recipe_dirs: request.overrides.recipe_dirs,
             model: request.overrides.model,
             mode: request.overrides.mode,
             waits_for: Vec::new(),
@@ -280,12 +286,12 @@ impl<P: SessionPort> PromptRun<P> {
         if !self.waits_for.is_empty() {
             return None;
         }
-        if let Some(recipe) = &self.recipe
-            && !commands.iter().any(|command| command.name == *recipe)
-        {
-            let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
-            let hint = Some(format!("there are: {}", known.join(", ")));
-            return Some(CliError { message: format!("there is no recipe {recipe:?}"), hint, code: 2 });
+        if let Some(recipe) = &self.recipe {
+            let cwd = serve::working_directory().unwrap_or_default();
+            let load = || RecipeCatalog::load(&cwd, &serve::paths(), &self.recipe_dirs);
+            if let Some(error) = named::refused(recipe, commands, load) {
+                return Some(error);
+            }
         }
         let content = self.prompt.take()?;
         let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };

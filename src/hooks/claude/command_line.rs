@@ -1,11 +1,14 @@
 //! Command lines of Claude Code hooks: the files that they name, and lines built from argument lists.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use epitome_tools::normal;
 
-/// Maximum files named by one line; further ones are ignored.
-pub(crate) const FILES_NAMED_MAX: usize = 64;
+/// Maximum paths that the words of one line may be. A line of the longest kind has a few thousand words.
+const PATHS_MAX: usize = 16 * 1024;
+/// Maximum directories that one line may change to.
+const DIRECTORIES_MAX: usize = 16;
 /// The ways in which command lines refer to the project's directory.
 const PROJECT_SPELLINGS: [&str; 7] = [
     "$(git rev-parse --show-toplevel)",
@@ -23,13 +26,16 @@ const PROJECT_SPELLINGS: [&str; 7] = [
 /// Paths known only at run time (other variables, computed names) are not found. Targets of output
 /// redirection (`>> log.txt`) are left out: otherwise the digest of a line that appends to a log would change
 /// with each run.
-pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
+///
+/// Fails if there are too many: one that is left out would go unchecked.
+pub fn files_named(line: &str, project: &Path) -> Result<Vec<PathBuf>, String> {
     let mut line = with_plain_braces(line);
     for spelling in PROJECT_SPELLINGS {
         line = line.replace(spelling, &project.to_string_lossy());
     }
     let mut bases = vec![project.to_path_buf()];
     let mut files: Vec<PathBuf> = Vec::new();
+    let mut known: BTreeSet<PathBuf> = BTreeSet::new();
     let mut changes = false;
     for word in words(&line) {
         let entered = changes;
@@ -45,17 +51,25 @@ pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
             let paths: Vec<PathBuf> = bases.iter().map(|base| normal(&base.join(piece))).collect();
             if entered {
                 bases.extend(paths);
-                bases.truncate(FILES_NAMED_MAX);
+                if bases.len() > DIRECTORIES_MAX {
+                    return Err(format!(
+                        "its line changes the directory too often (more than {DIRECTORIES_MAX} places), so the files \
+                         that it names cannot be pinned"
+                    ));
+                }
                 continue;
             }
             for path in paths {
-                if !files.contains(&path) && files.len() < FILES_NAMED_MAX {
+                if known.insert(path.clone()) {
                     files.push(path);
                 }
             }
+            if files.len() > PATHS_MAX {
+                return Err(format!("its line names more than {PATHS_MAX} paths, so they cannot be pinned"));
+            }
         }
     }
-    files
+    Ok(files)
 }
 
 /// Replaces `${CLAUDE_PROJECT_DIR}`, also with a default value, by `$CLAUDE_PROJECT_DIR`.

@@ -17,14 +17,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::HookEvent;
-use crate::hook::{FailMode, Hook, HookKind, HookOrigin, Manifest, RUN_TIME_MAX, RUN_TIME_MIN};
+use crate::hook::{
+    ClaudeOptions, FailMode, Hook, HookKind, HookOrigin, Manifest, RUN_TIME_MAX, RUN_TIME_MIN,
+};
 use crate::hook_context::{EventData, HookContext};
 use epitome_problem::{Problem, nearest, place_in};
+use epitome_recipe::plugins::Plugin;
 use matcher::{ClaudeRule, Matcher};
 use payload::{agent_type, end_reason, event_name, start_source};
 
-/// Default timeout of a command.
-pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(60);
+/// Default timeout of a command: ten minutes, as in Claude Code (CHANGELOG 2.1.3).
+pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(600);
 /// Maximum commands per file; more are probably a mistake of a generator.
 pub const COMMANDS_MAX: usize = 256;
 /// Maximum length of a command line in bytes.
@@ -34,8 +37,8 @@ const LABEL_CHARS_MAX: usize = 60;
 
 /// Claude Code's events that do not exist here.
 const UNSUPPORTED_EVENTS: &str = "ConfigChange CwdChanged DirectoryAdded Elicitation ElicitationResult FileChanged \
-    InstructionsLoaded MessageDisplay Notification PermissionDenied PermissionRequest PostModelSwitch PostToolBatch \
-    PreModelSwitch Setup StopFailure SubagentStart TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
+    InstructionsLoaded MessageDisplay PermissionDenied PostModelSwitch PostToolBatch PreModelSwitch Setup \
+    StopFailure TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
     WorktreeCreate WorktreeRemove";
 
 /// Claude Code's names of the supported events.
@@ -51,11 +54,23 @@ fn supported_events() -> impl Iterator<Item = (&'static str, HookEvent)> {
 ///
 /// The digest and the files of the hooks are filled in by the code that reads the disk.
 pub fn parse(path: &Path, text: &str, place: HookOrigin, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
+    parse_of(path, text, place, project, None)
+}
+
+/// The same for a file of a plugin, which has the form of a settings file.
+pub fn parse_of(
+    path: &Path,
+    text: &str,
+    place: HookOrigin,
+    project: &Path,
+    plugin: Option<&Plugin>,
+) -> (Vec<Hook>, Vec<Problem>) {
     let mut reader = SettingsReader {
         path,
         text,
         place,
         project,
+        plugin,
         numbers: BTreeMap::new(),
         hooks: Vec::new(),
         problems: Vec::new(),
@@ -95,9 +110,11 @@ pub fn matches(hook: &Hook, hook_context: &HookContext) -> bool {
 /// The names that a matcher is compared with: Claude Code's, then ours.
 fn subjects(hook_context: &HookContext) -> Option<[&str; 2]> {
     match &hook_context.what {
-        EventData::BeforeToolCall(call) | EventData::AfterToolCall { call, .. } => {
-            Some([tools::tool_name(&call.tool), &call.tool])
-        }
+        EventData::BeforeToolCall(call)
+        | EventData::AfterToolCall { call, .. }
+        | EventData::PermissionRequest(call) => Some([tools::tool_name(&call.tool), &call.tool]),
+        EventData::Notification { kind, .. } => Some([kind, kind]),
+        EventData::SubagentStart { agent, .. } => Some([agent, agent]),
         EventData::SessionStart { source } => Some([start_source(source), source]),
         EventData::SessionEnd { reason } => Some([end_reason(reason), reason]),
         EventData::PreCompact { trigger, .. } | EventData::PostCompact { trigger, .. } => {
@@ -116,6 +133,7 @@ struct SettingsReader<'a> {
     text: &'a str,
     place: HookOrigin,
     project: &'a Path,
+    plugin: Option<&'a Plugin>,
     /// Number of hooks with the same event and matcher.
     numbers: BTreeMap<String, usize>,
     hooks: Vec<Hook>,
@@ -262,10 +280,17 @@ impl<'a> SettingsReader<'a> {
                 None,
             );
         }
-        if command.runs_async || command.async_rewake {
-            let message = format!("`async` of a hook of `{name}` is not followed: its end is waited for");
+        if command.async_rewake {
+            let message = format!(
+                "`asyncRewake` of a hook of `{name}` is not followed: it runs aside and wakes nobody"
+            );
             self.report(entry, message, None);
         }
+        let options = ClaudeOptions {
+            runs_async: command.runs_async || command.async_rewake,
+            plugin: self.plugin.map(|plugin| plugin.folders.clone()),
+            written_at: Some(self.place_of(entry)),
+        };
         let manifest = Manifest {
             timeout: self.timeout(command.timeout, entry),
             fail_mode: match command.on_failure.as_deref() {
@@ -285,7 +310,7 @@ impl<'a> SettingsReader<'a> {
             manifest,
             digest: String::new(),
             files: vec![self.path.to_path_buf()],
-            kind: HookKind::Claude { line, group, matcher: matcher.to_owned(), only_if },
+            kind: HookKind::Claude { line, group, matcher: matcher.to_owned(), only_if, options },
         });
         Ok(())
     }
@@ -313,6 +338,9 @@ impl<'a> SettingsReader<'a> {
         };
         let number = self.numbers.entry(label.clone()).or_default();
         *number += 1;
+        if let Some(plugin) = self.plugin {
+            return format!("{label}#{number}@plugin {}", plugin.name);
+        }
         let file = match self.place {
             HookOrigin::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
             HookOrigin::Enforced | HookOrigin::User => {
@@ -334,10 +362,14 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    fn report(&mut self, raw: Raw<'a>, message: String, hint: Option<String>) {
+    fn place_of(&self, raw: Raw<'a>) -> (u64, u64) {
         // A raw value is a slice of `text`, so the pointer difference is its offset.
         let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        let place = Some(place_in(self.text, offset.min(self.text.len())));
+        place_in(self.text, offset.min(self.text.len()))
+    }
+
+    fn report(&mut self, raw: Raw<'a>, message: String, hint: Option<String>) {
+        let place = Some(self.place_of(raw));
         self.problems.push(Problem { path: self.path.to_path_buf(), place, message, hint });
     }
 }

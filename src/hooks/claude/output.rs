@@ -82,7 +82,7 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
     let reason = given.clone().unwrap_or_else(|| NO_REASON.to_owned());
     let mut output = HookOutput::default();
     match event {
-        HookEvent::BeforeToolCall => {
+        HookEvent::BeforeToolCall | HookEvent::PermissionRequest => {
             output.decision = Some(PermissionDecision::Deny);
             output.decision_reason = Some(reason);
         }
@@ -90,9 +90,12 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
         HookEvent::AfterToolCall => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
         // Nothing can be blocked here: show the reason to the user.
-        HookEvent::SessionStart | HookEvent::TurnEnd | HookEvent::PostCompact | HookEvent::SessionEnd => {
-            output.notice = given;
-        }
+        HookEvent::SessionStart
+        | HookEvent::TurnEnd
+        | HookEvent::PostCompact
+        | HookEvent::SessionEnd
+        | HookEvent::Notification
+        | HookEvent::SubagentStart => output.notice = given,
     }
     output
 }
@@ -107,7 +110,8 @@ struct ClaudeOutputReader<'a> {
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
         if fields.optional_flag("async") == Some(true) {
-            fields.warn("`async` is not followed: its end was waited for".to_owned());
+            // It works on, and what it prints later is not read.
+            fields.any("asyncTimeout");
         }
         let reason = fields.text("reason");
         if let Some(decision) = fields.text("decision") {
@@ -165,6 +169,7 @@ impl ClaudeOutputReader<'_> {
                     self.output.input = Some(to_our_input(&call.tool, input));
                 }
             }
+            EventData::PermissionRequest(_) => self.answer(fields),
             EventData::AfterToolCall { .. } => {
                 let updated = fields.any("updatedToolOutput").or_else(|| fields.any("updatedMCPToolOutput"));
                 self.output.output_text = updated.map(output_text);
@@ -176,6 +181,25 @@ impl ClaudeOutputReader<'_> {
         }
     }
 
+    /// The answer to a permission request: `decision: {behavior, message}`.
+    fn answer(&mut self, fields: &mut ObjectFields<'_>) {
+        let Some(decision) = fields.object("decision") else { return };
+        let mut inner = ObjectFields::new("decision", decision);
+        match inner.text("behavior").as_deref() {
+            Some("allow") => self.output.decision = Some(PermissionDecision::Allow),
+            Some("deny") => self.output.decision = Some(PermissionDecision::Deny),
+            Some(other) => inner.warn_value("behavior", other, "allow or deny"),
+            None => {}
+        }
+        self.output.decision_reason = inner.text("message");
+        for name in ["updatedInput", "updatedPermissions"] {
+            if inner.any(name).is_some() {
+                inner.warn(format!("`{name}` is not followed"));
+            }
+        }
+        fields.take_warnings(inner);
+    }
+
     /// Text for the model: additional context or, at a stop, a message to continue with.
     fn context(&mut self, text: String, fields: &mut ObjectFields<'_>) {
         match self.event {
@@ -184,7 +208,13 @@ impl ClaudeOutputReader<'_> {
             | HookEvent::UserMessageSend
             | HookEvent::BeforeToolCall
             | HookEvent::AfterToolCall => self.output.context.push(text),
-            HookEvent::TurnEnd | HookEvent::PreCompact | HookEvent::PostCompact | HookEvent::SessionEnd => {
+            HookEvent::TurnEnd
+            | HookEvent::PreCompact
+            | HookEvent::PostCompact
+            | HookEvent::SessionEnd
+            | HookEvent::PermissionRequest
+            | HookEvent::Notification
+            | HookEvent::SubagentStart => {
                 fields.warn(format!("`{}` has no `additionalContext`", self.registered));
             }
         }

@@ -22,6 +22,10 @@ pub fn payload(hook_context: &HookContext, transcript: &Path) -> Value {
     if let Some(agent) = agent_type(hook_context) {
         payload["agent_id"] = json!(base.session);
         payload["agent_type"] = json!(agent);
+        if matches!(hook_context.what, EventData::AgentStop { .. }) {
+            // CHANGELOG 2.0.42. The file has this agent's conversation.
+            payload["agent_transcript_path"] = payload["transcript_path"].clone();
+        }
     }
     if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(hook_context)) {
         payload.extend(special);
@@ -61,6 +65,15 @@ fn event_fields(hook_context: &HookContext) -> Value {
             }
             special
         }
+        EventData::PermissionRequest(call) => json!({
+            "tool_name": tool_name(&call.tool),
+            "tool_input": to_claude_input(call, &base.cwd),
+            "permission_suggestions": [],
+        }),
+        EventData::Notification { kind, message } => {
+            json!({"message": message, "notification_type": kind})
+        }
+        EventData::SubagentStart { agent, id } => json!({"agent_id": id, "agent_type": agent}),
         EventData::TurnEnd(round) => json!({"last_assistant_message": round.response}),
         EventData::AgentStop { round, continuations, .. } => json!({
             "stop_hook_active": *continuations > 0,
@@ -92,6 +105,9 @@ pub fn event_name(hook_context: &HookContext) -> Option<&'static str> {
         EventData::AfterToolCall { result, .. } if result.blocked => None,
         EventData::AfterToolCall { result, .. } if result.success => Some("PostToolUse"),
         EventData::AfterToolCall { .. } => Some("PostToolUseFailure"),
+        EventData::PermissionRequest(_) => Some("PermissionRequest"),
+        EventData::Notification { .. } => Some("Notification"),
+        EventData::SubagentStart { .. } => Some("SubagentStart"),
         EventData::TurnEnd(_) => None,
         EventData::AgentStop { .. } => match hook_context.base.invoked_by {
             InvokedBy::Main => Some("Stop"),

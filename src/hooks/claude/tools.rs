@@ -36,6 +36,29 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
     }
 }
 
+/// Names in agent files that mean one of our tools, besides those that hooks see: of tools that Claude Code had or has
+/// as separate ones.
+const IN_AGENT_FILES: [(&str, &str); 8] = [
+    ("LS", "glob_tool"),
+    ("NotebookRead", "file_read"),
+    ("NotebookEdit", "file_edit"),
+    ("TodoRead", "todo_write"),
+    ("TaskOutput", "bash_output"),
+    ("KillBash", "bash_kill"),
+    ("Skill", "skill"),
+    ("AskUserQuestion", "ask_user"),
+];
+
+/// Whether an agent file that names this tool means ours. Published files write the names in any case.
+pub fn is_name_of(name: &str, ours: &str) -> bool {
+    let theirs = tool_name(ours);
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    is(ours)
+        || is(theirs)
+        || aliases(theirs).iter().any(|alias| is(alias))
+        || IN_AGENT_FILES.iter().any(|(known, tool)| *tool == ours && is(known))
+}
+
 /// Renamed keys of a tool's input: ours, then Claude Code's.
 fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     match theirs {
@@ -150,6 +173,18 @@ pub fn response(call: &HookCall, result: &HookCallResult, cwd: &Path) -> Value {
             })
         }
         "TodoWrite" => json!({"oldTodos": [], "newTodos": given("todos")}),
+        "Task" => {
+            let tokens = known("tokens").and_then(Value::as_object);
+            let total: u64 = tokens.into_iter().flat_map(Map::values).filter_map(Value::as_u64).sum();
+            json!({
+                "status": "completed",
+                "prompt": given("prompt"),
+                "content": [{"type": "text", "text": result.text}],
+                "totalDurationMs": result.milliseconds,
+                "totalTokens": total,
+                "totalToolUseCount": known("calls").cloned().unwrap_or_else(|| json!(0)),
+            })
+        }
         _ => result.metadata.clone().unwrap_or_else(|| json!(result.text)),
     }
 }

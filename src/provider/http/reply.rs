@@ -178,10 +178,7 @@ impl ReplyStream {
             ),
             false => (
                 self.silence_max,
-                format!(
-                    "no more data came for {}, the limit of silence",
-                    format_duration(self.silence_max)
-                ),
+                format!("no more data came for {}, the limit of silence", format_duration(self.silence_max)),
             ),
         };
         match limit <= TRIED_AGAIN_MAX {

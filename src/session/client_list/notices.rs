@@ -1,6 +1,7 @@
 //! Notices that are shown once per session.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
 
 use super::ClientList;
 use crate::problem_notice;
@@ -29,6 +30,11 @@ impl ClientList {
         }
     }
 
+    /// Shows the problems of the files of one kind; many of them as one, with the command that shows all.
+    pub fn notify_problems_of(&mut self, kind: &str, problems: &[Problem]) {
+        self.notify_problems(&summarized(kind, problems));
+    }
+
     /// Shows the problems that were found while no client was attached.
     pub fn notify_pending_problems(&mut self) {
         let problems = std::mem::take(&mut self.notices.pending_problems);
@@ -43,5 +49,40 @@ impl ClientList {
     /// Whether what the sandbox can't enforce here was not told yet.
     pub fn is_first_of_sandbox(&mut self) -> bool {
         !std::mem::replace(&mut self.notices.sandbox, true)
+    }
+}
+
+/// Problems of one kind of files that are shown each.
+const SHOWN_PROBLEMS_MAX: usize = 2;
+
+fn summarized(kind: &str, problems: &[Problem]) -> Vec<Problem> {
+    let Some(first) = problems.first().filter(|_| problems.len() > SHOWN_PROBLEMS_MAX) else {
+        return problems.to_vec();
+    };
+    let files: BTreeSet<&Path> = problems.iter().map(|problem| problem.path.as_path()).collect();
+    let path = first.path.parent().unwrap_or(&first.path).to_path_buf();
+    let message = format!("{} {kind} here and elsewhere have remarks or are not used", files.len());
+    vec![Problem { path, place: None, message, hint: Some(format!("`epitome {kind} check` shows all")) }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with 158 published agents, the first prompt began with fifty notices.
+    #[test]
+    fn many_problems_of_one_kind_are_one_line() {
+        let problem = |number: usize| Problem {
+            path: format!("/home/ann/.claude/agents/{number}.md").into(),
+            place: None,
+            message: "\"hooks\" has no effect here".to_owned(),
+            hint: None,
+        };
+        let problems: Vec<Problem> = (0..52).map(problem).collect();
+        assert_eq!(summarized("agents", &problems[..2]), problems[..2]);
+        let told: Vec<String> = summarized("agents", &problems).iter().map(ToString::to_string).collect();
+        let wanted = "/home/ann/.claude/agents: 52 agents here and elsewhere have remarks or are not used \
+                      (`epitome agents check` shows all)";
+        assert_eq!(told, [wanted]);
     }
 }

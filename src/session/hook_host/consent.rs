@@ -146,6 +146,7 @@ impl HookHost {
                 reaper: core.services.reaper.clone(),
                 http,
                 residents: Arc::default(),
+                aside: Arc::default(),
                 transcript: Arc::new(Transcript::new(&core.services.paths, &core.id().0)),
                 services: Arc::new(self.calls.sender()),
             },
@@ -341,7 +342,11 @@ impl Session {
     /// Takes a decision in; `false` if it is about something else.
     pub(crate) fn consented(&mut self, ask: AskId, decision: &UserDecision) -> bool {
         match self.hooks.answer_consent(&self.core, ask, decision) {
-            Some((Some(prompt), _)) => self.begin_command(prompt, ShellOutputs::new()),
+            Some((Some(prompt), _)) => {
+                // The model may use the skill with its commands from now on.
+                self.recipes.offer_skills(&mut self.core, &self.hooks);
+                self.begin_command(prompt, ShellOutputs::new());
+            }
             Some((None, true)) => self.hooks.load(&mut self.core, self.inbox.sender()),
             Some((None, false)) => {}
             None => return false,

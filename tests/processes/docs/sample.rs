@@ -52,6 +52,14 @@ pub fn hook_context(event: HookEvent) -> HookContext {
                 blocked: false,
             },
         },
+        HookEvent::PermissionRequest => EventData::PermissionRequest(call()),
+        HookEvent::Notification => EventData::Notification {
+            kind: "permission_prompt",
+            message: "Permission is needed to use Bash.".to_owned(),
+        },
+        HookEvent::SubagentStart => {
+            EventData::SubagentStart { agent: "explore".to_owned(), id: "s_02".to_owned() }
+        }
         HookEvent::TurnEnd => EventData::TurnEnd(round),
         HookEvent::AgentStop => EventData::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
         HookEvent::PreCompact => EventData::PreCompact {

@@ -1,6 +1,8 @@
 //! The guards: limits on hooks that prevent endless loops.
 
-use epitome::hooks::guards::{BEGINNING, Guards, checked, continues, enforce, follow_up_text};
+use epitome::hooks::guards::{
+    BEGINNING, Guards, checked, claude_continuations, continues, enforce, follow_up_text,
+};
 use epitome::hooks::output::{CallbackRequest, HistoryAction, HistoryTail, Resolution, Utterance};
 use epitome::thread::{HookRunResult, Role};
 use serde_json::{Value, json};
@@ -169,4 +171,36 @@ fn a_mutation_is_valid_or_refused_with_a_reason() {
     ] {
         assert_eq!(checked(&messages), expected);
     }
+}
+
+/// Regression: Anthropic's own plugin ralph-wiggum continues with the same prompt each time; it was stopped after
+/// one round. Claude Code ends such a loop after eight rounds.
+#[test]
+fn a_hook_of_claude_code_may_repeat_itself_eight_times() {
+    let again = json!({"follow_up_messages": ["Once more."]});
+    let at = |continuations, claude: &[&str]| Guards {
+        continuations,
+        claude: claude.iter().map(|name| (*name).to_owned()).collect(),
+        claude_continuations_max: claude_continuations(&[], 3),
+        last_follow_up: (continuations > 0).then(|| "Once more.".to_owned()),
+        ..guards()
+    };
+    for (continuations, claude, goes_on) in [
+        (0, &[][..], true),
+        (1, &[][..], false),
+        (1, &["a"][..], true),
+        (7, &["a"][..], true),
+        (8, &["a"][..], false),
+    ] {
+        let resolution = settled(asked(again.clone()), &at(continuations, claude));
+        assert_eq!(continues(&resolution), goes_on, "{continuations} {claude:?}");
+    }
+}
+
+#[test]
+fn a_variable_sets_the_limit_of_claude_codes_hooks() {
+    let with =
+        |value: &str| claude_continuations(&[("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP".into(), value.into())], 3);
+    assert_eq!([with("20"), with("1"), with("many"), with("99999")], [20, 1, 8, 1_000]);
+    assert_eq!((claude_continuations(&[], 3), claude_continuations(&[], 12)), (8, 12));
 }

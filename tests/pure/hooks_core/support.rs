@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epitome::hooks::chain::{Chain, ChainLink, links};
 use epitome::hooks::event::HookEvent;
-use epitome::hooks::hook::{Hook, HookKind, HookOrigin, Manifest};
+use epitome::hooks::hook::{ClaudeOptions, Hook, HookKind, HookOrigin, Manifest};
 use epitome::hooks::hook_context::{
     CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
     PayloadBase, UsageFacts,
@@ -139,8 +139,13 @@ pub fn claude(name: &str, group: usize) -> Hook {
         let name = event.names().iter().find(|name| name.starts_with(char::is_uppercase))?;
         Some((event, (*name).to_owned()))
     };
-    let kind =
-        HookKind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() };
+    let kind = HookKind::Claude {
+        line: "true".to_owned(),
+        group,
+        matcher: String::new(),
+        only_if: String::new(),
+        options: ClaudeOptions::default(),
+    };
     Hook { kind, events: HookEvent::ALL.into_iter().filter_map(theirs).collect(), ..script(name) }
 }
 

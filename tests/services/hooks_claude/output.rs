@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epitome::hooks::claude::output::normalise;
 use epitome::hooks::claude::payload::event_name;
-use epitome::hooks::hook_context::{CompactTrigger, HookContext};
+use epitome::hooks::hook_context::{CompactTrigger, EventData, HookContext};
 use epitome::hooks::output::{HookOutput, PermissionDecision, ProcessExit, Utterance};
 use epitome::thread::Role;
 use proptest::prelude::*;
@@ -111,6 +111,29 @@ fn plain_text_before_a_compaction_extends_its_instructions() {
         |before| well(&pre_compact(CompactTrigger::Manual, before), "Keep ids.").custom_instructions;
     assert_eq!(instructions(None).as_deref(), Some("Keep ids."));
     assert_eq!(instructions(Some("Be brief.")).as_deref(), Some("Be brief.\n\nKeep ids."));
+}
+
+#[test]
+fn a_permission_request_is_answered() {
+    let EventData::BeforeToolCall(call) = bash().what else { panic!("not a call") };
+    let asked = hook_context(EventData::PermissionRequest(call));
+    let printed = |decision: Value| {
+        json!({"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}})
+            .to_string()
+    };
+    let decided = |decision, reason: Option<&str>| HookOutput {
+        decision: Some(decision),
+        decision_reason: reason.map(str::to_owned),
+        ..nothing()
+    };
+    assert_eq!(
+        well(&asked, &printed(json!({"behavior": "allow"}))),
+        decided(PermissionDecision::Allow, None)
+    );
+    let deny = json!({"behavior": "deny", "message": "No."});
+    assert_eq!(well(&asked, &printed(deny)), decided(PermissionDecision::Deny, Some("No.")));
+    let refused = heard(&asked, ProcessExit::Code(2), "", "Never.");
+    assert_eq!(refused, Some(decided(PermissionDecision::Deny, Some("Never."))));
 }
 
 #[test]
@@ -247,7 +270,6 @@ fn an_invalid_field_causes_a_warning_and_the_others_apply() {
             json!({"hookSpecificOutput": {"additionalContext": "c"}, "systemMessage": "m"}),
             "`additionalContext`",
         ),
-        (bash(), json!({"async": true, "systemMessage": "m"}), "`async`"),
     ];
     for (hook_context, printed, warning) in table {
         let output = well(&hook_context, &printed.to_string());

@@ -85,6 +85,7 @@ fn payloads_of_all_other_events() {
                 "hook_event_name": "SubagentStop",
                 "agent_id": "s_01",
                 "agent_type": "review",
+                "agent_transcript_path": "/state/s_01.jsonl",
                 "stop_hook_active": false,
                 "last_assistant_message": "Done."
             }),
@@ -238,6 +239,21 @@ fn tool_responses_have_claude_codes_forms() {
                 result("…", Some(json!({"stdout": "", "stderr": "", "timedOut": true}))),
             ),
             json!({"stdout": "", "stderr": "", "interrupted": true, "isImage": false}),
+        ),
+        (
+            after(
+                "task",
+                json!({"prompt": "Look."}),
+                result("Found.", Some(json!({"calls": 3, "tokens": {"input": 40, "output": 2}}))),
+            ),
+            json!({
+                "status": "completed",
+                "prompt": "Look.",
+                "content": [{"type": "text", "text": "Found."}],
+                "totalDurationMs": 12,
+                "totalTokens": 42,
+                "totalToolUseCount": 3
+            }),
         ),
         (after("recall", json!({}), result("found", Some(json!({"hits": 2})))), json!({"hits": 2})),
         (after("recall", json!({}), result("found", None)), json!("found")),

@@ -77,15 +77,15 @@ fn a_typical_settings_file_is_parsed() {
             (
                 "PostToolUse[Edit|MultiEdit|Write]#1@.claude/settings.json",
                 "jq -r .tool_input.file_path | xargs rustfmt",
-                60
+                600
             ),
             (
                 "PreToolUse[Bash]#1@.claude/settings.json",
                 r#""$CLAUDE_PROJECT_DIR"/.claude/hooks/guard.py"#,
                 5
             ),
-            ("PreToolUse[Bash]#2@.claude/settings.json", "jq -r .tool_input.command >> ~/commands.log", 60),
-            ("SessionStart#1@.claude/settings.json", "cat NOTES.md", 60),
+            ("PreToolUse[Bash]#2@.claude/settings.json", "jq -r .tool_input.command >> ~/commands.log", 600),
+            ("SessionStart#1@.claude/settings.json", "cat NOTES.md", 600),
         ]
     );
     assert_eq!(hooks[0].events, [(HookEvent::AfterToolCall, "PostToolUse".to_owned())]);
@@ -161,7 +161,7 @@ fn faults_are_reported_with_line_and_column() {
     let table = [
         (r#""Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#, r#"{"type""#, "`prompt`"),
         (r#""Stop": [{"hooks": [{"type": "http", "url": "http://x"}]}]"#, r#"{"type""#, "`http`"),
-        (r#""Notification": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
+        (r#""FileChanged": [{"hooks": []}]"#, r#"{"hooks""#, "no such moment"),
         (r#""PreToolUsed": [{"hooks": []}]"#, r#"{"hooks""#, "no such event"),
         (r#""Stop": {"hooks": []}"#, r#"{"hooks""#, "must be a list"),
         (r#""Stop": ["./check.sh"]"#, r#""./check"#, "this group of `Stop` is not run"),
@@ -220,7 +220,7 @@ fn an_excessive_timeout_is_clamped_and_reported() {
 
 #[test]
 fn an_unsupported_key_is_reported_and_the_hook_runs() {
-    for key in ["once", "async", "asyncRewake"] {
+    for key in ["once", "asyncRewake"] {
         let settings =
             json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x", key: true}]}]}});
         let (hooks, problems) = read(&settings.to_string());
@@ -346,8 +346,10 @@ fn files_named_in_a_command_line_are_found() {
     ];
     for (line, expected) in table {
         let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-        assert_eq!(files_named(line, Path::new("/w/app")), expected, "{line}");
+        assert_eq!(files_named(line, Path::new("/w/app")), Ok(expected), "{line}");
     }
+    let wanders = "cd a; ".repeat(20);
+    assert!(files_named(&wanders, Path::new("/w/app")).is_err());
 }
 
 #[test]

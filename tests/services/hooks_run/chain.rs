@@ -10,7 +10,7 @@ use epitome::hooks::chain::{Chain, ChainLink};
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::functions::Functions;
 use epitome::hooks::handlers::{Handler, HandlerContext};
-use epitome::hooks::hook::{Hook, HookKind, HookOrigin, Manifest};
+use epitome::hooks::hook::{ClaudeOptions, Hook, HookKind, HookOrigin, Manifest};
 use epitome::hooks::hook_context::{
     ContextFacts, EventData, HookContext, InvokedBy, PayloadBase, UsageFacts,
 };
@@ -47,6 +47,7 @@ fn runner(folder: &Path) -> Runner {
         reaper: Arc::new(Reaper::disabled()),
         http: Http::new(),
         residents: Arc::default(),
+        aside: Arc::default(),
         transcript: Arc::new(Transcript::new(&Paths::below(folder), "s_01")),
         services: Arc::new(NoServices),
     }
@@ -185,6 +186,7 @@ async fn hooks_of_a_group_run_concurrently() {
             group: 1,
             matcher: String::new(),
             only_if: String::new(),
+            options: ClaudeOptions::default(),
         };
         hook(name, kind)
     };
@@ -193,11 +195,58 @@ async fn hooks_of_a_group_run_concurrently() {
     assert_eq!(resolution.context, [("reads".to_owned(), "here".to_owned())]);
 }
 
+/// Regression: a hook of a published plugin prints `{"async": true}` and works on; the first prompt waited 23
+/// seconds for its end, and then its output was "not JSON". Each hook here waits for a file that is only made once
+/// the hooks of the event are done.
+#[tokio::test]
+async fn hooks_in_the_background_are_not_waited_for_and_end_with_the_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = |name: &str| {
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status();
+        assert!(made.expect("mkfifo runs").success());
+    };
+    ["go", "came", "never"].into_iter().for_each(fifo);
+    let shell = |name: &str, line: &str, runs_async| {
+        let options = ClaudeOptions { runs_async, ..ClaudeOptions::default() };
+        let (line, matcher, only_if) = (line.to_owned(), String::new(), String::new());
+        hook(name, HookKind::Claude { line, group: 1, matcher, only_if, options })
+    };
+    let says = r#"echo '{"async": true, "asyncTimeout": 60000}'; read word < go; echo $word > came"#;
+    let links = vec![shell("says", says, false), shell("declared", "read word < never", true)];
+    let runner = runner(folder.path());
+    let resolution = resolve(&runner, folder.path(), links).await;
+    assert!(resolution.context.is_empty() && resolution.trail.is_empty(), "{:?}", resolution.trail);
+    assert_eq!(runner.aside.running(), 2);
+    let (go, came) = (folder.path().join("go"), folder.path().join("came"));
+    let word = tokio::task::spawn_blocking(move || {
+        std::fs::write(go, "on\n").expect("the hook reads it");
+        std::fs::read_to_string(came).expect("the hook works on")
+    });
+    assert_eq!(word.await.expect("no panic"), "on\n");
+    // Nobody writes for it, and nothing of it stays behind: the writer gets no reader.
+    drop(runner);
+    let never = folder.path().join("never");
+    let readers = tokio::task::spawn_blocking(move || {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let open = || std::fs::OpenOptions::new().write(true).custom_flags(0o4000).open(&never);
+        while open().is_ok() {
+            std::thread::yield_now();
+        }
+    });
+    readers.await.expect("no panic");
+}
+
 #[tokio::test]
 async fn claude_code_hooks_receive_the_conversation_in_a_private_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let line = "cat > payload; echo \"$CLAUDE_PROJECT_DIR\" > project".to_owned();
-    let kind = HookKind::Claude { line, group: 1, matcher: String::new(), only_if: String::new() };
+    let kind = HookKind::Claude {
+        line,
+        group: 1,
+        matcher: String::new(),
+        only_if: String::new(),
+        options: ClaudeOptions::default(),
+    };
     let runner = runner(folder.path());
     resolve(&runner, folder.path(), vec![hook("claude", kind)]).await;
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it was written");

@@ -2,7 +2,7 @@
 
 use epitome::session::{SessionAnswer, SessionCommand, SessionEvent, UserDecision};
 use epitome::thread::{
-    Change, Decider, Mode, OutcomeStatus, PermissionChoice, RecordedDecision, Rule, ToolOutcome,
+    Change, Decider, Mode, OutcomeStatus, PermissionChoice, RecordedDecision, Rule, StopReason, ToolOutcome,
 };
 use epitome_test_harness::client::TestClient;
 use epitome_test_harness::session::{Setup, TestSession, call};
@@ -51,6 +51,37 @@ fn made(test: &mut TestSession, decision: UserDecision) -> (bool, ToolOutcome) {
     };
     test.reason(ticket);
     (was_asked, outcome)
+}
+
+/// Claude Code's event of a permission request: the hook answers while the card is open.
+#[test]
+fn a_hook_answers_the_card_that_the_user_leaves_open() {
+    for (behavior, status) in [("allow", OutcomeStatus::Completed), ("deny", OutcomeStatus::Denied)] {
+        let answer = json!({"hookSpecificOutput": {
+            "hookEventName": "PermissionRequest",
+            "decision": {"behavior": behavior, "message": "Not today."}
+        }});
+        let line = |line: String| json!([{"hooks": [{"type": "command", "command": line}]}]);
+        let settings = json!({"hooks": {
+            "PermissionRequest": line(format!("echo '{answer}'")),
+        }});
+        let settings = settings.to_string();
+        let mut test = started("[hooks]\ntrust = \"run\"\n", &[(".claude/settings.json", settings.as_str())]);
+        assert_eq!(test.ask("Go"), StopReason::EndTurn);
+        let log = test.log();
+        let outcome = log.iter().find_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some(outcome.clone()),
+            _ => None,
+        });
+        let outcome = outcome.expect("an outcome");
+        assert_eq!(outcome.status, status, "{behavior}: {}", outcome.model_text());
+        assert!(matches!(by(&outcome), Decider::Hook { .. }), "{:?}", outcome.decided);
+        assert_eq!(outcome.model_text().contains("Not today."), behavior == "deny");
+        let hooked = |wanted: &str| {
+            log.iter().any(|entry| matches!(&entry.change, Change::Hooked { event, .. } if event == wanted))
+        };
+        assert!(hooked("permission_request"));
+    }
 }
 
 fn by(outcome: &ToolOutcome) -> Decider {

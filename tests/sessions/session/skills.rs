@@ -43,8 +43,31 @@ fn a_skill_is_listed_and_returned_as_text_without_running_anything() {
         _ => None,
     });
     let given = given.expect("an outcome");
-    assert!(given.contains("Run !`rm -rf .` never.") && given.contains(".claude/skills/pdf`"), "{given}");
+    assert!(given.contains("Run [not run: this recipe came with the repository"), "{given}");
+    assert!(
+        given.contains("] never. Read forms.md first.") && given.contains(".claude/skills/pdf`"),
+        "{given}"
+    );
     assert!(!last_words(&test).contains("More skills are available"));
+}
+
+/// Regression: the placeholders of a skill were sent as they are. Its commands run by the same rule as those of a
+/// command, and the files of its folder are read without asking.
+#[test]
+fn a_skill_of_the_user_is_rendered_like_a_command() {
+    let body = "---\ndescription: Greets.\n---\nIn ${CLAUDE_SKILL_DIR}: !`echo hello` $1\n";
+    let use_it = ModelStep::Call { name: "skill".into(), input: json!({"name": "greet"}) };
+    let files = [("home/skills/greet/SKILL.md", body)];
+    let mut test =
+        Setup::with_files(&files).built_in_tools().start(in_turn(vec![vec![use_it], vec![text("Done.")]]));
+    test.ask("Greet.");
+    let log = test.log();
+    let given = log.iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    let given = given.expect("an outcome");
+    assert!(given.contains("home/skills/greet: hello $1") && !given.contains('!'), "{given}");
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! What a plugin brings, as one list. Reads the plugin's files and runs nothing.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::config::plugin_servers;
+use crate::hooks::claude;
+use crate::hooks::discover::DECLARATION_BYTES_MAX;
+use crate::hooks::hook::{HookKind, HookOrigin};
+use crate::problem::Problem;
+use crate::recipe::agents::AgentCatalog;
+use crate::recipe::catalog::RecipeCatalog;
+use crate::recipe::plugins::Plugin;
+use crate::recipe::walk::read_text;
+
+/// See the module.
+pub struct BroughtItems {
+    pub commands: Vec<String>,
+    pub skills: Vec<String>,
+    pub agents: Vec<String>,
+    /// Each with its event and the line that it runs.
+    pub hooks: Vec<String>,
+    /// Each with what it runs or asks.
+    pub servers: Vec<String>,
+    /// What is not used, and what has no effect.
+    pub problems: Vec<Problem>,
+}
+
+impl BroughtItems {
+    pub fn of(plugin: &Arc<Plugin>) -> BroughtItems {
+        let recipes = RecipeCatalog::of_plugin(plugin);
+        let agents = AgentCatalog::of_plugin(plugin);
+        let mut problems = plugin.problems.clone();
+        problems.extend(recipes.problems.iter().chain(&agents.problems).chain(&agents.remarks).cloned());
+        let names = |of_skills: bool| {
+            let recipes = recipes.recipes.iter().filter(move |recipe| recipe.is_skill() == of_skills);
+            recipes.map(|recipe| format!("/{}", recipe.id)).collect()
+        };
+        let mut servers = Vec::new();
+        problems.extend(plugin_servers::of_plugin(plugin, &mut servers));
+        BroughtItems {
+            commands: names(false),
+            skills: names(true),
+            agents: agents.agents.iter().map(|agent| agent.name.clone()).collect(),
+            hooks: plugin.hooks.iter().flat_map(|path| hooks(path, plugin, &mut problems)).collect(),
+            servers: servers
+                .iter()
+                .map(|server| format!("{}: {}", server.name, server.description()))
+                .collect(),
+            problems,
+        }
+    }
+
+    fn parts(&self) -> [(&'static str, &Vec<String>); 5] {
+        [
+            ("commands", &self.commands),
+            ("skills", &self.skills),
+            ("agents", &self.agents),
+            ("hooks", &self.hooks),
+            ("MCP servers", &self.servers),
+        ]
+    }
+
+    /// `3 commands, 1 hooks`.
+    pub fn counts(&self) -> String {
+        let parts = self.parts().into_iter().filter(|(_, items)| !items.is_empty());
+        let counts: Vec<String> = parts.map(|(what, items)| format!("{what}: {}", items.len())).collect();
+        if counts.is_empty() { "nothing that is used here".to_owned() } else { counts.join(", ") }
+    }
+
+    /// All items by kind, then the problems.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (what, items) in self.parts().into_iter().filter(|(_, items)| !items.is_empty()) {
+            let _ = writeln!(text, "{what}:");
+            items.iter().for_each(|item| text.push_str(&format!("  {item}\n")));
+        }
+        if !self.problems.is_empty() {
+            text.push_str("problems:\n");
+            self.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
+        }
+        if text.is_empty() { "  nothing that is used here\n".to_owned() } else { text }
+    }
+
+    pub fn to_json(&self) -> Value {
+        let problems: Vec<Value> = self.problems.iter().map(Problem::to_json).collect();
+        json!({
+            "commands": self.commands, "skills": self.skills, "agents": self.agents, "hooks": self.hooks,
+            "servers": self.servers, "problems": problems,
+        })
+    }
+}
+
+fn hooks(path: &Path, plugin: &Plugin, problems: &mut Vec<Problem>) -> Vec<String> {
+    let text = match read_text(path, "a declaration of hooks", DECLARATION_BYTES_MAX) {
+        Ok(text) => text,
+        Err(message) => {
+            problems.push(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            return Vec::new();
+        }
+    };
+    let (hooks, found) = claude::parse_of(path, &text, HookOrigin::User, &plugin.folders.root, Some(plugin));
+    problems.extend(found);
+    let line = |hook: &crate::hooks::hook::Hook| {
+        let HookKind::Claude { line, matcher, .. } = &hook.kind else { return None };
+        let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
+        let matcher = if matcher.is_empty() { String::new() } else { format!("[{matcher}]") };
+        Some(format!("{}{matcher}: {line}", events.join(", ")))
+    };
+    hooks.iter().filter_map(line).collect()
+}

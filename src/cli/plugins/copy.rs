@@ -1,0 +1,142 @@
+//! Copies a plugin's folder: exactly the files that its digest covers, and all of them or none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::hooks::digest;
+
+/// Maximum files of a plugin.
+const FILES_MAX: usize = 5_000;
+/// Maximum size of a plugin in bytes.
+const BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Maximum depth of folders.
+const DEPTH_MAX: usize = 16;
+
+/// The files of a folder.
+pub struct FolderCopy {
+    folder: PathBuf,
+    /// Relative to the folder, sorted.
+    pub files: Vec<PathBuf>,
+    /// Of the files' paths and contents.
+    pub digest: String,
+}
+
+impl FolderCopy {
+    /// Looks through a folder. The history of Git is left out. A link is refused: it may lead anywhere.
+    pub fn of(folder: &Path) -> Result<FolderCopy, String> {
+        let mut files = Vec::new();
+        let mut bytes = 0;
+        gather(folder, Path::new(""), 0, &mut files, &mut bytes)?;
+        files.sort();
+        let digest = digest::hash_folder(folder, &files)?;
+        Ok(FolderCopy { folder: folder.to_path_buf(), files, digest })
+    }
+
+    /// Copies the files to a folder of this name below `parent`, in the place of one that is there.
+    pub fn install(&self, parent: &Path, name: &str) -> Result<(), String> {
+        let failed =
+            |what: &Path, error: std::io::Error| format!("{} can't be written: {error}", what.display());
+        fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+        let scratch = ScratchFolder(parent.join(format!(".installing-{}", std::process::id())));
+        let new = scratch.0.join("new");
+        for file in &self.files {
+            let target = new.join(file);
+            let folder = target.parent().unwrap_or(&new);
+            fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+            // Permissions go along: scripts have to stay executable.
+            fs::copy(self.folder.join(file), &target).map_err(|error| failed(&target, error))?;
+        }
+        if digest::hash_folder(&new, &self.files)? != self.digest {
+            return Err("the plugin was changed while it was copied; nothing was installed".to_owned());
+        }
+        let target = parent.join(name);
+        if target.symlink_metadata().is_ok() {
+            fs::rename(&target, scratch.0.join("old")).map_err(|error| failed(&target, error))?;
+        }
+        fs::rename(&new, &target).map_err(|error| failed(&target, error))
+    }
+}
+
+/// A folder that is deleted in the end, with what is in it.
+struct ScratchFolder(PathBuf);
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::debug!(folder = %self.0.display(), %error, "a folder is left behind");
+        }
+    }
+}
+
+fn gather(
+    folder: &Path,
+    below: &Path,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+    bytes: &mut u64,
+) -> Result<(), String> {
+    let at = folder.join(below);
+    let unreadable = |error: std::io::Error| format!("{} can't be read: {error}", at.display());
+    for entry in fs::read_dir(&at).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let path = below.join(entry.file_name());
+        let metadata = entry.metadata().map_err(unreadable)?;
+        if entry.file_name() == ".git" {
+            continue;
+        }
+        if metadata.is_dir() && depth < DEPTH_MAX {
+            gather(folder, &path, depth + 1, files, bytes)?;
+        } else if metadata.is_file() {
+            *bytes += metadata.len();
+            files.push(path);
+        } else {
+            return Err(format!(
+                "{} is a link, a special file or too deep, so the plugin is not copied",
+                folder.join(&path).display()
+            ));
+        }
+        if files.len() > FILES_MAX || *bytes > BYTES_MAX {
+            let size = BYTES_MAX / 1024 / 1024;
+            return Err(format!("the plugin has more than {FILES_MAX} files or {size} MiB"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_copied_as_a_whole_and_replaced() {
+        let place = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = place.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        write("from/commands/a.md", "A");
+        write("from/.git/config", "not copied");
+        let own = place.path().join("own");
+        let first = FolderCopy::of(&place.path().join("from")).expect("it is read");
+        first.install(&own, "p").expect("it is copied");
+        assert_eq!(first.files, [PathBuf::from("commands/a.md")]);
+        fs::remove_file(place.path().join("from/commands/a.md")).expect("it is there");
+        write("from/commands/b.md", "A");
+        let second = FolderCopy::of(&place.path().join("from")).expect("it is read");
+        assert_ne!(first.digest, second.digest, "a name is part of it");
+        second.install(&own, "p").expect("it is copied");
+        let names: Vec<_> = fs::read_dir(own.join("p/commands")).expect("a folder").flatten().collect();
+        assert_eq!(names.len(), 1);
+        assert_eq!(fs::read_dir(&own).expect("a folder").count(), 1, "nothing else is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_refused() {
+        let place = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink("/etc", place.path().join("etc")).expect("a link");
+        let why = FolderCopy::of(place.path()).err().expect("it is refused");
+        assert!(why.contains("etc is a link"), "{why}");
+    }
+}

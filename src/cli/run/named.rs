@@ -1,0 +1,67 @@
+//! Whether `-r NAME` names a recipe, and what is wrong with it if not.
+
+use crate::cli::CliError;
+use crate::recipe::catalog::RecipeCatalog;
+use crate::session::CommandInfo;
+
+/// Why a name is not that of a recipe; `None` if it is one. The menu has neither aliases nor hidden recipes, and a file
+/// with a fault is in no menu, so the files have the last word.
+pub fn refused(
+    name: &str,
+    commands: &[CommandInfo],
+    catalog: impl FnOnce() -> RecipeCatalog,
+) -> Option<CliError> {
+    if commands.iter().any(|command| command.name == name) {
+        return None;
+    }
+    let catalog = catalog();
+    if catalog.find(name).is_some() {
+        return None;
+    }
+    let last = name.rsplit([':', '/']).next().unwrap_or(name);
+    let fault = catalog.problems.iter().find(|problem| {
+        let is_named = |part: Option<&std::ffi::OsStr>| part.is_some_and(|part| part == last);
+        is_named(problem.path.file_stem())
+            || is_named(problem.path.parent().and_then(|folder| folder.file_name()))
+    });
+    if let Some(problem) = fault {
+        let hint = Some("`epitome recipes check` shows all faults".to_owned());
+        return Some(CliError {
+            message: format!("the recipe {name:?} can't be used: {problem}"),
+            hint,
+            code: 2,
+        });
+    }
+    let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+    let hint = match crate::problem::nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("there are: {}", known.join(", ")),
+    };
+    Some(CliError { message: format!("there is no recipe {name:?}"), hint: Some(hint), code: 2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::Paths;
+
+    /// Regression: a recipe with a fault was "not there", though `epitome recipes check` knew the line of its fault.
+    #[test]
+    fn a_recipe_with_a_fault_is_named_with_its_fault() {
+        let home = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = home.path().join("recipes").join(name);
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        };
+        write("bad.md", "---\nname: bad\nmax_turns: many\n---\n");
+        write("long-name.md", "---\naliases: [ln]\nhidden: true\n---\nDo.");
+        let load = || RecipeCatalog::load(home.path(), &Paths::below(home.path()), &[]);
+        let commands = load().commands();
+        let why = |name: &str| refused(name, &commands, load).map(|error| error.message);
+        let bad = why("bad").expect("it has a fault");
+        assert!(bad.contains("the recipe \"bad\" can't be used") && bad.contains("bad.md:3:12:"), "{bad}");
+        assert_eq!(why("gone").as_deref(), Some("there is no recipe \"gone\""));
+        assert_eq!((why("ln"), why("long-name"), why("commit")), (None, None, None));
+    }
+}

@@ -1,0 +1,77 @@
+//! MCP servers of installed plugins. Those of the user's own plugins are the user's; those of a repository's plugin
+//! run only after the user has allowed them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::mcp::{McpServer, McpSource};
+use super::mcp_json;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
+use epitome_recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
+
+/// Appends the servers of all plugins of a directory, named `plugin_PLUGIN_SERVER` as in Claude Code's names of tools.
+/// Blocks on disk I/O.
+pub(super) fn read(cwd: &Path, paths: &Paths, servers: &mut Vec<McpServer>) -> Vec<Problem> {
+    let catalog = PluginCatalog::load(cwd, paths);
+    catalog.plugins.iter().flat_map(|plugin| of_plugin(plugin, servers)).collect()
+}
+
+/// Appends the servers of one plugin.
+pub fn of_plugin(plugin: &Plugin, servers: &mut Vec<McpServer>) -> Vec<Problem> {
+    if plugin.servers.is_empty() {
+        return Vec::new();
+    }
+    let named = plugin.servers.iter().map(|(name, server)| {
+        let server = with_folders(server, plugin);
+        (format!("plugin_{}_{name}", plugin.name), server)
+    });
+    let text = json!({"mcpServers": named.collect::<serde_json::Map<_, _>>()}).to_string();
+    let first = servers.len();
+    let problems = mcp_json::read(&plugin.folders.root.join(MANIFEST), &text, servers);
+    if plugin.repository.is_none() {
+        servers[first..].iter_mut().for_each(|server| server.from = McpSource::Person);
+    }
+    problems
+}
+
+/// Replaces the variables that only the plugin's own folders give a value.
+fn with_folders(value: &Value, plugin: &Plugin) -> Value {
+    match value {
+        Value::String(text) => {
+            let root = plugin.folders.root.to_string_lossy();
+            let data = plugin.folders.data.to_string_lossy();
+            text.replace("${CLAUDE_PLUGIN_ROOT}", &root).replace("${CLAUDE_PLUGIN_DATA}", &data).into()
+        }
+        Value::Array(items) => items.iter().map(|item| with_folders(item, plugin)).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), with_folders(value, plugin))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::McpTransport;
+
+    #[test]
+    fn servers_of_the_users_plugins_are_the_users_own() {
+        let home = tempfile::tempdir().expect("a folder");
+        let root = home.path().join("plugins/docs");
+        std::fs::create_dir_all(root.join(".claude-plugin")).expect("a folder");
+        std::fs::write(root.join(MANIFEST), r#"{"name": "docs"}"#).expect("a file");
+        let servers =
+            r#"{"find": {"command": "${CLAUDE_PLUGIN_ROOT}/serve", "args": ["${HOME}"]}, "old": 7}"#;
+        std::fs::write(root.join(".mcp.json"), servers).expect("a file");
+        let mut found = Vec::new();
+        let problems = read(home.path(), &Paths::below(home.path()), &mut found);
+        let [server] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((server.name.as_str(), &server.from), ("plugin_docs_find", &McpSource::Person));
+        let McpTransport::Stdio { command, args, .. } = &server.way else { panic!("{server:?}") };
+        assert_eq!((Path::new(command), args), (root.join("serve").as_path(), &vec!["${HOME}".to_owned()]));
+        assert!(problems.len() == 1 && problems[0].message.contains("plugin_docs_old"), "{problems:?}");
+    }
+}

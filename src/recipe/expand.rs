@@ -1,0 +1,282 @@
+//! Expands the placeholders of other agents' commands. Pure.
+//!
+//! Rules of Claude Code (for commands and skills, which are one thing there):
+//!
+//! | rule | source |
+//! | --- | --- |
+//! | `$ARGUMENTS` is all that was typed, `$ARGUMENTS[N]` its word N, counted from 0 | CHANGELOG 2.1.19, code.claude.com/docs/en/skills |
+//! | `$N` is a word of it | CHANGELOG 2.1.19 (`$0`), 1.0.x (`$1`) |
+//! | a placeholder that nothing was typed for stays as it is | CHANGELOG 2.1.210 |
+//! | `$name` is the word of a name in `arguments` | code.claude.com/docs/en/skills |
+//! | a backslash before a placeholder keeps it as it is | code.claude.com/docs/en/skills |
+//! | ``!`command` `` runs at the start of a line or after white space only | code.claude.com/docs/en/skills |
+//! | a fenced block that opens with `` ```! `` runs as one script | code.claude.com/docs/en/skills |
+//! | `${CLAUDE_SKILL_DIR}`, `${CLAUDE_SESSION_ID}`, `${CLAUDE_PLUGIN_ROOT}` | CHANGELOG 2.1.64, 2.1.9, plugins reference |
+//!
+//! Since 2.1.19 `$0` is the first word. Commands written before, and Anthropic's own still, count from `$1`.
+//! So `$N` counts from 1, unless the text has `$0` or `$ARGUMENTS[`, which only the newer reading knows.
+
+use super::command::split_words;
+use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
+use super::template::SHELL_CALLS_MAX;
+
+const ALL: &str = "$ARGUMENTS";
+const FENCE: &str = "```!";
+
+/// What a text is expanded with.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ExpandWith<'a> {
+    /// What was typed after the command's name.
+    pub free: &'a str,
+    /// The names of the first words of it.
+    pub names: &'a [String],
+    /// Values of `${NAME}`.
+    pub variables: &'a [(&'static str, String)],
+}
+
+/// Whether the text has a placeholder for what is typed.
+pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
+    body.match_indices('$').any(|(at, _)| {
+        let rest = &body[at..];
+        rest.starts_with(ALL) || digit(rest).is_some() || name_of(rest, names).is_some()
+    })
+}
+
+/// Expands a Claude Code command. The flag is whether the body uses the free text.
+pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOutputs) -> (Rendered, bool) {
+    let mut expansion = Expansion::new(body, with, outputs);
+    let mut rest = body;
+    while let Some(at) = rest.find(['$', '!', '\\', '`']) {
+        expansion.push(&rest[..at]);
+        rest = &rest[at..];
+        rest = if let Some((line, behind)) = expansion.shell(rest) {
+            let line = expansion.with_arguments(line);
+            expansion.run(line);
+            behind
+        } else {
+            expansion.placeholder(rest)
+        };
+    }
+    expansion.push(rest);
+    expansion.finish()
+}
+
+/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. The flag is whether the
+/// body uses the free text.
+pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
+    const ARGS: &str = "{{args}}";
+    let mut expansion = Expansion::new(body, ExpandWith { free, ..ExpandWith::default() }, outputs);
+    let mut rest = body;
+    while let Some(at) = rest.find(['{', '!']) {
+        expansion.push(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(behind) = rest.strip_prefix(ARGS) {
+            expansion.takes_input = true;
+            expansion.push(free);
+            rest = behind;
+        } else if let Some((line, behind)) = rest.strip_prefix("!{").and_then(balanced) {
+            expansion.takes_input |= line.contains(ARGS);
+            expansion.run(line.replace(ARGS, &shell_quoted(free)));
+            rest = behind;
+        } else {
+            expansion.push(&rest[..1]);
+            rest = &rest[1..];
+        }
+    }
+    expansion.push(rest);
+    expansion.finish()
+}
+
+/// Splits at the closing brace that matches an already consumed opening brace.
+fn balanced(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 1_usize;
+    for (at, character) in text.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some((&text[..at], &text[at + 1..]));
+        }
+    }
+    None
+}
+
+fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// The digit of a `$N` that starts the text. `$10` is more likely a price than the tenth argument.
+fn digit(text: &str) -> Option<usize> {
+    let [b'$', digit @ b'0'..=b'9', rest @ ..] = text.as_bytes() else { return None };
+    (!rest.first().is_some_and(u8::is_ascii_digit)).then(|| usize::from(digit - b'0'))
+}
+
+/// The index of a `$ARGUMENTS[N]` that starts the text, and its length.
+fn index(text: &str) -> Option<(usize, usize)> {
+    let inside = text.strip_prefix(ALL)?.strip_prefix('[')?;
+    let (number, _) = inside.split_once(']')?;
+    Some((number.parse().ok()?, ALL.len() + number.len() + 2))
+}
+
+/// The position of the declared name whose `$name` starts the text.
+fn name_of(text: &str, names: &[String]) -> Option<usize> {
+    let word = text.strip_prefix('$')?;
+    let end = word.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(word.len());
+    // A name may have a dash, which ends the name of a variable.
+    let is_whole = |name: &String| {
+        let behind = word.strip_prefix(name.as_str()).map(|behind| behind.chars().next());
+        behind.is_some_and(|next| next.is_none_or(|c| !c.is_alphanumeric() && c != '_'))
+    };
+    let exact = names.iter().position(|name| name == &word[..end]);
+    names.iter().position(|name| name.contains('-') && is_whole(name)).or(exact)
+}
+
+struct Expansion<'a> {
+    text: String,
+    with: ExpandWith<'a>,
+    words: Vec<String>,
+    /// The number of the first word in `$N`.
+    first: usize,
+    outputs: &'a ShellOutputs,
+    needs: Vec<ShellCall>,
+    takes_input: bool,
+    warnings: Vec<String>,
+}
+
+impl<'a> Expansion<'a> {
+    fn new(body: &str, with: ExpandWith<'a>, outputs: &'a ShellOutputs) -> Expansion<'a> {
+        let counts_from_zero = body
+            .match_indices('$')
+            .any(|(at, _)| digit(&body[at..]) == Some(0) || index(&body[at..]).is_some());
+        Expansion {
+            text: String::new(),
+            with,
+            words: split_words(with.free),
+            first: usize::from(!counts_from_zero),
+            outputs,
+            needs: Vec::new(),
+            takes_input: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// The command that starts the text, and what follows it.
+    fn shell<'t>(&self, rest: &'t str) -> Option<(&'t str, &'t str)> {
+        let is_line_start = self.text.is_empty() || self.text.ends_with('\n');
+        if let Some(block) = rest.strip_prefix(FENCE) {
+            let indent = self.text.rsplit('\n').next().unwrap_or_default();
+            let (_, script) = block.split_once('\n').filter(|_| is_line_start || indent.trim().is_empty())?;
+            let end = script.match_indices("```").find(|(at, _)| {
+                script[..*at].rsplit('\n').next().is_none_or(|indent| indent.trim().is_empty())
+            })?;
+            return Some((script[..end.0].trim_end(), &script[end.0 + 3..]))
+                .filter(|(script, _)| !script.trim().is_empty());
+        }
+        if !is_line_start && !self.text.ends_with(char::is_whitespace) {
+            return None;
+        }
+        let (line, behind) = rest.strip_prefix("!`")?.split_once('`')?;
+        (!line.trim().is_empty()).then_some((line, behind))
+    }
+
+    /// Expands the placeholder at the start of the text, or keeps its first character; returns what follows.
+    fn placeholder<'t>(&mut self, rest: &'t str) -> &'t str {
+        if let Some(escaped) = rest.strip_prefix('\\').filter(|text| self.value(text).is_some()) {
+            let length = self.value(escaped).map_or(1, |(length, _)| length);
+            self.push(&escaped[..length]);
+            return &escaped[length..];
+        }
+        match self.value(rest) {
+            Some((length, PlaceholderValue::Input(text))) => {
+                self.takes_input = true;
+                self.push(&text);
+                &rest[length..]
+            }
+            Some((length, PlaceholderValue::Variable(text))) => {
+                self.push(&text);
+                &rest[length..]
+            }
+            Some((length, PlaceholderValue::Nothing)) => {
+                self.push(&rest[..length]);
+                &rest[length..]
+            }
+            None => {
+                let length = rest.chars().next().map_or(0, char::len_utf8);
+                self.push(&rest[..length]);
+                &rest[length..]
+            }
+        }
+    }
+
+    /// The placeholder that starts the text: its length, and what it stands for.
+    fn value(&self, text: &str) -> Option<(usize, PlaceholderValue)> {
+        let word = |index: Option<usize>| match index.and_then(|index| self.words.get(index)) {
+            Some(word) => PlaceholderValue::Input(word.clone()),
+            None => PlaceholderValue::Nothing,
+        };
+        if let Some((at, length)) = index(text) {
+            return Some((length, word(Some(at))));
+        }
+        if text.starts_with(ALL) {
+            return Some((ALL.len(), PlaceholderValue::Input(self.with.free.to_owned())));
+        }
+        if let Some(digit) = digit(text) {
+            return Some((2, word(digit.checked_sub(self.first))));
+        }
+        if let Some(at) = name_of(text, self.with.names) {
+            return Some((1 + self.with.names[at].len(), word(Some(at))));
+        }
+        let variable = text.strip_prefix("${").and_then(|text| text.split_once('}'))?.0;
+        let (_, value) = self.with.variables.iter().find(|(name, _)| *name == variable)?;
+        Some((variable.len() + 3, PlaceholderValue::Variable(value.clone())))
+    }
+
+    fn with_arguments(&mut self, line: &str) -> String {
+        let outer = std::mem::take(&mut self.text);
+        let mut rest = line;
+        while let Some(at) = rest.find(['$', '\\']) {
+            self.push(&rest[..at]);
+            rest = self.placeholder(&rest[at..]);
+        }
+        self.push(rest);
+        std::mem::replace(&mut self.text, outer)
+    }
+
+    fn run(&mut self, line: String) {
+        let call = ShellCall::Line(line);
+        if let Some(output) = self.outputs.get(&call) {
+            self.text.push_str(output.trim_end_matches(['\n', '\r']));
+        } else if self.outputs.len() + self.needs.len() >= SHELL_CALLS_MAX {
+            self.warnings.push(format!("only the first {SHELL_CALLS_MAX} commands were run"));
+        } else if !self.needs.contains(&call) {
+            self.needs.push(call);
+        }
+    }
+
+    fn finish(mut self) -> (Rendered, bool) {
+        self.warnings.dedup();
+        let prompt = RenderedPrompt { text: self.text, warnings: self.warnings };
+        let rendered =
+            if self.needs.is_empty() { Rendered::Done(prompt) } else { Rendered::Needs(self.needs) };
+        (rendered, self.takes_input)
+    }
+}
+
+/// What a placeholder stands for.
+enum PlaceholderValue {
+    /// A part of what was typed.
+    Input(String),
+    Variable(String),
+    /// Nothing was typed for it.
+    Nothing,
+}
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! The rules of other agents' placeholders by example.
+
+use super::*;
+
+fn done(text: &str, takes_input: bool) -> (Rendered, bool) {
+    (Rendered::Done(RenderedPrompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
+}
+
+fn needs(line: &str, takes_input: bool) -> (Rendered, bool) {
+    (Rendered::Needs(vec![ShellCall::Line(line.to_owned())]), takes_input)
+}
+
+fn knows(line: &str, output: &str) -> ShellOutputs {
+    ShellOutputs::from([(ShellCall::Line(line.to_owned()), output.to_owned())])
+}
+
+fn claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
+    render_claude(body, ExpandWith { free, ..ExpandWith::default() }, outputs)
+}
+
+/// Each row is a body, what is typed, and the text.
+#[test]
+fn arguments_are_expanded_as_claude_code_documents_it() {
+    let none = ShellOutputs::new();
+    for (body, free, wanted) in [
+        ("Fix $ARGUMENTS!", "issue 7", "Fix issue 7!"),
+        ("$1 and $2.", "a 'b c'", "a and b c."),
+        ("$2 before $1", "a b", "b before a"),
+        // Newer texts count from 0, and say so.
+        ("$0, $1", "a b", "a, b"),
+        ("$ARGUMENTS[0]: $ARGUMENTS[1], $1", "one \"two words\"", "one: two words, two words"),
+        ("$ARGUMENTS[x] $ARGUMENTS[", "a", "a[x] a["),
+        // An escaped one stays, without its backslash.
+        (r"\$1 is $1, \$ARGUMENTS is all", "a", "$1 is a, $ARGUMENTS is all"),
+        (r"C:\dir \n", "a", r"C:\dir \n"),
+    ] {
+        let (rendered, _) = claude(body, free, &none);
+        assert_eq!(rendered, done(wanted, false).0, "{body}");
+    }
+    assert_eq!(claude("Costs $10 or $x {{.a}}", "a", &none), done("Costs $10 or $x {{.a}}", false));
+}
+
+/// Regression: a placeholder without an argument was removed, which made code in prompts invalid:
+/// `awk '{print $4}'` became `awk '{print }'`. Claude Code keeps it since 2.1.210.
+#[test]
+fn a_placeholder_that_nothing_was_typed_for_stays() {
+    let none = ShellOutputs::new();
+    for (body, free) in [
+        (r#"df | awk '{print "Free: " $4}'"#, ""),
+        ("awk '{print $3}' $2", "log"),
+        ("$ARGUMENTS[4] $0 of none", ""),
+    ] {
+        assert_eq!(claude(body, free, &none), done(body, false), "{body}");
+    }
+}
+
+#[test]
+fn named_arguments_are_the_words_in_order() {
+    let names = ["issue".to_owned(), "target-branch".to_owned()];
+    let with = |free| ExpandWith { free, names: &names, ..ExpandWith::default() };
+    let none = ShellOutputs::new();
+    let body = "Fix $issue on $target-branch, not $issues.";
+    assert_eq!(render_claude(body, with("7 main"), &none), done("Fix 7 on main, not $issues.", true));
+    assert_eq!(render_claude("Fix $issue", with(""), &none), done("Fix $issue", false));
+}
+
+#[test]
+fn variables_are_replaced_where_they_are_known() {
+    let variables = [("CLAUDE_SKILL_DIR", "/s/pdf".to_owned())];
+    let with = ExpandWith { variables: &variables, ..ExpandWith::default() };
+    let body = "Run !`${CLAUDE_SKILL_DIR}/scan.sh` in ${HOME}, ${CLAUDE_SKILL_DIR}.";
+    let known = knows("/s/pdf/scan.sh", "ok");
+    assert_eq!(render_claude(body, with, &known), done("Run ok in ${HOME}, /s/pdf.", false));
+}
+
+#[test]
+fn a_claude_command_needs_its_shell_output() {
+    assert_eq!(claude("Now: !`git status`", "", &ShellOutputs::new()), needs("git status", false));
+    let known = knows("git log $x main", "abc\n");
+    assert_eq!(claude("!`git log $x $1`.", "main", &known), done("abc.", true));
+    assert_eq!(claude("Wow! `code`", "", &known), done("Wow! `code`", false));
+}
+
+/// Only a command at the start of a line or after white space runs.
+#[test]
+fn an_exclamation_mark_within_a_word_runs_nothing() {
+    let none = ShellOutputs::new();
+    for body in ["KEY=!`date`", "the `format!` macro and `vec!`", "Done!`x`"] {
+        assert_eq!(claude(body, "", &none), done(body, false));
+    }
+}
+
+#[test]
+fn a_fenced_block_with_an_exclamation_mark_is_one_script() {
+    let body = "Versions:\n```!\nnode --version\ncargo $1\n```\nEnd.";
+    let script = "node --version\ncargo build";
+    assert_eq!(claude(body, "build", &ShellOutputs::new()), needs(script, true));
+    assert_eq!(claude(body, "build", &knows(script, "v22\n")), done("Versions:\nv22\nEnd.", true));
+    for body in ["```!\nnever closed", "```sh\nls\n```", "```!\n```"] {
+        assert_eq!(claude(body, "", &ShellOutputs::new()), done(body, false));
+    }
+}
+
+/// Pasted text must not become a command.
+#[test]
+fn arguments_and_outputs_are_not_expanded_again() {
+    let none = ShellOutputs::new();
+    assert_eq!(claude("$ARGUMENTS", "!`rm` $1", &none), done("!`rm` $1", true));
+    assert_eq!(claude("!`a`", "", &knows("a", "!`b`")), done("!`b`", false));
+    assert_eq!(render_gemini("{{args}}", "!{rm}", &none), done("!{rm}", true));
+}
+
+#[test]
+fn a_gemini_command_quotes_arguments_in_its_shell_lines() {
+    let none = ShellOutputs::new();
+    assert_eq!(render_gemini("Fix {{args}} {x}", "it", &none), done("Fix it {x}", true));
+    assert_eq!(render_gemini("!{grep {{args}} .}", "it's; rm", &none), needs(r"grep 'it'\''s; rm' .", true));
+    assert_eq!(render_gemini("!{awk '{print}'}", "", &none), needs("awk '{print}'", false));
+}
+
+#[test]
+fn only_texts_with_placeholders_take_arguments() {
+    let names = ["issue".to_owned()];
+    for (body, wanted) in [
+        ("$ARGUMENTS", true),
+        ("Fix $1.", true),
+        ("Fix $issue.", true),
+        ("Costs $10.", false),
+        ("Do.", false),
+    ] {
+        assert_eq!(takes_arguments(body, &names), wanted, "{body}");
+    }
+}

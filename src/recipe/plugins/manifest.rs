@@ -1,0 +1,133 @@
+//! Parses `.claude-plugin/plugin.json`. Pure.
+//!
+//! Rules: code.claude.com/docs/en/plugins-reference. Paths are relative to the plugin's folder. What a
+//! manifest names is read in addition to the default folders (`commands/`, `agents/`, `skills/`,
+//! `hooks/hooks.json`, `.mcp.json`).
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::fields::{self, RecipeField};
+use epitome_problem::Problem;
+
+/// What a manifest says. An empty one is that of a plugin without a manifest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PluginManifest {
+    pub name: Option<String>,
+    pub version: Option<String>,
+    pub description: String,
+    pub commands: Vec<PathBuf>,
+    pub agents: Vec<PathBuf>,
+    pub skills: Vec<PathBuf>,
+    pub hooks: Vec<PathBuf>,
+    /// Whether the manifest has hooks itself.
+    pub has_hooks: bool,
+    pub server_files: Vec<PathBuf>,
+    pub servers: BTreeMap<String, Value>,
+}
+
+/// Reads a manifest; remarks name values that are not used.
+pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Problem>), Problem> {
+    let fields = fields::from_json(text.trim_start_matches('\u{feff}'), path, "the manifest")?;
+    let mut manifest = PluginManifest::default();
+    let mut remarks = Vec::new();
+    for (name, RecipeField { value, place }) in &fields {
+        if let Err(why) = set(&mut manifest, name, value) {
+            let message = format!("{name:?} of the plugin is not used: {why}");
+            remarks.push(Problem { path: path.to_path_buf(), place: Some(*place), message, hint: None });
+        }
+    }
+    Ok((manifest, remarks))
+}
+
+fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), String> {
+    match name {
+        "name" => {
+            let name = fields::text(value).ok().filter(|name| is_name(name));
+            manifest.name = Some(name.ok_or("it must be a name of letters, digits, - and _")?);
+        }
+        "version" => manifest.version = fields::text(value).ok(),
+        "description" => manifest.description = fields::text(value).unwrap_or_default(),
+        "commands" => manifest.commands = paths(value)?,
+        "agents" => manifest.agents = paths(value)?,
+        "skills" => manifest.skills = paths(value)?,
+        "hooks" if value.is_object() => manifest.has_hooks = true,
+        "hooks" => manifest.hooks = paths(value)?,
+        "mcpServers" => match value {
+            Value::Object(servers) => manifest.servers = servers.clone().into_iter().collect(),
+            value => manifest.server_files = paths(value)?,
+        },
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Whether a plugin may be called so: its name becomes part of commands.
+pub(super) fn is_name(name: &str) -> bool {
+    const NAME_BYTES_MAX: usize = 64;
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.starts_with(char::is_alphanumeric) && name.len() <= NAME_BYTES_MAX && name.chars().all(is_part)
+}
+
+/// A path, a list of paths, or a map from names to `{"source": path}`.
+fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
+    let items: Vec<&Value> = match value {
+        Value::String(_) => vec![value],
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(named) => named.values().filter_map(|entry| entry.get("source")).collect(),
+        _ => return Err("it must be a path or a list of paths".to_owned()),
+    };
+    items.into_iter().map(|item| path(item.as_str().ok_or("it must be a path or a list of paths")?)).collect()
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    match path.components().all(is_below) {
+        true => Ok(path.components().filter(|part| *part != Component::CurDir).collect()),
+        false => Err(format!("{text:?} is not a path below the plugin's folder")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (PluginManifest, Vec<String>) {
+        let (manifest, remarks) = parse(text, Path::new("/p/plugin.json")).expect("it is JSON");
+        (manifest, remarks.into_iter().map(|remark| remark.to_string()).collect())
+    }
+
+    #[test]
+    fn components_are_paths_in_every_documented_form() {
+        let (manifest, remarks) = read(
+            r#"{"name": "deploy", "version": "1.2", "description": "D", "author": {"name": "a"},
+                "commands": ["./extra/a.md", "./more/"], "agents": "./team",
+                "skills": "./", "hooks": {"Stop": []}, "mcpServers": "./servers.json"}"#,
+        );
+        assert_eq!(remarks, Vec::<String>::new());
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(manifest.name.as_deref(), Some("deploy"));
+        assert_eq!(manifest.commands, paths(&["extra/a.md", "more"]));
+        assert_eq!((manifest.agents, manifest.skills), (paths(&["team"]), paths(&[""])));
+        assert_eq!((manifest.has_hooks, manifest.server_files), (true, paths(&["servers.json"])));
+        let (manifest, _) = read(r#"{"commands": {"ship": {"source": "./ship.md"}}, "hooks": ["./h.json"]}"#);
+        assert_eq!((manifest.commands, manifest.hooks), (paths(&["ship.md"]), paths(&["h.json"])));
+    }
+
+    #[test]
+    fn values_that_are_not_used_are_remarked_with_their_position() {
+        let (manifest, remarks) = read("{\n \"name\": \"a b\",\n \"commands\": \"../out\", \"skills\": 7}");
+        assert_eq!(manifest, PluginManifest::default());
+        assert_eq!(remarks.len(), 3, "{remarks:?}");
+        assert!(remarks[0].contains("plugin.json:3:14: \"commands\"") && remarks[0].contains("\"../out\""));
+        assert!(remarks[1].contains("2:10: \"name\""), "{remarks:?}");
+        assert!(parse("{", Path::new("/p")).is_err());
+        for (name, is_good) in [("a-b.c_1", true), ("..", false), ("", false), ("a/b", false), ("-a", false)]
+        {
+            assert_eq!(is_name(name), is_good, "{name}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Plugins in Claude Code's format: folders with commands, skills, agents, hooks and MCP servers.
+//!
+//! Found are those that the user has installed with Claude Code and enabled, those that were installed with
+//! `epitome plugins install`, and those in a repository's `.epitome/plugins`. Reading runs nothing.
+
+mod installed;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::foreign::PluginFolders;
+use super::walk::read_text;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
+use installed::Installation;
+use manifest::PluginManifest;
+
+/// Maximum plugins per session.
+pub const PLUGINS_MAX: usize = 128;
+/// Maximum size of a manifest, a list of servers or a settings file in bytes.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Maximum size of Claude Code's list of plugins in bytes.
+const INSTALLED_BYTES_MAX: u64 = 1024 * 1024;
+/// The manifest, below the plugin's folder.
+pub const MANIFEST: &str = ".claude-plugin/plugin.json";
+
+/// A plugin, with what it brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    pub name: String,
+    /// Where the list of plugins has it from, such as `name@marketplace`.
+    pub id: String,
+    pub version: Option<String>,
+    pub description: String,
+    pub folders: PluginFolders,
+    /// The root of the repository that contains it; what it brings needs the user's consent then.
+    pub repository: Option<PathBuf>,
+    /// Files and folders of commands that exist.
+    pub commands: Vec<PathBuf>,
+    /// Folders that contain skills, or are one.
+    pub skills: Vec<PathBuf>,
+    /// Files and folders of agents.
+    pub agents: Vec<PathBuf>,
+    /// Files with hooks, in the form of a settings file.
+    pub hooks: Vec<PathBuf>,
+    /// MCP servers, as declared.
+    pub servers: BTreeMap<String, Value>,
+    pub problems: Vec<Problem>,
+}
+
+/// The plugins of a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PluginCatalog {
+    /// One for each name; the first wins.
+    pub plugins: Vec<Arc<Plugin>>,
+    /// Plugins that are not used, with the reason.
+    pub unused: Vec<UnusedPlugin>,
+    pub problems: Vec<Problem>,
+}
+
+/// A plugin that is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusedPlugin {
+    pub id: String,
+    pub folder: PathBuf,
+    pub reason: String,
+}
+
+impl PluginCatalog {
+    /// Finds the plugins of a directory: the repository's, then the user's. Blocks on disk I/O.
+    pub fn load(cwd: &Path, paths: &Paths) -> PluginCatalog {
+        let roots = paths.repository_roots(cwd);
+        let mut catalog = PluginCatalog::default();
+        let own = paths.home.join("plugins");
+        for root in &roots {
+            let folder = root.join(".epitome/plugins");
+            if folder != own {
+                catalog.folder(&folder, roots.last().map(PathBuf::as_path), paths);
+            }
+        }
+        catalog.folder(&own, None, paths);
+        if let Some(home) = &paths.user_home {
+            catalog.of_claude_code(&home.join(".claude"), &roots);
+        }
+        catalog
+    }
+
+    /// The plugins in the subfolders of a folder.
+    fn folder(&mut self, folder: &Path, repository: Option<&Path>, paths: &Paths) {
+        let mut subfolders: Vec<PathBuf> = std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(PLUGINS_MAX)
+            .map(|entry| entry.path())
+            .collect();
+        subfolders.sort();
+        for root in subfolders.into_iter().filter(|folder| folder.join(MANIFEST).is_file()) {
+            let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let data = paths.state.join("plugins").join(&name);
+            self.add(Plugin::read(PluginFolders { root, data }, &name, &name, repository));
+        }
+    }
+
+    /// The plugins that Claude Code has installed; `claude` is its folder.
+    fn of_claude_code(&mut self, claude: &Path, roots: &[PathBuf]) {
+        let list = claude.join("plugins/installed_plugins.json");
+        if !list.is_file() {
+            return;
+        }
+        let read = read_text(&list, "a list of plugins", INSTALLED_BYTES_MAX).and_then(|text| {
+            installed::installations(&text).map_err(|error| format!("not valid JSON: {error}"))
+        });
+        let installations = match read {
+            Ok(installations) => installations,
+            Err(message) => {
+                let message = format!("Claude Code's plugins are not read: {message}");
+                return self.problems.push(Problem { path: list, place: None, message, hint: None });
+            }
+        };
+        let switches = |path: PathBuf| {
+            let text = read_text(&path, "a settings file", FILE_BYTES_MAX).unwrap_or_default();
+            installed::enabled(&text)
+        };
+        let of_user = switches(claude.join("settings.json"));
+        // The nearer file overrides the farther one, and the local file the shared one.
+        let of_repository = roots.iter().rev().flat_map(|root| {
+            let shared = switches(root.join(".claude/settings.json"));
+            shared.into_iter().chain(switches(root.join(".claude/settings.local.json")))
+        });
+        let of_repository: BTreeMap<String, bool> = if roots.iter().any(|root| root.join(".claude") == claude)
+        {
+            BTreeMap::new()
+        } else {
+            of_repository.collect()
+        };
+        for installation in installations {
+            match installed::unused(&installation, roots, &of_user, &of_repository) {
+                None => self.installed(claude, installation),
+                Some(reason) => {
+                    let Installation { id, folder, .. } = installation;
+                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                }
+            }
+        }
+    }
+
+    fn installed(&mut self, claude: &Path, installation: Installation) {
+        // Claude Code replaces what can't be part of a file's name.
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
+        let data = claude.join("plugins/data").join(installation.id.chars().map(plain).collect::<String>());
+        let folders = PluginFolders { root: installation.folder.clone(), data };
+        let read = Plugin::read(folders, installation.name(), &installation.id, None);
+        self.add(
+            read.map(|plugin| Plugin { version: plugin.version.or(installation.version.clone()), ..plugin }),
+        );
+    }
+
+    fn add(&mut self, read: Result<Plugin, Problem>) {
+        let plugin = match read {
+            Ok(plugin) => plugin,
+            Err(problem) => return self.problems.push(problem),
+        };
+        let unused = |reason: String| UnusedPlugin {
+            id: plugin.id.clone(),
+            folder: plugin.folders.root.clone(),
+            reason,
+        };
+        if let Some(first) = self.plugins.iter().find(|first| first.name == plugin.name) {
+            if first.folders.root != plugin.folders.root {
+                let at = first.folders.root.display();
+                self.unused.push(unused(format!("{at} has the same name and comes first")));
+            }
+        } else if self.plugins.len() >= PLUGINS_MAX {
+            self.unused.push(unused(format!("there are more than {PLUGINS_MAX} plugins")));
+        } else {
+            self.problems.extend(plugin.problems.iter().cloned());
+            self.plugins.push(Arc::new(plugin));
+        }
+    }
+}
+
+impl Plugin {
+    /// Reads the plugin in a folder. `name` is used if the manifest has none, `repository` is the root of the
+    /// repository that it comes with. Blocks on disk I/O.
+    pub fn read(
+        folders: PluginFolders,
+        name: &str,
+        id: &str,
+        repository: Option<&Path>,
+    ) -> Result<Plugin, Problem> {
+        let root = &folders.root;
+        let problem = |path: &Path, message: String| Problem {
+            path: path.to_path_buf(),
+            place: None,
+            message,
+            hint: None,
+        };
+        let real = root
+            .canonicalize()
+            .map_err(|error| problem(root, format!("the plugin can't be read: {error}")))?;
+        if let Some(repository) = repository
+            && !repository.canonicalize().is_ok_and(|repository| real.starts_with(repository))
+        {
+            return Err(problem(root, super::catalog::LEADS_OUT.to_owned()));
+        }
+        let path = root.join(MANIFEST);
+        let (manifest, mut problems) = match path.is_file() {
+            true => {
+                let text =
+                    read_text(&path, "a manifest", FILE_BYTES_MAX).map_err(|why| problem(&path, why))?;
+                manifest::parse(&text, &path)?
+            }
+            false => (PluginManifest::default(), Vec::new()),
+        };
+        let name = manifest.name.clone().unwrap_or_else(|| name.to_owned());
+        if !manifest::is_name(&name) {
+            return Err(problem(root, format!("{name:?} can't be the name of a plugin, so it is not read")));
+        }
+        let mut contents = PluginContents { real: &real, root, problems: &mut problems };
+        let mut hooks = contents.existing(&["hooks/hooks.json"], &manifest.hooks);
+        if manifest.has_hooks {
+            hooks.push(path.clone());
+        }
+        let servers = contents.servers(&manifest);
+        let commands = contents.existing(&["commands"], &manifest.commands);
+        let agents = contents.existing(&["agents"], &manifest.agents);
+        let mut skills = contents.existing(&["skills"], &manifest.skills);
+        // A plugin may be a skill itself (CHANGELOG 2.1.142).
+        if skills.is_empty() && root.join(super::places::SKILL_FILE).is_file() {
+            skills.push(root.clone());
+        }
+        Ok(Plugin {
+            name,
+            id: id.to_owned(),
+            version: manifest.version,
+            description: manifest.description,
+            commands,
+            skills,
+            agents,
+            hooks,
+            servers,
+            repository: repository.map(Path::to_path_buf),
+            problems,
+            folders,
+        })
+    }
+}
+
+/// The folder of a plugin that is being read.
+struct PluginContents<'a> {
+    /// Its canonical path.
+    real: &'a Path,
+    root: &'a Path,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl PluginContents<'_> {
+    /// The default paths that exist, and those of the manifest. One that is missing or leads out of the plugin
+    /// is a problem.
+    fn existing(&mut self, default: &[&str], declared: &[PathBuf]) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> =
+            default.iter().map(|path| self.root.join(path)).filter(|path| self.is_inside(path)).collect();
+        for path in declared.iter().map(|path| self.root.join(path)) {
+            if !self.is_inside(&path) {
+                let message =
+                    "the plugin names this file, which is missing or outside of its folder".to_owned();
+                self.problems.push(Problem { path, place: None, message, hint: None });
+            } else if !found.iter().any(|known| known.components().eq(path.components())) {
+                found.push(path);
+            }
+        }
+        found
+    }
+
+    fn is_inside(&self, path: &Path) -> bool {
+        path.canonicalize().is_ok_and(|real| real.starts_with(self.real))
+    }
+
+    /// MCP servers, from `.mcp.json` and the manifest. The file has them with or without `mcpServers` around.
+    fn servers(&mut self, manifest: &PluginManifest) -> BTreeMap<String, Value> {
+        let mut servers = manifest.servers.clone();
+        for path in self.existing(&[".mcp.json"], &manifest.server_files) {
+            let read = read_text(&path, "a list of servers", FILE_BYTES_MAX).and_then(|text| {
+                serde_json::from_str::<BTreeMap<String, Value>>(&text).map_err(|error| error.to_string())
+            });
+            match read {
+                Ok(mut fields) => match fields.remove("mcpServers") {
+                    Some(Value::Object(inner)) => servers.extend(inner),
+                    Some(_) => {}
+                    None => servers.extend(fields),
+                },
+                Err(why) => {
+                    let message = format!("the plugin's MCP servers are not read: {why}");
+                    self.problems.push(Problem { path, place: None, message, hint: None });
+                }
+            }
+        }
+        servers
+    }
+}
+
+#[cfg(test)]
+mod tests;

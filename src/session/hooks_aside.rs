@@ -1,0 +1,84 @@
+//! Hooks of events that nothing waits for: a permission request, a notification, an agent's start. What they say comes
+//! when it comes; one of a permission request may answer the card while it is open.
+
+use tracing::Instrument as _;
+
+use super::actor::Session;
+use super::hook_dispatch::internal_error;
+use super::work::BackgroundResult;
+use super::{AskId, SessionEvent, effects};
+use epitome_hooks::chain::Chain;
+use epitome_hooks::claude::tools as claude_tools;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::hook_context::EventData;
+use epitome_hooks::output::{PermissionDecision, Resolution};
+use epitome_hooks::run;
+use epitome_thread::{Decider, RecordedDecision, ToolCall};
+use epitome_turn::{EffectResult, Permit};
+
+/// The user is shown a card for this call.
+pub(super) fn asked(session: &mut Session, call: &ToolCall) {
+    let ask = session.core.permissions.open_ask();
+    let call = session.hook_call(call, call.input.as_object().cloned().unwrap_or_default());
+    let message = format!("Permission is needed to use {}.", claude_tools::tool_name(&call.tool));
+    start(session, EventData::PermissionRequest(call), ask);
+    start(session, EventData::Notification { kind: "permission_prompt", message }, None);
+}
+
+/// Runs the hooks of an event off the session's task.
+pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) {
+    let event = what.event();
+    if !session.may_run(event) {
+        return;
+    }
+    let hook_context = session.hook_context(what);
+    let links = session.links(&hook_context);
+    if links.is_empty() {
+        return;
+    }
+    let runner = session.hooks.runner(&session.core);
+    let scope = session.core.trace.session().clone();
+    let job = async move {
+        let perform = run::perform(&runner, Chain::new(hook_context, links));
+        let resolution = effects::guarded(perform, || internal_error(event)).await;
+        BackgroundResult::HooksAside(event, ask, Box::new(resolution))
+    };
+    session.core.background.spawn(job.instrument(scope));
+}
+
+/// Takes in what they said.
+pub(super) fn resolved(
+    session: &mut Session,
+    event: HookEvent,
+    ask: Option<AskId>,
+    mut resolution: Resolution,
+) {
+    let decision = resolution.decision.take();
+    let commits = session.record(event, &mut resolution);
+    session.commit_all(commits);
+    let Some((ask, (decision, hook, why))) = ask.zip(decision) else { return };
+    match decision {
+        PermissionDecision::Allow => decide(session, ask, true, hook, why),
+        PermissionDecision::Deny => decide(session, ask, false, hook, why),
+        PermissionDecision::Ask => {}
+    }
+}
+
+/// Answers the card of a call, unless the user has answered it by now.
+fn decide(session: &mut Session, ask: AskId, allows: bool, hook: String, why: Option<String>) {
+    let Some((call, access)) = session.core.permissions.asked_call(ask) else { return };
+    let is_same = session.core.still_touches(&call, &access);
+    let permissions = &mut session.core.permissions;
+    if !permissions.may_be_answered_by_hook(ask) || !permissions.drop_permission(&call) {
+        return;
+    }
+    session.core.announce(&SessionEvent::Withdrawn { ask });
+    let permit = match allows {
+        true if is_same => Permit::Allowed,
+        true => Permit::Denied("What this call would touch changed while it was decided.".to_owned()),
+        false => Permit::Denied(why.unwrap_or_else(|| format!("The hook {hook} refused this call."))),
+    };
+    let allowed = permit == Permit::Allowed;
+    session.note_decided(&call, Some(RecordedDecision { allowed, by: Decider::Hook { hook } }));
+    session.answer_turn(EffectResult::Permission(call, permit));
+}

@@ -1,0 +1,322 @@
+//! The files that hold instructions, by the conventions of several agents, and how they are read.
+//!
+//! | file | convention of |
+//! | --- | --- |
+//! | `AGENTS.md` | agents.md; Epitome, Codex, opencode and others |
+//! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
+//! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
+//! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
+//!
+//! All of a directory count. One that says the same as another, or only imports it (`@AGENTS.md`), does not.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use epitome_problem::Problem;
+
+/// The most of one instruction file that is read, in bytes. A larger one is cut, and that is said.
+const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
+/// The most rules of Cursor that are looked at in a directory.
+const RULES_MAX: usize = 64;
+/// The directory of Cursor's rules.
+const RULES: &str = ".cursor/rules";
+
+/// The names in a directory of a project, the most general first: the later one has the last word.
+const OF_PROJECT: [&str; 5] = ["AGENTS.md", "GEMINI.md", ".claude/CLAUDE.md", "CLAUDE.md", "CLAUDE.local.md"];
+/// The names in the user's own directory of Epitome.
+const OF_USER: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+/// The user's own files for other agents, below the home. They count where the user has none for Epitome.
+const OF_OTHER_AGENTS: [&str; 3] = [".codex/AGENTS.md", ".gemini/GEMINI.md", ".claude/CLAUDE.md"];
+
+/// An instruction file as it was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstructionFile {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// A directory that may hold instructions. What a repository brings must lie within it; the user's own
+/// files may be links to wherever they keep them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstructionFolder {
+    pub directory: PathBuf,
+    pub within: Option<PathBuf>,
+    /// The user's home, where this is the user's own directory.
+    pub home: Option<PathBuf>,
+}
+
+impl InstructionFolder {
+    /// A directory of a project.
+    pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
+        let within = within.map(Path::to_path_buf);
+        InstructionFolder { directory: directory.to_path_buf(), within, home: None }
+    }
+
+    /// The files that may hold them, in the order of their weight.
+    pub fn candidates(&self) -> Vec<PathBuf> {
+        if self.within.is_none() && self.home.is_some() {
+            let own = OF_USER.map(|name| self.directory.join(name));
+            let others = self.home.iter().flat_map(|home| OF_OTHER_AGENTS.map(|name| home.join(name)));
+            return own.into_iter().chain(others).collect();
+        }
+        let rules = std::fs::read_dir(self.directory.join(RULES)).into_iter().flatten().flatten();
+        let rules = rules.take(RULES_MAX).map(|rule| rule.path());
+        let mut rules: Vec<PathBuf> = rules.filter(|path| is_rule(path)).collect();
+        rules.sort();
+        rules.into_iter().chain(OF_PROJECT.map(|name| self.directory.join(name))).collect()
+    }
+
+    /// Its instructions, where there are any.
+    pub fn read(&self) -> (Vec<InstructionFile>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let mut files: Vec<InstructionFile> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for path in self.candidates() {
+            // Those of other agents stand in for the user's own.
+            if self.home.is_some() && !files.is_empty() && path.parent() != Some(self.directory.as_path()) {
+                let has_own = files.iter().any(|file| file.path.parent() == Some(self.directory.as_path()));
+                if has_own {
+                    break;
+                }
+            }
+            match read(&path, self.within.as_deref()) {
+                Ok(Some((real, bytes))) if seen.insert(real.clone()) => {
+                    let (text, problem) = readable(&path, &bytes);
+                    problems.extend(problem);
+                    if let Some(text) = as_instructions(&path, text) {
+                        files.push(InstructionFile { path, text });
+                    }
+                }
+                Ok(_) => {}
+                Err(why) => problems.push(Problem {
+                    path,
+                    place: None,
+                    message: format!("these instructions are not read: {why}"),
+                    hint: None,
+                }),
+            }
+        }
+        (without_repetitions(files), problems)
+    }
+}
+
+/// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
+/// the user's own (in `own`, or those of other agents below `home`), then from the repository's root down to `cwd`.
+pub fn places(cwd: &Path, own: &Path, home: Option<&Path>) -> Vec<InstructionFolder> {
+    let mut directories: Vec<&Path> = Vec::new();
+    for directory in cwd.ancestors() {
+        directories.push(directory);
+        if directory.join(".git").exists() {
+            break;
+        }
+    }
+    if !directories.last().is_some_and(|root| root.join(".git").exists()) {
+        // Outside a repository, parents are somebody else's.
+        directories.truncate(1);
+    }
+    let root = directories.last().copied().unwrap_or(cwd);
+    let below = directories.iter().rev().filter(|directory| **directory != own);
+    let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
+    let home = Some(home.unwrap_or(own).to_path_buf());
+    let of_user = InstructionFolder { directory: own.to_path_buf(), within: None, home };
+    std::iter::once(of_user).chain(of_project).collect()
+}
+
+fn is_rule(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "mdc")
+}
+
+/// A file's text as instructions; `None` for a rule of Cursor that does not always hold.
+fn as_instructions(path: &Path, text: String) -> Option<String> {
+    if !is_rule(path) {
+        return Some(text);
+    }
+    let mut lines = text.lines();
+    if lines.next()?.trim() != "---" {
+        return None;
+    }
+    let front: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "---").collect();
+    let always = front
+        .iter()
+        .filter_map(|line| line.split_once(':'))
+        .any(|(name, value)| name.trim() == "alwaysApply" && value.trim() == "true");
+    always.then(|| lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Leaves out what says the same as another file of the directory, the files that only import others, and the lines
+/// with which a file imports one that is told anyway.
+fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
+    let all = files.clone();
+    let imports = |file: &InstructionFile, line: &str| {
+        let imported = line.trim().strip_prefix('@').filter(|path| !path.contains(char::is_whitespace));
+        let target =
+            imported.zip(file.path.parent()).map(|(path, folder)| folder.join(path.trim_start_matches("./")));
+        target.is_some_and(|target| all.iter().any(|other| other.path == target && other.path != file.path))
+    };
+    let mut kept: Vec<InstructionFile> = Vec::new();
+    for file in files {
+        let lines: Vec<&str> = file.text.lines().filter(|line| !imports(&file, line)).collect();
+        let text =
+            if lines.len() == file.text.lines().count() { file.text.clone() } else { lines.join("\n") };
+        let is_same = kept.iter().any(|other| other.text.trim() == text.trim());
+        if !is_same && !text.trim().is_empty() {
+            kept.push(InstructionFile { text, ..file });
+        }
+    }
+    kept
+}
+
+/// Reads one file up to a byte over its bound, with its path behind all links; `None` if there is none. What a
+/// repository brings goes to the model's provider, so a link in it must not lead to a file outside.
+fn read(path: &Path, within: Option<&Path>) -> Result<Option<(PathBuf, Vec<u8>)>, String> {
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // A file where a directory is looked for.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(root) = within {
+        let root = root.canonicalize().map_err(|error| error.to_string())?;
+        if !real.starts_with(root) {
+            return Err("the link leads out of the repository".to_owned());
+        }
+    }
+    // Opening a pipe would wait for its writer.
+    if !real.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(&real).map_err(|error| error.to_string())?;
+    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(Some((real, bytes)))
+}
+
+fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
+    let text = String::from_utf8_lossy(bytes);
+    if text.len() <= INSTRUCTION_BYTES_MAX {
+        return (text.into_owned(), None);
+    }
+    let cut = text.floor_char_boundary(INSTRUCTION_BYTES_MAX);
+    let problem = Problem {
+        path: path.to_path_buf(),
+        place: None,
+        message: format!("only the first {cut} bytes of these instructions are used"),
+        hint: Some("move what is rarely needed into files that the instructions name".to_owned()),
+    };
+    (format!("{}\n[cut here]", &text[..cut]), Some(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct InstructionDisk(tempfile::TempDir);
+
+    impl InstructionDisk {
+        fn with(files: &[(&str, &str)]) -> InstructionDisk {
+            let scratch = InstructionDisk(tempfile::tempdir().expect("a scratch directory"));
+            for directory in ["repository/.git", "home/own"] {
+                std::fs::create_dir_all(scratch.at(directory)).expect("a directory");
+            }
+            for (path, text) in files {
+                let path = scratch.at(path);
+                std::fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+                std::fs::write(path, text).expect("a file");
+            }
+            scratch
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.0.path().join(path)
+        }
+
+        fn read(&self, cwd: &str) -> (Vec<String>, Vec<String>) {
+            let home = self.at("home");
+            let places = places(&self.at(cwd), &home.join("own"), Some(&home));
+            let (found, problems): (Vec<_>, Vec<_>) = places.iter().map(InstructionFolder::read).unzip();
+            let texts = found.into_iter().flatten().map(|file| file.text);
+            (texts.collect(), problems.into_iter().flatten().map(|problem| problem.message).collect())
+        }
+    }
+
+    #[test]
+    fn the_nearest_instructions_come_last() {
+        let scratch = InstructionDisk::with(&[
+            ("AGENTS.md", "somebody else's"),
+            ("home/own/AGENTS.md", "mine"),
+            ("home/.claude/CLAUDE.md", "mine for another agent"),
+            ("repository/CLAUDE.md", "the project's"),
+            ("repository/inner/AGENTS.md", "this folder's"),
+        ]);
+        let (texts, problems) = scratch.read("repository/inner");
+        assert_eq!(texts, ["mine", "the project's", "this folder's"]);
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    /// Regression: beside an `AGENTS.md`, the `CLAUDE.md` was not read at all.
+    #[test]
+    fn the_conventions_of_other_agents_count() {
+        let rule = |front: &str| format!("---\ndescription: x\n{front}\n---\nRule {front}.");
+        let scratch = InstructionDisk::with(&[
+            ("repository/AGENTS.md", "for all"),
+            ("repository/CLAUDE.md", "for Claude Code"),
+            ("repository/CLAUDE.local.md", "my own"),
+            ("repository/GEMINI.md", "for Gemini"),
+            ("repository/.cursor/rules/a.mdc", &rule("alwaysApply: true")),
+            ("repository/.cursor/rules/b.mdc", &rule("alwaysApply: false")),
+            ("repository/.cursor/rules/notes.txt", "no rule"),
+            ("home/.claude/CLAUDE.md", "mine"),
+            ("home/.codex/AGENTS.md", "mine"),
+        ]);
+        let (texts, problems) = scratch.read("repository");
+        let wanted =
+            ["mine", "Rule alwaysApply: true.", "for all", "for Gemini", "for Claude Code", "my own"];
+        assert_eq!((texts, problems), (wanted.map(str::to_owned).to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn what_is_told_already_is_not_told_again() {
+        for (claude, wanted) in [
+            ("for all\n", vec!["for all"]),
+            ("@AGENTS.md\n", vec!["for all"]),
+            ("@./AGENTS.md\n\nAlso this.", vec!["for all", "\nAlso this."]),
+            ("@docs/other.md", vec!["for all", "@docs/other.md"]),
+        ] {
+            let scratch = InstructionDisk::with(&[
+                ("repository/AGENTS.md", "for all"),
+                ("repository/CLAUDE.md", claude),
+            ]);
+            assert_eq!(scratch.read("repository").0, wanted, "{claude}");
+        }
+        let scratch = InstructionDisk::with(&[("repository/AGENTS.md", "for all")]);
+        std::os::unix::fs::symlink("AGENTS.md", scratch.at("repository/CLAUDE.md")).expect("a link");
+        assert_eq!(scratch.read("repository").0, ["for all"]);
+    }
+
+    #[test]
+    fn what_a_repository_links_to_outside_of_it_is_not_read() {
+        // A cloned repository could otherwise have a key file sent to the provider.
+        let scratch = InstructionDisk::with(&[("key", "secret"), ("repository/real.md", "inside")]);
+        let link = |to: &Path, from: &str| {
+            std::os::unix::fs::symlink(to, scratch.at(from)).expect("a link");
+        };
+        link(&scratch.at("key"), "repository/AGENTS.md");
+        link(Path::new("real.md"), "repository/CLAUDE.md");
+        std::fs::create_dir(scratch.at("home/own/AGENTS.md")).expect("a directory");
+        let (texts, problems) = scratch.read("repository");
+        assert_eq!(texts, ["inside"]);
+        assert!(problems[0].contains("not a regular file"), "{problems:?}");
+        assert!(problems[1].contains("leads out of the repository"), "{problems:?}");
+    }
+
+    #[test]
+    fn an_instruction_file_that_is_too_long_is_cut_and_named() {
+        let (text, problem) =
+            readable(Path::new("/w/AGENTS.md"), "é".repeat(INSTRUCTION_BYTES_MAX).as_bytes());
+        assert!(text.ends_with("[cut here]"));
+        assert!(problem.expect("a problem").message.contains("only the first"));
+    }
+}
