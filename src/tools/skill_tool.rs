@@ -6,6 +6,7 @@ use std::future::ready;
 use serde_json::{Value, json};
 
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
@@ -92,12 +93,16 @@ impl ParsedTool for SkillTool {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Read;
         let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         let title = match name.is_empty() {
             true => "Use a skill".to_owned(),
-            false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), ABOUT_BYTES_MAX)),
+            false => {
+                let name = truncate::line(&name.replace('\n', " "), ABOUT_BYTES_MAX);
+                format!("Use the skill {}", name_in_title(kind, &name))
+            }
         };
-        CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Skill, String> {
