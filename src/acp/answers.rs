@@ -45,7 +45,7 @@ pub fn result(kind: RequestKind, answer: SessionAnswer) -> Result<Box<RawValue>,
     match (kind, answer) {
         // `session/fork` is unstable in the schema crate; its response has the same form as that of
         // `session/new`.
-        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options }) => {
+        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, .. }) => {
             raw(&wire::NewSessionResponse::new(session.0)
                 .modes(modes(&options))
                 .config_options(config_options(&options)))

@@ -62,11 +62,17 @@ pub struct ClientTraits {
     pub subagents: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
+    /// Lists changes for review from what it writes itself, and not from the diffs of calls.
+    pub reviews_writes: bool,
 }
 
 /// Names of clients that show only `data.details` of an error. Without details, their users would only read
 /// that the agent returned an error.
 const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
+
+/// Names of clients whose review of changes has only what they write themselves: Zed's Keep and Reject (its
+/// `AcpThread::write_text_file` in crates/acp_thread/src/acp_thread.rs is what tells the action log).
+const REVIEW_WRITES: [&str; 1] = ["zed"];
 
 impl ClientTraits {
     /// Reads the params of `initialize`. A field of an unexpected type counts as absent.
@@ -82,6 +88,7 @@ impl ClientTraits {
         let client = field("clientInfo");
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
+        let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
         ClientTraits {
             compaction: marker("/session/compaction"),
             notices: marker("/session/notices"),
@@ -93,7 +100,8 @@ impl ClientTraits {
             elicitation_url: marker("/elicitation/url"),
             subagents: marker("/subagents"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
-            details_alone: client["name"].as_str().is_some_and(|name| SHOW_DETAILS_ALONE.contains(&name)),
+            details_alone: is_one_of(&SHOW_DETAILS_ALONE),
+            reviews_writes: is_one_of(&REVIEW_WRITES),
         }
     }
 }
@@ -527,6 +535,7 @@ mod tests {
             traits(r#"{"clientInfo":{"name":"toad"},"clientCapabilities":[]}"#),
             ClientTraits { details_alone: true, ..ClientTraits::default() }
         );
+        assert!(traits(r#"{"clientInfo":{"name":"zed","version":"1"}}"#).reviews_writes);
         assert_eq!(traits(r#"{"clientInfo":"toad"}"#), ClientTraits::default());
     }
 }

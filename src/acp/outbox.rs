@@ -185,7 +185,11 @@ impl EventSink for Outbox {
 
     fn offers(&self) -> EditorSupport {
         let traits = self.lock().traits;
-        EditorSupport { reads: traits.read_text_file, writes: traits.write_text_file }
+        EditorSupport {
+            reads: traits.read_text_file,
+            writes: traits.write_text_file,
+            reviews_writes: traits.reviews_writes,
+        }
     }
 
     fn shows_agents(&self) -> bool {

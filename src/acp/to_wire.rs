@@ -2,6 +2,7 @@
 //! and replays. Pure; it remembers only what this client was already shown.
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
@@ -18,8 +19,8 @@ use super::updates::{
 };
 use epitome_session::{CompactionState, NoticeSeverity, Position, Seen, SessionEvent, TextKind, TextShown};
 use epitome_thread::{
-    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, Seq, SessionId,
-    ToolCall, ToolOutcome, describe, text,
+    CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, PLAN_TOOL, Seq,
+    SessionId, ToolCall, ToolOutcome, describe, text,
 };
 
 /// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
@@ -45,6 +46,8 @@ pub struct Cursor {
     session: String,
     /// The parent session of a subagent.
     parent: Option<SessionId>,
+    /// The directory of its commands, once it is known.
+    cwd: Option<PathBuf>,
     /// The last entry that was shown, and whether as part of a replay.
     after: Option<Seq>,
     in_replay: bool,
@@ -96,6 +99,11 @@ impl Cursor {
     /// A cursor for a subagent started by `parent`.
     pub fn for_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
+    }
+
+    /// Takes over the directory in which the session's commands run.
+    pub fn works_in(&mut self, cwd: &Path) {
+        self.cwd = Some(cwd.to_path_buf());
     }
 
     /// How much the client has been shown, from which another process can continue; `None` for a subagent, which
@@ -241,6 +249,7 @@ impl Cursor {
         }
         let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == CallDetail::Live;
         self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
+        let terminal = terminal.then_some(tool_wire::TerminalInfo { cwd: self.cwd.as_deref() });
         Some(SessionUpdate::ToolCall(tool_wire::announcement(call, terminal, detail)))
     }
 
@@ -248,10 +257,11 @@ impl Cursor {
         match &entry.change {
             // A replay starts over, regardless of what the client was shown before. Notices are not replayed,
             // so held ones are kept, and their ids are not reused.
-            Change::Opened { .. } if shown.replay => {
+            Change::Opened { cwd, .. } if shown.replay => {
                 *self = Cursor {
                     session: std::mem::take(&mut self.session),
                     parent: self.parent.take(),
+                    cwd: Some(cwd.clone()),
                     held_notices: std::mem::take(&mut self.held_notices),
                     notices_shown: self.notices_shown,
                     ..Cursor::default()
@@ -314,7 +324,9 @@ impl Cursor {
             Change::Replied { message, cut, .. } => {
                 self.complete(message, updates);
                 let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
-                updates.extend(message.calls().filter_map(|call| self.announce(call, shown.traits, detail)));
+                // The plan is shown itself, by its own entry.
+                let calls = message.calls().filter(|call| call.name != PLAN_TOOL);
+                updates.extend(calls.filter_map(|call| self.announce(call, shown.traits, detail)));
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
                     let from = updates.len();
                     agent_line(&format!("{}.cut", message.id), line, updates);
@@ -336,7 +348,10 @@ impl Cursor {
                 }
             }
             // The command's own note describes it.
-            Change::Rewound { .. } | Change::FilesRewound { .. } => {}
+            Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Undone { .. }
+            | Change::Redone { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } if !shown.replay => {
                 updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));

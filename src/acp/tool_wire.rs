@@ -4,6 +4,7 @@
 //! session.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,7 @@ use epitome_session::PermissionRequest;
 use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
     CallDisplay, CallId, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, ToolCall,
-    ToolDisplay, ToolKind, ToolOutcome,
+    ToolDisplay, ToolKind, ToolOutcome, text,
 };
 
 /// How much of a call is shown.
@@ -67,18 +68,30 @@ pub fn has_terminal(call: &ToolCall) -> bool {
     call.card.kind == ToolKind::Execute
 }
 
+/// A terminal that clients are told of when its call is announced.
+pub struct TerminalInfo<'a> {
+    /// Where the command runs, once it is known.
+    pub cwd: Option<&'a Path>,
+}
+
 /// Announces a call before it runs.
-pub fn announcement(call: &ToolCall, terminal: bool, detail: CallDetail) -> wire::ToolCall {
+pub fn announcement(
+    call: &ToolCall,
+    terminal: Option<TerminalInfo<'_>>,
+    detail: CallDetail,
+) -> wire::ToolCall {
     let announced = wire::ToolCall::new(call.id.0.clone(), title(&call.card, &call.name))
         .name(call.name.clone())
         .kind(kind(call.card.kind))
         .locations(locations(&call.card.locations))
         .raw_input(capped(&call.input, detail.text_bytes_max()));
-    if !terminal {
-        return announced;
-    }
+    let Some(TerminalInfo { cwd }) = terminal else { return announced };
     let shown = wire::ToolCallContent::Terminal(wire::Terminal::new(call.id.0.clone()));
-    announced.content(vec![shown]).meta(object("terminal_info", json!({ "terminal_id": call.id.0 })))
+    let mut info = json!({ "terminal_id": call.id.0 });
+    if let Some(cwd) = cwd {
+        info["cwd"] = json!(wire_path(cwd));
+    }
+    announced.content(vec![shown]).meta(object("terminal_info", info))
 }
 
 /// A call whose input was changed by a hook.
@@ -270,6 +283,9 @@ fn invisible_added(shown: &ToolDisplay) -> Option<wire::ToolCallContent> {
 }
 
 fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<wire::ToolCallContent> {
+    if let Some(refused) = text::refused_by_user(outcome) {
+        return vec![wire::ToolCallContent::from(refused.to_owned())];
+    }
     let is_image = |content: &&OutcomeContent| matches!(content, OutcomeContent::Image { .. });
     let mut content = diffs_first(&outcome.shown, detail);
     // Display content replaces the text that the model reads, but not its images.

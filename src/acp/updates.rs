@@ -255,7 +255,8 @@ pub(super) fn info_update(title: String, at: u64) -> SessionUpdate {
 
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.
 pub(super) fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
-    let cost = usage.cost.filter(|cost| cost.is_finite()).map(|amount| wire::Cost::new(amount, "USD"));
+    let cost = usage.cost.filter(|cost| cost.is_finite());
+    let cost = cost.map(|amount| wire::Cost::new(text::rounded_dollars(amount), "USD"));
     let meta = json!({ "usage": tokens(&usage.last) });
     let Value::Object(meta) = meta else { unreachable!("the literal above is an object") };
     wire::UsageUpdate::new(usage.used, usage.size).cost(cost).meta(meta)

@@ -169,8 +169,10 @@ impl UpdateWriter {
             return;
         }
         let agent = now.session.clone();
-        if now.about.is_some() {
-            self.cursors.insert(agent.clone(), Cursor::for_agent(&agent, parent));
+        if let Some(about) = &now.about {
+            let mut cursor = Cursor::for_agent(&agent, parent);
+            cursor.works_in(&about.cwd);
+            self.cursors.insert(agent.clone(), cursor);
         }
         match now.state {
             SubagentState::Running | SubagentState::RequiresAction => {
@@ -239,6 +241,9 @@ impl UpdateWriter {
             return;
         }
         let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
+        if let Some(call) = &question.call {
+            params["toolCallId"] = json!(call.0);
+        }
         match &question.wants {
             QuestionKind::Form { schema } => {
                 params["mode"] = json!("form");
@@ -272,8 +277,9 @@ impl UpdateWriter {
             (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => true,
             (Ok(_) | Err(_), _) => false,
         };
-        if let Ok(SessionAnswer::Attached { session, .. }) = &answer {
+        if let Ok(SessionAnswer::Attached { session, cwd, .. }) = &answer {
             target.outbox.requests().session_opens(session.clone());
+            self.cursor(session).works_in(cwd);
         }
         if gone {
             target.outbox.requests().session_closed(session);
@@ -332,14 +338,28 @@ pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wi
     buffer.extend_from_slice(b"}\n");
 }
 
+/// An update as it is written. The schema leaves out the status `pending`, and clients that don't know the default
+/// show the call without a status.
+struct WrittenUpdate<'a>(&'a wire::SessionUpdate);
+
+impl Serialize for WrittenUpdate<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let wire::SessionUpdate::ToolCall(call) = self.0 else { return self.0.serialize(serializer) };
+        let mut update = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
+        update["status"] = serde_json::to_value(call.status).map_err(serde::ser::Error::custom)?;
+        update.serialize(serializer)
+    }
+}
+
 /// Returns whether the update was written.
 fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) -> bool {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct UpdateParams<'a> {
         session_id: &'a str,
-        update: &'a wire::SessionUpdate,
+        update: WrittenUpdate<'a>,
     }
+    let update = WrittenUpdate(update);
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 
@@ -368,4 +388,47 @@ fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &imp
     }
     buffer.extend_from_slice(b"}\n");
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use epitome_thread::{CallId, Content, Entry, Message, MessageId, ModelName, Seq, ToolKind};
+
+    fn written(out: SessionEvent, traits: &ClientTraits) -> Vec<Value> {
+        let (outbox, mut buffer) = (Outbox::new(0), Vec::new());
+        let session = SessionId("s_1".to_owned());
+        UpdateWriter::default().write(OutboxItem::Event { session, out }, traits, &outbox, &mut buffer);
+        let lines = buffer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_slice(line).expect("each line is JSON")).collect()
+    }
+
+    /// The schema leaves the default out, and clients that don't know it showed "undefined".
+    #[test]
+    fn a_call_has_a_status_from_the_start() {
+        let card = CallDisplay { title: "ls".into(), kind: ToolKind::Execute, locations: Vec::new() };
+        let call = ToolCall { id: CallId("c1".into()), name: "bash".into(), input: json!({}), card };
+        let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+        let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
+        let out = SessionEvent::Entry { entry, replay: false, own: true };
+        let lines = written(out, &ClientTraits::default());
+        assert_eq!(lines[0]["params"]["update"]["status"], "pending");
+        assert_eq!(lines[0]["params"]["update"]["toolCallId"], "c1");
+    }
+
+    #[test]
+    fn a_question_names_the_call_that_asks() {
+        let wants = QuestionKind::Form { schema: json!({ "type": "object" }) };
+        let question = UserQuestion { message: "Which?".into(), wants, call: Some(CallId("c1".into())) };
+        let out = SessionEvent::Question { ask: AskId(7), question: Arc::new(question) };
+        let traits = ClientTraits { elicitation_form: true, ..ClientTraits::default() };
+        let lines = written(out, &traits);
+        assert_eq!(lines[0]["method"], "elicitation/create");
+        assert_eq!(lines[0]["params"]["toolCallId"], "c1");
+    }
 }

@@ -190,7 +190,11 @@ mod tests {
     use super::*;
 
     fn form(schema: Value) -> FormDialog {
-        FormDialog::new(&UserQuestion { message: "Which?".into(), wants: QuestionKind::Form { schema } })
+        FormDialog::new(&UserQuestion {
+            message: "Which?".into(),
+            wants: QuestionKind::Form { schema },
+            call: None,
+        })
     }
 
     fn accepted(fields: Value) -> Option<QuestionReply> {
@@ -237,7 +241,7 @@ mod tests {
     #[test]
     fn an_address_and_a_form_without_fields_want_a_line_end() {
         let wants = QuestionKind::Url { url: "https://login.example/a".into(), id: "1".into() };
-        let mut there = FormDialog::new(&UserQuestion { message: "Log in.".into(), wants });
+        let mut there = FormDialog::new(&UserQuestion { message: "Log in.".into(), wants, call: None });
         assert_eq!(there.heading(), "Log in.\nhttps://login.example/a");
         assert_eq!(there.prompt(), ["Press Enter when you are done there (- to decline): "]);
         assert_eq!(there.typed("yes?"), None);

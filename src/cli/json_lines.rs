@@ -35,7 +35,7 @@ impl<'a> JsonLines<'a> {
             SessionEvent::Usage(UsageNow { used, size, cost, last: _ }) => {
                 let mut line = json!({ "type": "usage", "used": used, "size": size });
                 if let Some(cost) = cost {
-                    line["cost"] = json!(cost);
+                    line["cost"] = json!(text::rounded_dollars(*cost));
                 }
                 self.write(&line)
             }

@@ -382,7 +382,11 @@ impl<'a> Printer<'a> {
                 lines.truncate(if has_diff(&outcome.shown) { DIFF_LINES_MAX + 1 } else { 0 });
             }
             OutcomeStatus::Failed | OutcomeStatus::Denied => {
-                lines = clipped_lines(&outcome.model_text(), FAILURE_LINES_MAX);
+                // After a no, not the words for the model.
+                lines = match text::refused_by_user(outcome) {
+                    Some(refused) => vec![refused.to_owned()],
+                    None => clipped_lines(&outcome.model_text(), FAILURE_LINES_MAX),
+                };
             }
         }
         for line in lines {
@@ -540,7 +544,10 @@ pub(super) fn line(change: &Change) -> Option<String> {
     match change {
         Change::Said { message, origin: Origin::Hook { hook } } => Some(text::follow_up(hook, message)),
         // The note of the same command tells of it.
-        Change::Rewound { .. } | Change::FilesRewound { .. } => None,
+        Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::Undone { .. }
+        | Change::Redone { .. } => None,
         change => match change.group() {
             ChangeGroup::Message | ChangeGroup::View | ChangeGroup::Note => describe(change).line,
             ChangeGroup::Setting | ChangeGroup::Lifecycle => None,

@@ -9,7 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::cli::json_lines::JsonLines;
 use crate::thread::{
-    CallDisplay, Entry, HookRun, HookRunResult, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger, Withheld,
+    CallDisplay, Decider, Entry, HookRun, HookRunResult, ModelName, Origin, PermissionChoice,
+    RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
 };
 
 #[derive(Clone, Default)]
@@ -173,6 +174,29 @@ fn thinking_is_shown_to_those_who_watch_and_is_not_in_files() {
     assert_eq!(printed(Style::Plain, &stream).0, "Yes.\n");
     assert_eq!(printed(Style::Terminal, &stream).0, "Hm.\n\nYes.\n");
     assert_eq!(printed(Style::Colors, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
+}
+
+/// Titles for editors are Markdown, and after a no the user read what the model is told.
+#[test]
+fn a_refused_call_is_shown_without_markdown_and_without_the_models_text() {
+    let read = ToolCall {
+        id: CallId("c1".to_owned()),
+        name: "file_read".to_owned(),
+        input: json!({}),
+        card: CallDisplay {
+            title: "Read `src/__init__.py`".to_owned(),
+            kind: ToolKind::Read,
+            locations: Vec::new(),
+        },
+    };
+    let by = Decider::Person { answer: PermissionChoice::No };
+    let outcome = ToolOutcome {
+        decided: Some(RecordedDecision { allowed: false, by }),
+        ..ToolOutcome::text(read.id.clone(), OutcomeStatus::Denied, "Don't try the same again.")
+    };
+    let finished = entry(Change::ToolFinished { outcome });
+    let (out, _) = printed(Style::Plain, &[replied(vec![Content::Call(read)]), finished]);
+    assert_eq!(out, "● Read src/__init__.py → denied\n    Refused by you.\n");
 }
 
 #[test]

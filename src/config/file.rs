@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    ValueError, characters, header_map, max_repeats, max_rounds, messages, mode, model_name, seconds, share,
-    small_tokens, summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
+    ValueError, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode, model_name,
+    seconds, share, small_tokens, summariser, summary_role, thought, threshold, truth, url, variable,
+    wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
@@ -23,6 +24,7 @@ const KEYS: &[&str] = &[
     "thought",
     "max_rounds",
     "max_repeats",
+    "editor_writes",
     "models",
     "providers",
     "compaction",
@@ -131,6 +133,11 @@ impl ConfigReader<'_> {
                 "thought" => self.set(value, &mut settings.thought, thought),
                 "max_rounds" => self.set(value, &mut settings.max_rounds, max_rounds),
                 "max_repeats" => self.set(value, &mut settings.max_repeats, max_repeats),
+                "editor_writes" => {
+                    if !self.refused(key.span(), name) {
+                        self.set(value, &mut settings.editor_writes, editor_writes);
+                    }
+                }
                 "models" => self.models(value, settings),
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),

@@ -29,8 +29,8 @@ use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
 pub use epitome_settings::{
-    BuiltInSettings, CompactionSettings, CompactionThreshold, ProviderSettings, PruneSettings, Summariser,
-    WireFormat,
+    BuiltInSettings, CompactionSettings, CompactionThreshold, EditorWrites, ProviderSettings, PruneSettings,
+    Summariser, WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
@@ -75,6 +75,8 @@ pub struct Settings {
     /// `templates.go_compat`: a variable that a recipe does not define renders as `<no value>`, as in Go,
     /// instead of as an empty string.
     pub go_compat: bool,
+    /// When edits go through the user's editor. Only the user can set it.
+    pub editor_writes: EditorWrites,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
     /// it.
     pub fetch_private: bool,
@@ -108,6 +110,7 @@ impl Default for Settings {
             permissions: Vec::new(),
             mask_secrets: true,
             go_compat: false,
+            editor_writes: EditorWrites::default(),
             fetch_private: false,
         }
     }

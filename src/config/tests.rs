@@ -522,6 +522,20 @@ fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
 }
 
 #[test]
+fn only_the_user_decides_when_edits_go_through_the_editor() {
+    let read = |user: &str, repository: &str| {
+        let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
+        (settings.editor_writes, problems.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(read("", "").0, EditorWrites::Auto);
+    assert_eq!(read("editor_writes = \"never\"\n", "").0, EditorWrites::Never);
+    let refused = vec!["a repository cannot set \"editor_writes\"".to_owned()];
+    assert_eq!(read("", "editor_writes = \"always\"\n"), (EditorWrites::Auto, refused));
+    let wrong = vec!["editor_writes can't be \"sometimes\"".to_owned()];
+    assert_eq!(read("editor_writes = \"sometimes\"\n", ""), (EditorWrites::Auto, wrong));
+}
+
+#[test]
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::{CompactionThreshold, Summariser, WireFormat};
+use super::{CompactionThreshold, EditorWrites, Summariser, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Highest configurable round limit; a larger number would mean "no limit", which nobody wants to pay for.
@@ -174,6 +174,15 @@ pub(super) fn mode(value: &DeValue<'_>) -> Result<Mode, ValueError> {
         hint: Some(format!("one of {}", modes())),
     };
     Mode::parse(&id).ok_or_else(unknown)
+}
+
+pub(super) fn editor_writes(value: &DeValue<'_>) -> Result<EditorWrites, ValueError> {
+    let id = text(value)?;
+    let unknown = || ValueError {
+        message: format!("editor_writes can't be {id:?}"),
+        hint: Some(format!("one of {}", EditorWrites::ALL.map(EditorWrites::id).join(", "))),
+    };
+    EditorWrites::parse(&id).ok_or_else(unknown)
 }
 
 pub(super) fn thought(value: &DeValue<'_>) -> Result<ThoughtLevel, ValueError> {

@@ -220,7 +220,7 @@ impl McpClient {
                     return Err("asks for a secret in a form, which is not safe; the question was declined"
                         .to_owned());
                 }
-                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema } })
+                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Form { schema }, call: None })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
                 let is_web = url.starts_with("https://") || url.starts_with("http://");
@@ -232,7 +232,7 @@ impl McpClient {
                 }
                 // The server's id need not be unique; ours must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
-                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id } })
+                Ok(UserQuestion { message: said(&message), wants: QuestionKind::Url { url, id }, call: None })
             }
             _ => Err("asks in an unsupported way; the question was declined".to_owned()),
         }

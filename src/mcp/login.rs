@@ -122,7 +122,7 @@ async fn show(
     let message = format!("The MCP server {name} wants you to log in.");
     if door.shows().urls {
         let wants = QuestionKind::Url { url: link.clone(), id };
-        match door.ask(UserQuestion { message: message.clone(), wants }).await {
+        match door.ask(UserQuestion { message: message.clone(), wants, call: None }).await {
             QuestionReply::Accepted(_) | QuestionReply::TimedOut => return true,
             QuestionReply::Declined => return false,
             // Cancelling a turn withdraws its questions, but the link remains valid.

@@ -10,6 +10,7 @@ use super::listed::ServerTool;
 use super::names::PREFIX;
 use super::outcome::fenced;
 use super::server::ServerHandle;
+use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
@@ -55,7 +56,9 @@ impl Tool for McpTool {
     }
 
     fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
-        CallDisplay { title: self.known.title.clone(), kind: ToolKind::Other, locations: Vec::new() }
+        let kind = ToolKind::Other;
+        let title = words_in_title(kind, &self.known.title).into_owned();
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {

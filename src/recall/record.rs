@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::NAME;
 use super::ask::RecordKind;
+use epitome_thread::titles::plain_title;
 use epitome_thread::{
     CallId, Change, Content, Entry, EntryPart, Location, Message, Origin, OutcomeContent, OutcomeStatus,
     PartId, Role, ToolCall, ToolDisplay, ToolOutcome, ViewEdit, describe,
@@ -189,7 +190,8 @@ fn speaker(origin: &Origin) -> &'static str {
 }
 
 fn called(call: &ToolCall) -> String {
-    let title = call.card.title.lines().next().unwrap_or_default();
+    let title = plain_title(&call.card);
+    let title = title.lines().next().unwrap_or_default();
     let end = title.floor_char_boundary(TITLE_BYTES_MAX.min(title.len()));
     match &title[..end] {
         "" => call.name.clone(),

@@ -137,6 +137,7 @@ impl Session {
         };
         let name = call.map(|call| call.name).unwrap_or_default();
         ToolContext {
+            call: Some(id.clone()),
             workspace: self.core.workspace.clone(),
             hidden: Arc::new(HiddenFiles::from(&name, &self.core.settings.permissions, &self.core.workspace)),
             progress,
@@ -229,7 +230,8 @@ impl Session {
 
     /// The look at the editor that a call takes before it touches files.
     fn editor_look(&self, tool: &Arc<dyn Tool>, access: &Access) -> Option<BufferQuery> {
-        self.editors.look((tool, access), self.prompting_client(), &self.core.clients, &self.core.workspace)
+        let how = (self.core.settings.editor_writes, &self.core.workspace);
+        self.editors.look((tool, access), self.prompting_client(), &self.core.clients, how)
     }
 
     pub(super) fn tool_done(

@@ -41,7 +41,10 @@ impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
         self.core.clients.note_activity();
         match command {
-            SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
+            SessionCommand::Attach { ticket, opening, replay } => match opening.check_for(&replay) {
+                Ok(()) => self.attach(ticket, opening, replay),
+                Err(error) => Attaching { ticket, opening, replay }.refuse(self.core.id(), &error),
+            },
             SessionCommand::Prompt { ticket, client, content } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 self.prompt(QueuedPrompt { responder, client, content });
@@ -134,6 +137,7 @@ impl Session {
         let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
         responder.answer(Ok(SessionAnswer::Attached {
             session: self.core.id().clone(),
+            cwd: self.core.thread.cwd().to_path_buf(),
             options: self.core.options(),
         }));
         // Without a replay nothing of the conversation may stand before the answer.
@@ -367,6 +371,7 @@ impl Session {
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
+        self.report_unknown_command(&prompt.content);
         match self.queue(prompt.client, prompt.content) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
@@ -449,6 +454,7 @@ impl Session {
         match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
+                self.report_unknown_command(&prompt.content);
                 let message = Message { id: self.core.fresh_message(), content: prompt.content };
                 let said = Change::Said { message, origin: self.core.lineage.origin() };
                 // Last words are one reply.

@@ -16,7 +16,10 @@ pub(super) mod rewind;
 mod usage;
 pub mod why;
 
+use std::path::Path;
+
 use super::actor::Session;
+use super::clients::outer_texts;
 use super::compacting::Compactor;
 use super::core::Core;
 use super::hook_host::HookHost;
@@ -31,7 +34,8 @@ use epitome_config::Summariser;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
-use epitome_thread::{Change, ModelName, StopReason, Usage};
+use epitome_thread::diff::similar_texts;
+use epitome_thread::{Change, Content, ModelName, StopReason, Usage};
 
 /// The longest title that a user may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
@@ -41,6 +45,12 @@ const REPAIR: &str = "repair";
 
 /// The longest goal, in bytes: it is sent along again after every compaction.
 const GOAL_BYTES_MAX: usize = 8 * 1024;
+
+/// The longest name of a command that is looked at, in bytes.
+const COMMAND_BYTES_MAX: usize = 60;
+
+/// How similar the name of another command must be to be suggested, from 0 to 1.
+const NEARNESS: f32 = 0.6;
 
 /// A command that Epitome carries out itself. A recipe of its name is not run by it.
 pub(super) struct BuiltInCommand {
@@ -203,6 +213,20 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     BUILT_IN.iter().find(|built_in| built_in.name == name)
 }
 
+/// What the user is told of a text that looks like a command and is none. It is sent to the model as text.
+fn unknown(typed: &str, known: &[CommandInfo]) -> Option<String> {
+    let name = command::parse(typed)?.name;
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
+    // A path is none, such as /tmp or /usr/bin.
+    if name.len() > COMMAND_BYTES_MAX || !name.chars().all(is_word) || Path::new("/").join(name).exists() {
+        return None;
+    }
+    let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
+    let near = similar_texts(name, &names, 1, NEARNESS);
+    let near = near.first().map(|near| format!(" Did you mean /{near}?")).unwrap_or_default();
+    Some(format!("There is no command /{name}; it was sent as text.{near} /help lists all."))
+}
+
 /// Whether a text is the command that accepts the damage of a log, which must happen before anything is written.
 pub(super) fn is_repair(typed: &str) -> bool {
     find(typed).is_some_and(|built_in| built_in.name == REPAIR)
@@ -210,6 +234,14 @@ pub(super) fn is_repair(typed: &str) -> bool {
 
 pub(super) fn is_built_in(name: &str) -> bool {
     command::RESERVED.contains(&name)
+}
+
+/// The commands that clients list first.
+const FIRST: [&str; 3] = ["compact", "undo", "context"];
+
+/// Where a command is listed: the smaller, the earlier.
+pub(super) fn rank(name: &str) -> usize {
+    FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
 }
 
 /// As clients list them.
@@ -225,6 +257,15 @@ impl Session {
     /// Whether a prompt is one of these commands. They need nobody's consent.
     pub(super) fn is_built_in(&self, prompt: &QueuedPrompt) -> bool {
         self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
+    }
+
+    /// Tells the user if what they typed looks like a command and is none.
+    pub(super) fn report_unknown_command(&self, content: &[Content]) {
+        let list = self.recipes.command_list();
+        let typed = outer_texts(content).next().filter(|_| !self.core.lineage.is_child());
+        if let Some(text) = typed.and_then(|(_, typed)| unknown(typed, &list)) {
+            self.core.notify(NoticeSeverity::Info, text);
+        }
     }
 
     /// Carries a command out, as a turn without a model call.
@@ -475,6 +516,35 @@ mod tests {
         let mut names: Vec<String> = listed().map(|command| command.name).collect();
         names.sort();
         assert_eq!(names, command::RESERVED);
+    }
+
+    /// `/nope` went to the model as text, and nobody said so.
+    #[test]
+    fn a_text_that_looks_like_a_command_is_reported_unless_it_is_a_path() {
+        let list: Vec<CommandInfo> = listed().collect();
+        for (typed, told) in [
+            ("/nope", Some("There is no command /nope; it was sent as text. /help lists all.")),
+            (
+                "/udno e12",
+                Some("There is no command /udno; it was sent as text. Did you mean /undo? /help lists all."),
+            ),
+            ("/tmp is full", None),
+            ("/usr/bin is full", None),
+            ("/no/such/place", None),
+            ("/* a comment */", None),
+            ("nope", None),
+        ] {
+            assert_eq!(unknown(typed, &list).as_deref(), told, "{typed}");
+        }
+    }
+
+    /// Clients listed commands by their names: /checkpoints came first, and a slow one took it for Enter.
+    #[test]
+    fn the_most_used_commands_are_listed_first() {
+        let names: Vec<String> =
+            SessionRecipes::default().command_list().iter().map(|command| command.name.clone()).collect();
+        assert_eq!(names[..4], ["undo", "context", "help", "usage"]);
+        assert_eq!(rank("compact"), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::client_list::ClientList;
 use super::{AskId, ClientId, SessionEvent};
+use epitome_config::EditorWrites;
 use epitome_thread::{Change, Thread};
 use epitome_tools::buffers::{
     BufferQuery, Buffers, EditorRequest, EditorResponse, EditorSupport, PendingEditorRequest,
@@ -91,7 +92,7 @@ impl EditorBuffers {
         (tool, access): (&Arc<dyn Tool>, &Access),
         client: Option<ClientId>,
         clients: &ClientList,
-        workspace: &Arc<Workspace>,
+        (setting, workspace): (EditorWrites, &Arc<Workspace>),
     ) -> Option<BufferQuery> {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return None };
         if tool.needs() != Needs::EditorBuffers {
@@ -99,7 +100,7 @@ impl EditorBuffers {
         }
         let offers = self.offers(client?, clients)?;
         let (buffers, workspace) = (self.buffers.clone(), workspace.clone());
-        Some(BufferQuery { buffers, offers, paths: paths.clone(), workspace })
+        Some(BufferQuery { buffers, offers, setting, paths: paths.clone(), workspace })
     }
 
     /// Sends a request to the editor of a client. Returns the wait for its answer.

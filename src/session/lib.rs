@@ -180,7 +180,7 @@ pub struct Attachment {
 #[derive(Clone)]
 pub struct Opening {
     pub attachment: Attachment,
-    /// Absolute.
+    /// Absolute; empty for who attaches and has none, such as a command.
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     /// The MCP servers that the client gave. Those of who opens a session count for it.
@@ -191,6 +191,32 @@ pub struct Opening {
     pub overrides: Arc<registry::Overrides>,
     /// What it adds to the system prompt. They stay with the session until a client gives others.
     pub instructions: Option<ClientInstructions>,
+}
+
+impl Opening {
+    /// Whether it may attach to a session. One without a directory leaves that to the session, and a client that goes on
+    /// behind a daemon's death is not refused, because its prompts are to be answered.
+    fn check_for(&self, replay: &Replay) -> Result<(), SessionError> {
+        match replay {
+            Replay::Rest { .. } => Ok(()),
+            Replay::Everything | Replay::Nothing if self.cwd.as_os_str().is_empty() => Ok(()),
+            Replay::Everything | Replay::Nothing => self.check_cwd(),
+        }
+    }
+
+    /// Refuses a working directory that is none: the user would learn of it only at the first call.
+    fn check_cwd(&self) -> Result<(), SessionError> {
+        let cwd = self.cwd.display();
+        let why = match self.cwd.metadata() {
+            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(_) => format!("{cwd} is not a directory"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("the directory {cwd} does not exist")
+            }
+            Err(error) => format!("the directory {cwd} can't be used: {error}"),
+        };
+        Err(SessionError::Invalid(format!("`cwd`: {why}. Open the session in an existing directory")))
+    }
 }
 
 /// How much of the past a client wants to see when it attaches.
@@ -571,6 +597,9 @@ pub enum SessionAnswer {
     /// To `Attach` and to the creation of a session.
     Attached {
         session: SessionId,
+        /// The directory in which its commands run.
+        #[serde(default)]
+        cwd: PathBuf,
         options: Arc<SessionOptions>,
     },
     /// To `Prompt`, behind the last entry of its turn, which is on disk.

@@ -185,11 +185,13 @@ impl SessionRecipes {
         });
     }
 
-    /// The slash commands, ours among them.
+    /// The slash commands as clients list them: those that are used most, then the other built-in ones as `/help` has
+    /// them, then the recipes by name.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut list = self.catalog().commands();
-        list.extend(commands::listed());
-        list.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut recipes = self.catalog().commands();
+        recipes.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut list: Vec<CommandInfo> = commands::listed().chain(recipes).collect();
+        list.sort_by_key(|command| commands::rank(&command.name));
         list.into()
     }
 

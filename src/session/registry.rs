@@ -175,7 +175,9 @@ impl Sessions {
         self.run(id.clone(), alive, async move {
             let opened =
                 Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
-            let made = services.store.create(&session, opened).map_err(|error| store_error(&session, error));
+            let made = opening.check_cwd().and_then(|()| {
+                services.store.create(&session, opened).map_err(|error| store_error(&session, error))
+            });
             let made = made.and_then(|(journal, entry)| {
                 let thread =
                     Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;

@@ -54,6 +54,34 @@ pub enum WireFormat {
     Gemini,
 }
 
+/// When edits of files that an editor has no unsaved text of are sent through the editor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EditorWrites {
+    /// If the editor is known to build its review of changes from what it writes itself.
+    #[default]
+    Auto,
+    /// If the editor offers to write files.
+    Always,
+    Never,
+}
+
+impl EditorWrites {
+    pub const ALL: [EditorWrites; 3] = [EditorWrites::Auto, EditorWrites::Always, EditorWrites::Never];
+
+    /// The name used in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            EditorWrites::Auto => "auto",
+            EditorWrites::Always => "always",
+            EditorWrites::Never => "never",
+        }
+    }
+
+    pub fn parse(id: &str) -> Option<EditorWrites> {
+        EditorWrites::ALL.into_iter().find(|writes| writes.id() == id)
+    }
+}
+
 impl WireFormat {
     pub const ALL: [WireFormat; 4] = [
         WireFormat::AnthropicMessages,

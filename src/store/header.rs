@@ -18,8 +18,11 @@ pub struct Header {
     pub created_at: u64,
     pub updated_at: u64,
     pub entries: u64,
-    /// Number of finished turns.
+    /// Number of finished turns with a prompt; commands alone are none.
     pub turns: u64,
+    /// Whether a turn with a prompt has begun and not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turn: bool,
     /// Whether the user ever sent a prompt; other sessions are not listed to clients.
     pub has_prompt: bool,
     /// Origin of a fork.
@@ -47,6 +50,7 @@ impl Header {
             updated_at: entry.at,
             entries: 1,
             turns: 0,
+            in_turn: false,
             has_prompt: false,
             forked: None,
         })
@@ -57,12 +61,13 @@ impl Header {
         self.entries += 1;
         self.updated_at = entry.at;
         self.has_prompt |= entry.change.is_prompt();
+        self.in_turn |= entry.change.is_said_by_user();
         match &entry.change {
             Change::ModelChosen { model } | Change::Replied { model, .. } => {
                 self.model = Some(model.0.clone())
             }
             Change::Titled { title } => self.title = Some(title.clone()),
-            Change::TurnEnded { .. } => self.turns += 1,
+            Change::TurnEnded { .. } => self.turns += u64::from(std::mem::take(&mut self.in_turn)),
             Change::Forked { from, through } => {
                 self.forked = Some(ForkOrigin { session: from.clone(), at: *through });
             }
@@ -92,5 +97,33 @@ pub(super) struct JournalMark {
 impl JournalMark {
     pub fn reached(self) -> Reached {
         Reached { entries: self.entries, bytes: self.bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use epitome_thread::{Message, MessageId, Origin, StopReason, Usage};
+
+    /// `sessions list` showed 27 turns of a session and `/usage` 4: the list counted each slash command as a turn.
+    #[test]
+    fn a_command_is_no_turn() {
+        let message = MessageId(1);
+        let entry = |change| Entry { seq: Seq(0), at: 0, change };
+        let opened = Change::Opened {
+            format: 1,
+            session: SessionId("s_00000000000000000001".into()),
+            cwd: "/w".into(),
+        };
+        let said =
+            Change::Said { message: Message { id: message, content: Vec::new() }, origin: Origin::Person };
+        let commanded = Change::Commanded { message, typed: "/usage".into() };
+        let ended =
+            Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 };
+        let mut header = Header::opened(&entry(opened)).expect("it opens a log");
+        for change in [commanded, ended.clone(), said, ended] {
+            header.apply(&entry(change));
+        }
+        assert_eq!((header.turns, header.in_turn), (1, false));
     }
 }

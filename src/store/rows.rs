@@ -132,6 +132,7 @@ mod tests {
             updated_at: 2,
             entries: 3,
             turns: 0,
+            in_turn: false,
             has_prompt: false,
             forked: None,
         };

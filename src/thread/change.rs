@@ -391,6 +391,11 @@ impl Change {
         }
     }
 
+    /// Whether it is a prompt for the model, and not a command: a turn with one counts as a turn for the user.
+    pub fn is_said_by_user(&self) -> bool {
+        matches!(self, Change::Said { origin, .. } if origin.is_prompt())
+    }
+
     /// The context sizes that a compaction, a pruning or a mutation recorded; `None` for any other change.
     pub fn context_sizes(&self) -> Option<ContextSizes> {
         match self {

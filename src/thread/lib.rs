@@ -40,6 +40,7 @@ pub mod message;
 mod opaque;
 mod pins;
 pub mod text;
+pub mod titles;
 mod turns;
 pub mod view;
 pub mod visible;

@@ -1,8 +1,10 @@
 //! One-line texts for the parts of a thread, shared by the command line, exports and editors.
 
+use super::titles::plain_title;
 use super::{
-    CallDisplay, Change, CompactionStats, ContextSizes, HookRunResult, Message, OutcomeStatus,
-    PINNED_BY_PERSON, ReplyCut, StopReason, ToolCall, ToolKind, Trigger, Usage, ViewEdit, Withheld,
+    CallDisplay, Change, CompactionStats, ContextSizes, Decider, HookRunResult, Message, OutcomeStatus,
+    PINNED_BY_PERSON, PermissionChoice, RecordedDecision, ReplyCut, StopReason, ToolCall, ToolKind,
+    ToolOutcome, Trigger, Usage, ViewEdit, Withheld,
 };
 
 /// The follow-up that a hook requested.
@@ -202,6 +204,11 @@ pub fn spent(usage: &Usage, dollars: Option<f64>) -> String {
     out
 }
 
+/// US dollars as a number for programs, to a millionth: sums of prices have digits that mean nothing.
+pub fn rounded_dollars(dollars: f64) -> f64 {
+    (dollars * 1e6).round() / 1e6
+}
+
 /// The name of an outcome's status.
 pub fn status(status: OutcomeStatus) -> &'static str {
     match status {
@@ -212,15 +219,31 @@ pub fn status(status: OutcomeStatus) -> &'static str {
     }
 }
 
+/// What the user is shown in place of the text for the model, if a call did not run by their own decision.
+pub fn refused_by_user(outcome: &ToolOutcome) -> Option<&'static str> {
+    match (outcome.status, &outcome.decided) {
+        (
+            OutcomeStatus::Denied,
+            Some(RecordedDecision { allowed: false, by: Decider::Person { answer } }),
+        ) => Some(match answer {
+            PermissionChoice::TooLate => "Not run: what it would touch changed while you were asked.",
+            PermissionChoice::Dismissed => "Not run: the question was closed without an answer.",
+            PermissionChoice::No | PermissionChoice::Once | PermissionChoice::Always => "Refused by you.",
+        }),
+        _ => None,
+    }
+}
+
 /// The title of a call, in one line.
 pub fn call_title(call: &ToolCall) -> String {
     title(&call.name, &call.card)
 }
 
-/// The same without a call: the first line of the card's title. For a command, the tool's name is put in
+/// The same without a call: the first line of the card's title, without Markdown. For a command, the tool's name is put in
 /// front.
 pub fn title(tool: &str, card: &CallDisplay) -> String {
-    let mut lines = card.title.trim().lines();
+    let title = plain_title(card);
+    let mut lines = title.trim().lines();
     let first = lines.next().unwrap_or_default();
     let more = if lines.next().is_some() { " …" } else { "" };
     match (first, card.kind) {

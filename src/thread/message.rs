@@ -203,6 +203,9 @@ pub struct ToolOutcome {
     pub decided: Option<RecordedDecision>,
 }
 
+/// The tool that writes down the plan. Clients are shown the plan itself, and not its calls.
+pub const PLAN_TOOL: &str = "todo_write";
+
 /// The key in an outcome's `raw` for the states of the files that the call has shown or changed.
 pub const RAW_FILES: &str = "files";
 

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use super::titles::code_span;
+
 /// Escapes every character that a reader can't see or that changes how others are shown, as `\u{202e}`: controls except
 /// newline and tab, marks of text direction, zero-width, tag and other characters that Unicode lets programs ignore.
 /// `\r\n` becomes `\n`.
@@ -43,12 +45,7 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
 
 /// A text in one line as a code span of Markdown, which it can't close: no part of it can pose as a sentence of ours.
 pub fn code(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let longest_run = line.split(|c| c != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest_run + 1);
-    // A backtick next to the fence would extend it.
-    let border = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
-    format!("{fence}{border}{line}{border}{fence}")
+    code_span(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Words of the model, quoted, for a text in Markdown.

@@ -66,6 +66,7 @@ impl ParsedTool for ApplyPatch {
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Edit;
         let files = self.parse(input, workspace).unwrap_or_default();
         let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
         let paths: BTreeSet<PathBuf> = paths.into_iter().map(|path| workspace.resolve(path)).collect();
@@ -75,17 +76,17 @@ impl ParsedTool for ApplyPatch {
         let elsewhere: Vec<String> = paths
             .iter()
             .filter(|path| workspace.target(path) != **path || !workspace.contains(path))
-            .map(|path| workspace.describe(path))
+            .map(|path| workspace.describe(path, kind))
             .collect();
         let title = match (files.as_slice(), paths.iter().collect::<Vec<_>>().as_slice()) {
-            ([FilePatch::Delete { .. }], [only]) => format!("Delete {}", workspace.describe(only)),
-            ([FilePatch::Add { .. }], [only]) => format!("Write {}", workspace.describe(only)),
-            (_, [only]) => format!("Edit {}", workspace.describe(only)),
+            ([FilePatch::Delete { .. }], [only]) => format!("Delete {}", workspace.describe(only, kind)),
+            ([FilePatch::Add { .. }], [only]) => format!("Write {}", workspace.describe(only, kind)),
+            (_, [only]) => format!("Edit {}", workspace.describe(only, kind)),
             (_, []) => "Apply a patch".to_owned(),
             (_, _) if elsewhere.is_empty() => format!("Edit {} files", paths.len()),
             (_, _) => format!("Edit {} files: {}", paths.len(), elsewhere.join("; ")),
         };
-        CallDisplay { title, kind: ToolKind::Edit, locations }
+        CallDisplay { title, kind, locations }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, String> {
@@ -451,17 +452,16 @@ impl PlannedFile {
         let Some(content) = content else {
             return disk::remove(&self.real, &context.workspace).map(|()| None).map_err(trouble);
         };
-        if self.is_unsaved {
-            let text = std::str::from_utf8(content).map_err(|error| trouble(io::Error::other(error)))?;
-            return disk::put(&self.real, text, true, context, stop);
+        let saved = match std::str::from_utf8(content) {
+            Ok(text) => disk::put(&self.real, text, self.is_unsaved, context, stop)?,
+            Err(_) => disk::replace(&self.real, content, &context.workspace, stop)
+                .map(|()| None)
+                .map_err(trouble)?,
+        };
+        if let Some(moved) = &self.moved {
+            let (file, _) = disk::open(&self.real, &context.workspace)?;
+            file.set_permissions(moved.permissions.clone()).map_err(trouble)?;
         }
-        disk::replace(&self.real, content, &context.workspace, stop).map_err(trouble)?;
-        match &self.moved {
-            Some(moved) => {
-                let (file, _) = disk::open(&self.real, &context.workspace)?;
-                file.set_permissions(moved.permissions.clone()).map(|()| None).map_err(trouble)
-            }
-            None => Ok(None),
-        }
+        Ok(saved)
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::input;
 use super::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
+use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
@@ -129,20 +130,27 @@ impl ParsedTool for AskUser {
         let question = input.get("question").and_then(Value::as_str).unwrap_or_default();
         let line = question.lines().next().unwrap_or_default();
         let title: String = line.chars().take(TITLE_CHARS_MAX).collect();
-        let title = if title.is_empty() { "Ask you".to_owned() } else { format!("Ask: {title}") };
-        CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
+        let kind = ToolKind::Other;
+        let title = match title.is_empty() {
+            true => "Ask you".to_owned(),
+            false => format!("Ask: {}", words_in_title(kind, &title)),
+        };
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<AskUserInput, String> {
         parse(input)
     }
 
-    fn run(&self, input: AskUserInput, _: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, input: AskUserInput, context: ToolContext) -> BoxFuture<ToolResult> {
         let door = self.door.clone();
         Box::pin(async move {
             let schema = input.schema();
             let wants = QuestionKind::Form { schema: schema.clone() };
-            result_of(&schema, door.ask(UserQuestion { message: input.question, wants }).await)
+            result_of(
+                &schema,
+                door.ask(UserQuestion { message: input.question, wants, call: context.call }).await,
+            )
         })
     }
 }

@@ -195,7 +195,7 @@ pub(super) async fn start(
 
 /// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
-    let StartedShell { mut running, pipe, is_held: _, settings: _ } = started;
+    let StartedShell { mut running, pipe, note: _note, is_held: _, settings: _ } = started;
     let (mut reading, mut cleaner) = (OutputReader::new(pipe), Cleaner::default());
     let ending = loop {
         tokio::select! {

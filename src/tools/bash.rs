@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use epitome_thread::visible::model_says;
+use epitome_thread::visible::{invisible_in, model_says};
 use epitome_thread::{CallDisplay, OutcomeContent, OutcomeStatus, ToolDisplay, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
@@ -40,6 +40,9 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Bytes of a command line in a title; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
+
+/// Bytes of a command that a prompt shows by its title alone. A longer one is not in sight everywhere.
+const TITLE_WHOLE_BYTES_MAX: usize = 80;
 
 /// Blanks in a row that a title shows; more would push the rest out of sight.
 const TITLE_BLANKS_MAX: usize = 8;
@@ -160,26 +163,31 @@ impl ParsedTool for Bash {
     }
 
     fn preview(&self, call: BashCall, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
-        let mut text = disk::fenced("sh", &call.command);
+        let mut parts = Vec::new();
+        if !call.is_in_its_title() {
+            parts.push(disk::fenced("sh", &call.command));
+        }
         if !call.description.trim().is_empty() {
-            text = format!("{text}\n\n{}", model_says(&call.description));
+            parts.push(model_says(&call.description));
         }
         if call.background {
-            text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
+            parts.push("Runs in the background until it ends, is ended, or the session ends.".to_owned());
         }
         if call.changes_git && call.outside.is_none() {
-            text.push_str(
-                "\n\nMay change the Git repository (`.git`), except for its hooks and settings that name programs.",
+            parts.push(
+                "May change the Git repository (`.git`), except for its hooks and settings that name programs."
+                    .to_owned(),
             );
         }
-        if let Some(reason) = call.outside {
-            text = format!(
-                "{text}\n\n**Outside of the sandbox**: it can read and change every file that you can, and \
-                 reach the network. Why: {}",
-                model_says(&reason)
-            );
+        if let Some(reason) = &call.outside {
+            parts.push(format!(
+                "**Outside of the sandbox**: it can read and change every file that you can, and reach the \
+                 network. Why: {}",
+                model_says(reason)
+            ));
         }
-        Box::pin(ready(vec![ToolDisplay::Text { text }]))
+        let text = Some(parts.join("\n\n")).filter(|text| !text.is_empty());
+        Box::pin(ready(text.into_iter().map(|text| ToolDisplay::Text { text }).collect()))
     }
 
     fn run(&self, call: BashCall, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -251,9 +259,19 @@ pub struct BashCall {
     outside: Option<String>,
 }
 
+impl BashCall {
+    /// Whether the title, which every client shows, is the whole command.
+    fn is_in_its_title(&self) -> bool {
+        self.outside.is_none()
+            && self.command.len() <= TITLE_WHOLE_BYTES_MAX
+            && title(&self.command) == self.command
+            && invisible_in(&self.command).is_empty()
+    }
+}
+
 /// Reads the output until the shell has ended or timed out.
 async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext) -> ToolResult {
-    let StartedShell { mut running, pipe, is_held, settings } = started;
+    let StartedShell { mut running, pipe, note: _note, is_held, settings } = started;
     let (mut reading, mut output) = (OutputReader::new(pipe), CommandOutput::default());
     let mut live = LiveOutput::new(context.progress.clone());
     let mut timed_out = false;
@@ -334,21 +352,65 @@ fn result(
         status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
         content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],
         whole,
-        shown: vec![ToolDisplay::Text {
-            text: match well {
-                true => disk::fenced("", &output),
-                false => format!("{}\n\n{say}", disk::fenced("", &output)),
-            },
-        }],
+        shown: vec![ToolDisplay::Text { text: shown(&output, (!well).then_some(&say)) }],
         locations: Vec::new(),
         raw: Some(raw),
         plan: None,
     }
 }
 
+/// What clients display: the output, and how it ended if not well.
+fn shown(output: &str, say: Option<&String>) -> String {
+    let output = (!output.is_empty()).then(|| disk::fenced("", output));
+    match (output, say) {
+        (Some(output), Some(say)) => format!("{output}\n\n{say}"),
+        (Some(output), None) => output,
+        (None, Some(say)) => format!("(no output)\n\n{say}"),
+        (None, None) => "(no output)".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A command without output was shown as an empty code block above its exit code.
+    #[test]
+    fn a_command_without_output_is_not_shown_as_an_empty_block() {
+        let say = "[exit code 6]".to_owned();
+        for (output, say, expected) in [
+            ("", None, "(no output)"),
+            ("", Some(&say), "(no output)\n\n[exit code 6]"),
+            ("a\n", None, "```\na\n```"),
+            ("a\n", Some(&say), "```\na\n```\n\n[exit code 6]"),
+        ] {
+            assert_eq!(shown(output, say), expected);
+        }
+    }
+
+    /// Editors showed a command twice: as the title, and as a block below it.
+    #[tokio::test]
+    async fn a_prompt_repeats_no_command_that_its_title_shows_whole() {
+        let bash = Bash::new(Arc::new(Reaper::disabled()));
+        let long = format!("echo {}", "x".repeat(TITLE_WHOLE_BYTES_MAX));
+        for (command, outside, is_repeated) in [
+            ("cargo test", false, false),
+            ("cargo test", true, true),
+            ("a\nb", false, true),
+            (" ls", false, true),
+            ("ls\u{200b}", false, true),
+            (&long, false, true),
+        ] {
+            let mut input = json!({ "command": command });
+            if outside {
+                input["outside_sandbox"] = json!(true);
+                input["reason"] = json!("needed");
+            }
+            let call = bash.parse(&input, &workspace()).expect("a call");
+            let shown = bash.preview(call, ToolContext::bare(Arc::new(workspace()))).await;
+            assert_eq!(format!("{shown:?}").contains("```sh"), is_repeated, "{command:?} {outside}");
+        }
+    }
 
     /// Two hundred empty lines, or 1,500 blanks, hid the second half of a command from whoever read its title.
     #[test]

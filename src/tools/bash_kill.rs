@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Time to wait for the end after the KILL.
@@ -34,11 +35,12 @@ impl ParsedTool for BashKill {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Other;
         let title = match input::optional_named(input, "id") {
-            Ok(Some(id)) => format!("End the background command {id}"),
+            Ok(Some(id)) => format!("End the background command {}", name_in_title(kind, &id)),
             Ok(None) | Err(_) => "End a background command".to_string(),
         };
-        CallDisplay { title, kind: ToolKind::Other, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     // It accesses nothing: it only ends what the user allowed to start.

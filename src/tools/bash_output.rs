@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum seconds to wait: the user waits for the result.
@@ -53,11 +54,12 @@ impl ParsedTool for BashOutput {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Read;
         let title = match input::optional_named(input, "id") {
-            Ok(Some(id)) => format!("Output of the background command {id}"),
+            Ok(Some(id)) => format!("Output of the background command {}", name_in_title(kind, &id)),
             Ok(None) | Err(_) => "Output of a background command".to_string(),
         };
-        CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<BashOutputCall, String> {

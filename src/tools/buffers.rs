@@ -7,6 +7,7 @@
 //! the answers.
 
 mod judge;
+mod route;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::judge::DiskStamp;
 use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, judge, same, when};
-use super::{Workspace, disk};
+pub use self::route::WriteRoute;
+use self::route::{EditorText, WriteFacts, route};
+use super::{Workspace, disk, running};
+use epitome_settings::EditorWrites;
 use epitome_thread::attached::FileType;
 
 /// Maximum bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.
@@ -76,6 +80,8 @@ pub struct PendingEditorRequest {
 pub struct EditorSupport {
     pub reads: bool,
     pub writes: bool,
+    /// Whether its review of changes has only what it writes itself.
+    pub reviews_writes: bool,
 }
 
 /// The state of editors' texts in one session, and the channel for requests.
@@ -191,6 +197,8 @@ impl KnownBuffers {
 pub struct BufferQuery {
     pub buffers: Arc<Buffers>,
     pub offers: EditorSupport,
+    /// When edits go through the editor.
+    pub setting: EditorWrites,
     /// With links resolved.
     pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
@@ -200,7 +208,7 @@ impl BufferQuery {
     /// Queries all files concurrently. Skips files that aren't text, are too large or are outside of the
     /// workspace.
     pub async fn take(self) -> Unsaved {
-        let BufferQuery { buffers, offers, mut paths, workspace } = self;
+        let BufferQuery { buffers, offers, setting, mut paths, workspace } = self;
         paths.truncate(ASKED_MAX);
         let at = workspace.clone();
         let found = disk::blocking(move |_| {
@@ -237,25 +245,23 @@ impl BufferQuery {
             if !is_still {
                 continue;
             }
-            match buffers.decide(&real, &found, &said) {
-                BufferStatus::Same => {}
-                BufferStatus::Doubtful(why) => {
-                    tracing::debug!(path = %real.display(), why, "the editor's text is left aside");
-                }
-                BufferStatus::Unsaved => {
-                    let (text, form) = as_on_disk(said, &found.text);
-                    files.insert(real, UnsavedText { name, text, form, disk: found.text });
-                }
+            let status = buffers.decide(&real, &found, &said);
+            if let BufferStatus::Doubtful(why) = status {
+                tracing::debug!(path = %real.display(), why, "the editor's text is left aside");
+                continue;
             }
+            let (text, form) = as_on_disk(said, &found.text);
+            let unsaved = (status == BufferStatus::Unsaved).then_some(text);
+            files.insert(real, KnownText { name, unsaved, form, disk: found.text });
         }
-        Unsaved { files, link: Some(EditorLink { buffers, writes: offers.writes, workspace }) }
+        Unsaved { files, link: Some(EditorLink { buffers, offers, setting, workspace }) }
     }
 }
 
-/// The unsaved texts of one call's files; usually empty.
+/// What the editor has of one call's files: unsaved text, or the text on the disk.
 #[derive(Default)]
 pub struct Unsaved {
-    files: HashMap<PathBuf, UnsavedText>,
+    files: HashMap<PathBuf, KnownText>,
     link: Option<EditorLink>,
 }
 
@@ -265,11 +271,11 @@ impl fmt::Debug for Unsaved {
     }
 }
 
-struct UnsavedText {
+struct KnownText {
     /// The path as the editor knows it.
     name: PathBuf,
-    /// The file's content if it were saved.
-    text: String,
+    /// The file's content if it were saved; `None` if nothing is unsaved.
+    unsaved: Option<String>,
     form: TextForm,
     /// The file's content on the disk.
     disk: String,
@@ -277,7 +283,8 @@ struct UnsavedText {
 
 struct EditorLink {
     buffers: Arc<Buffers>,
-    writes: bool,
+    offers: EditorSupport,
+    setting: EditorWrites,
     workspace: Arc<Workspace>,
 }
 
@@ -316,14 +323,14 @@ pub const NOTE: &str = "[this text is what the user's editor holds, with changes
 impl Unsaved {
     /// Returns the editor's unsaved text of a file with this content on the disk, if that text counts.
     pub fn text(&self, real: &Path, disk: &[u8]) -> Option<&str> {
-        let unsaved = self.files.get(real).filter(|unsaved| unsaved.disk.as_bytes() == disk)?;
-        Some(&unsaved.text)
+        let known = self.files.get(real).filter(|known| known.disk.as_bytes() == disk)?;
+        known.unsaved.as_deref()
     }
 
     /// Refuses a change of a file with unsaved text if the editor doesn't accept edits.
     pub fn refuse_change(&self, name: &str) -> Result<(), String> {
         match &self.link {
-            Some(link) if link.writes => Ok(()),
+            Some(link) if link.offers.writes => Ok(()),
             Some(_) | None => Err(format!(
                 "{name} has changes in the user's editor that are not saved, and this editor takes no edits. Ask \
                  the user to save it first."
@@ -331,22 +338,50 @@ impl Unsaved {
         }
     }
 
-    /// Replaces an unsaved text in the editor. Blocks until the editor answers, so it must not be called on
-    /// the runtime's own threads. The error is a sentence without the file's name.
-    pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
-        let (Some(unsaved), Some(link)) = (self.files.get(real), &self.link) else {
-            return Err("the editor holds no unsaved text of it".to_owned());
+    /// How a text of this file is to be written. `is_unsaved`: whether it is made from the editor's unsaved text.
+    pub fn route(&self, real: &Path, text: &str, is_unsaved: bool) -> WriteRoute {
+        let Some(link) = &self.link else {
+            return if is_unsaved { WriteRoute::Buffer } else { WriteRoute::Disk };
         };
+        let on_disk = disk::metadata(real, &link.workspace);
+        let editor_text = match (is_unsaved, self.files.get(real), &on_disk) {
+            (true, _, _) => EditorText::Unsaved,
+            (false, Some(known), _) if known.unsaved.is_none() => EditorText::Same,
+            (false, None, Ok(None)) => EditorText::NoFile,
+            (false, _, _) => EditorText::Unknown,
+        };
+        route(&WriteFacts {
+            setting: link.setting,
+            offers: link.offers,
+            text: editor_text,
+            is_direct: as_named(real, &link.workspace).is_some_and(|name| is_direct(&name, real)),
+            command_runs: running::is_any_in(&link.workspace),
+            fits: text.len() <= PUT_BYTES_MAX,
+        })
+    }
+
+    /// Sends a text of a file to the editor. Blocks until the editor answers, so it must not be called on the runtime's
+    /// own threads. The error is a sentence without the file's name.
+    pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
+        let Some(link) = &self.link else { return Err("the editor is not there any more".to_owned()) };
         if text.len() > PUT_BYTES_MAX {
             return Err(format!(
                 "the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
             ));
         }
-        let wish = EditorRequest::Put { path: unsaved.name.clone(), text: unsaved.form.in_editor(text) };
+        let (name, in_editor, before) = match self.files.get(real) {
+            Some(known) => (known.name.clone(), known.form.in_editor(text), known.disk.as_str()),
+            // A new file, which the editor has no text of.
+            None => match as_named(real, &link.workspace) {
+                Some(name) => (name, text.to_owned(), ""),
+                None => return Err("it is outside of what the user's editor has open".to_owned()),
+            },
+        };
+        let wish = EditorRequest::Put { path: name, text: in_editor };
         let answer = tokio::runtime::Handle::current().block_on(link.buffers.ask(wish));
         match answer {
             EditorResponse::Taken | EditorResponse::Text(_) => {
-                Ok(link.buffers.took(real, &unsaved.disk, text, on_disk(real, &link.workspace)))
+                Ok(link.buffers.took(real, before, text, on_disk(real, &link.workspace)))
             }
             EditorResponse::Missing => Err("the user's editor knows no such file".to_owned()),
             EditorResponse::Failed(why) => Err(format!(
@@ -375,6 +410,18 @@ fn on_disk(real: &Path, workspace: &Workspace) -> Option<DiskText> {
         return None;
     }
     Some(DiskText { text: String::from_utf8(bytes).ok()?, stamp: DiskStamp::from_metadata(&metadata) })
+}
+
+/// Whether the editor's path of a file leads to it without a link below the workspace's directory.
+fn is_direct(name: &Path, real: &Path) -> bool {
+    match name.canonicalize() {
+        Ok(found) => found == real,
+        Err(_) => {
+            let directory = name.parent().and_then(|directory| directory.canonicalize().ok());
+            directory.as_deref().is_some_and(|directory| Some(directory) == real.parent())
+                && name.symlink_metadata().is_err()
+        }
+    }
 }
 
 /// The path below its workspace directory as the editor named that directory, without resolving links; `None`

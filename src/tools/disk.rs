@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::buffers::Saved;
+use super::buffers::{Saved, WriteRoute};
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
@@ -130,7 +130,7 @@ pub fn display(
         return CallDisplay { title: format!("{verb} {what}"), kind, locations: Vec::new() };
     };
     let path = workspace.resolve(&path);
-    let title = format!("{verb} {}", workspace.describe(&path));
+    let title = format!("{verb} {}", workspace.describe(&path, kind));
     CallDisplay { title, kind, locations: vec![Location { path: workspace.target(&path), line: None }] }
 }
 
@@ -169,6 +169,20 @@ pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String>
         ));
     }
     Ok(bytes)
+}
+
+/// The text of a file of the workspace with at most so many bytes; `None` for any other file.
+pub fn small_text(path: &Path, bytes_max: u64, workspace: &Workspace) -> Option<String> {
+    workspace.roots().containing(path)?;
+    // Of a missing file, `open` would look for similar names.
+    let found = metadata(path, workspace).ok()??;
+    if !found.is_file() || found.len() > bytes_max {
+        return None;
+    }
+    let (file, _) = open(path, workspace).ok()?;
+    let mut text = String::new();
+    file.take(bytes_max).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The content of a file.
@@ -311,8 +325,8 @@ pub fn remove(path: &Path, workspace: &Workspace) -> io::Result<()> {
     workspace.roots().entry(path)?.remove_file()
 }
 
-/// Sets a file's text: on the disk, or through the user's editor if that has unsaved changes of the file. In
-/// the latter case returns whether the editor has saved it. The error is a message for the model.
+/// Sets a file's text, on the way that `WriteRoute` describes. If the editor took it and the file has another text now,
+/// returns whether the editor has saved it. The error is a message for the model.
 pub fn put(
     path: &Path,
     text: &str,
@@ -320,14 +334,44 @@ pub fn put(
     context: &ToolContext,
     stop: &CancelFlag,
 ) -> Result<Option<Saved>, String> {
-    if is_unsaved && !stop.requested() {
-        let name = context.workspace.display(path);
-        let taken = context.unsaved.put(path, text);
-        return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
+    let route = match stop.requested() {
+        true => WriteRoute::Disk,
+        false => context.unsaved.route(path, text, is_unsaved),
+    };
+    match route {
+        WriteRoute::Buffer => {
+            let name = context.workspace.display(path);
+            let taken = context.unsaved.put(path, text);
+            return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
+        }
+        WriteRoute::Review => {
+            if let Some(saved) = reviewed(path, text, context) {
+                return Ok(saved);
+            }
+        }
+        WriteRoute::Disk => {}
     }
     replace(path, text.as_bytes(), &context.workspace, stop)
         .map(|()| None)
         .map_err(|error| trouble("write", path, &context.workspace, &error))
+}
+
+/// Lets the user's editor write a text. Returns what to report if the file is the editor's work now, as meant or as it
+/// formats what it saves; `None` if the text is still to be written.
+fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Option<Option<Saved>> {
+    let taken = context.unsaved.put(path, text);
+    let is_exact = || read_whole(path, &context.workspace).is_ok_and(|bytes| bytes == text.as_bytes());
+    match taken {
+        Ok(_) if is_exact() => Some(None),
+        Ok(Saved::Otherwise) if metadata(path, &context.workspace).is_ok_and(|found| found.is_some()) => {
+            Some(Some(Saved::Otherwise))
+        }
+        Ok(Saved::Yes | Saved::NotYet | Saved::Otherwise) => None,
+        Err(why) => {
+            tracing::debug!(path = %path.display(), why, "the editor did not write an edit");
+            None
+        }
+    }
 }
 
 /// The result of a change of one file, whose new text the model knows from now on. `done` is the report for
@@ -412,7 +456,7 @@ mod tests {
         let workspace = Workspace::new("/w", Vec::new(), Arc::default());
         let title =
             |input| display("Read", ToolKind::Read, ("file_path", "a file"), &input, &workspace).title;
-        assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
+        assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read `a.txt`");
         assert_eq!(title(serde_json::json!({})), "Read a file");
     }
 

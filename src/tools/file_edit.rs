@@ -14,6 +14,9 @@ use super::{
     truncate,
 };
 
+/// Bytes of a file in which the line of an edit is found before it is made.
+const LOCATED_BYTES_MAX: u64 = 256 * 1024;
+
 /// Line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
 
@@ -63,7 +66,11 @@ impl ParsedTool for FileEdit {
     }
 
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay {
-        disk::display("Edit", ToolKind::Edit, ("file_path", "a file"), input, workspace)
+        let mut card = disk::display("Edit", ToolKind::Edit, ("file_path", "a file"), input, workspace);
+        if let (Some(location), Ok(call)) = (card.locations.first_mut(), self.parse(input, workspace)) {
+            location.line = first_line(&call, workspace);
+        }
+        card
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<FileEditCall, String> {
@@ -112,6 +119,14 @@ pub struct FileEditCall {
     old: String,
     new: String,
     all: bool,
+}
+
+/// The line at which the text to replace begins, if that is quickly found: editors that follow the agent go there.
+fn first_line(call: &FileEditCall, workspace: &Workspace) -> Option<u32> {
+    let text = disk::small_text(&workspace.real(&call.path), LOCATED_BYTES_MAX, workspace)?;
+    let old = crlf(&text, &call.old).unwrap_or_else(|| call.old.clone());
+    let before = &text[..text.find(&old)?];
+    u32::try_from(before.matches('\n').count() + 1).ok()
 }
 
 fn run(call: &FileEditCall, context: &ToolContext, stop: &CancelFlag) -> Result<ToolResult, String> {
@@ -358,6 +373,28 @@ mod tests {
     fn error_says_if_nothing_is_similar() {
         let why = edit("one\n", "something else altogether", "", false).unwrap_err();
         assert!(why.contains("nothing like"), "{why}");
+    }
+
+    /// An edit had its line only when it was done, so an editor that follows the agent opened the top of the file.
+    #[test]
+    fn an_edit_is_announced_with_its_line() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let cwd = directory.path().join("w");
+        std::fs::create_dir(&cwd).expect("made");
+        for file in [cwd.join("a"), directory.path().join("outside")] {
+            std::fs::write(file, "one\r\ntwo\r\nthree\r\n").expect("written");
+        }
+        let workspace = Workspace::new(&cwd, Vec::new(), Default::default());
+        for (path, old, line) in [
+            ("a", "two\nthree", Some(2)),
+            ("a", "four", None),
+            ("missing", "two", None),
+            ("../outside", "two", None),
+        ] {
+            let input = json!({"file_path": path, "old_text": old, "new_text": "x"});
+            let card = ParsedTool::display(&FileEdit, &input, &workspace);
+            assert_eq!(card.locations[0].line, line, "{path} {old:?}");
+        }
     }
 
     #[test]

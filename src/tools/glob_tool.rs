@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
+use epitome_thread::titles::name_in_title;
+use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
 use super::walk::{self, Ignored, PathPattern};
@@ -55,15 +56,12 @@ impl ParsedTool for GlobTool {
         let Ok(call) = self.parse(input, workspace) else {
             return CallDisplay { title: "Find files".to_string(), kind, locations: Vec::new() };
         };
-        let mut title = format!("Find {}", call.given);
+        let mut title = format!("Find {}", name_in_title(kind, &call.given));
         if call.root != workspace.cwd {
-            title.push_str(&format!(" in {}", workspace.describe(&call.root)));
+            title.push_str(&format!(" in {}", workspace.describe(&call.root, kind)));
         }
-        CallDisplay {
-            title,
-            kind,
-            locations: vec![Location { path: workspace.target(&call.root), line: None }],
-        }
+        // Editors show a location in place of the title, and can't open a directory.
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GlobCall, String> {
@@ -149,4 +147,33 @@ fn find(call: &GlobCall, context: &ToolContext, stop: &CancelFlag) -> Result<Too
         text.push_str(&format!("\n{note}"));
     }
     Ok(ToolResult::with_file_text(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::grep_tool::GrepTool;
+    use super::*;
+    use epitome_thread::Location;
+
+    /// A client that shows a location in place of the title showed the workspace's directory for every search, and an
+    /// editor offered to open it.
+    #[test]
+    fn searches_have_no_directory_as_a_location() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(directory.path().join("src")).expect("made");
+        fs::write(directory.path().join("src/__init__.py"), "").expect("written");
+        let cwd = directory.path().canonicalize().expect("it is there");
+        let workspace = Workspace::new(cwd, Vec::new(), Default::default());
+        let grep = |input| ParsedTool::display(&GrepTool, &input, &workspace);
+        let glob = ParsedTool::display(&GlobTool, &serde_json::json!({"pattern": "**/*.py"}), &workspace);
+        assert_eq!((glob.title.as_str(), glob.locations), ("Find `**/*.py`", vec![]));
+        let below = grep(serde_json::json!({"pattern": "a*b*c", "path": "src"}));
+        assert_eq!((below.title.as_str(), below.locations), ("Search for `a*b*c` in `src`", vec![]));
+        let file = grep(serde_json::json!({"pattern": "a", "path": "src/__init__.py"}));
+        assert_eq!(file.title, "Search for `a` in `src/__init__.py`");
+        let path = workspace.cwd.join("src/__init__.py");
+        assert_eq!(file.locations, [Location { path, line: None }]);
+    }
 }

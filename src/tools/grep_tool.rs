@@ -9,6 +9,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::{Value, json};
 
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, Location, ToolKind, ToolSpec};
 
 use super::disk::CancelFlag;
@@ -84,18 +85,18 @@ impl ParsedTool for GrepTool {
         let Ok(call) = self.parse(input, workspace) else {
             return CallDisplay { title: "Search in files".to_string(), kind, locations: Vec::new() };
         };
-        let mut title = format!("Search for {}", truncate::line(&call.pattern, LINE_BYTES_MAX));
+        let pattern = truncate::line(&call.pattern, LINE_BYTES_MAX);
+        let mut title = format!("Search for {}", name_in_title(kind, &pattern));
         if call.root != workspace.cwd {
-            title.push_str(&format!(" in {}", workspace.describe(&call.root)));
+            title.push_str(&format!(" in {}", workspace.describe(&call.root, kind)));
         }
         if let Some(include) = &call.include {
-            title.push_str(&format!(" ({include})"));
+            title.push_str(&format!(" ({})", name_in_title(kind, include)));
         }
-        CallDisplay {
-            title,
-            kind,
-            locations: vec![Location { path: workspace.target(&call.root), line: None }],
-        }
+        // Editors show a location in place of the title, and can't open a directory.
+        let file = Some(workspace.target(&call.root)).filter(|path| path.is_file());
+        let locations = file.into_iter().map(|path| Location { path, line: None }).collect();
+        CallDisplay { title, kind, locations }
     }
 
     fn parse(&self, input: &Value, workspace: &Workspace) -> Result<GrepCall, String> {

@@ -25,6 +25,7 @@ pub mod permission;
 pub mod question;
 pub mod read_state;
 mod recall_tool;
+mod running;
 pub mod sandbox;
 pub mod secret_places;
 pub mod shell_output;
@@ -56,8 +57,10 @@ use secret_places::SecretPlaces;
 use epitome_platform::root::Roots;
 use epitome_recall::RecallLog;
 pub use epitome_secrets::exposure::Exposure;
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{
-    CallDisplay, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, ToolDisplay, ToolSpec,
+    CallDisplay, CallId, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, ToolDisplay, ToolKind,
+    ToolSpec,
 };
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -69,8 +72,8 @@ pub trait Tool: Send + Sync {
     /// The name, description and input schema that the model receives.
     fn spec(&self) -> ToolSpec;
 
-    /// The tool card that clients display before the call runs. Pure, and tolerant of partially streamed or
-    /// invalid input.
+    /// The tool card that clients display before the call runs. Tolerant of invalid input; looks at the disk for no more
+    /// than where paths lead and where a small file is edited.
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay;
 
     /// The resources that the call would access, for the permission decision. Rejects invalid input with a
@@ -130,6 +133,8 @@ pub enum Needs {
 /// Everything that a running tool can use.
 #[derive(Clone)]
 pub struct ToolContext {
+    /// The call's id; `None` outside of a session.
+    pub call: Option<CallId>,
     pub workspace: Arc<Workspace>,
     /// Receives the newest output of a running command, possibly ending in a partial line; never blocks.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
@@ -161,6 +166,7 @@ impl ToolContext {
     /// A context for a call outside of any conversation.
     pub fn bare(workspace: Arc<Workspace>) -> ToolContext {
         ToolContext {
+            call: None,
             workspace,
             progress: Arc::new(|_| {}),
             log: Arc::default(),
@@ -329,13 +335,14 @@ impl Workspace {
         }
     }
 
-    /// A path for the title of a card: with the file that it leads to, if that is another one, and whether that is
-    /// outside of the workspace.
-    pub fn describe(&self, path: &Path) -> String {
+    /// A path for the title of a card of this kind: with the file that it leads to, if that is another one, and
+    /// whether that is outside of the workspace.
+    pub fn describe(&self, path: &Path, kind: ToolKind) -> String {
         let target = self.target(path);
+        let name = |path: &Path| name_in_title(kind, &self.display_home(path)).into_owned();
         let mut text = match target == path {
-            true => self.display_home(path),
-            false => format!("{} → {}", self.display_home(path), self.display_home(&target)),
+            true => name(path),
+            false => format!("{} → {}", name(path), name(&target)),
         };
         if self.roots.containing(&real_path(path)).is_none() {
             text.push_str(", outside the workspace");

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use epitome_thread::CallId;
+
 /// Questions that may wait for the session.
 const WAITING_MAX: usize = 16;
 
@@ -17,6 +19,9 @@ pub struct UserQuestion {
     /// The text of the question, including who asks and why.
     pub message: String,
     pub wants: QuestionKind,
+    /// The tool call that asks, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
 }
 
 /// What the user has to do.
@@ -210,6 +215,7 @@ mod tests {
         let question = UserQuestion {
             message: "?".into(),
             wants: QuestionKind::Form { schema: json!({"type": "object"}) },
+            call: None,
         };
         assert_eq!(door.ask(question.clone()).await, QuestionReply::Unable);
         door.set_shows(QuestionSupport { forms: true, urls: false });

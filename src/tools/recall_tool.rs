@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 /// Maximum time of one search. Even the largest logs take a fraction of it, whatever the expression.
@@ -47,14 +48,18 @@ impl ParsedTool for RecallTool {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Search;
         let keys = ["entry", "text", "regex", "path", "kind", "since", "until"];
         let given = keys.iter().filter_map(|key| input.get(key).and_then(Value::as_str));
         let words: Vec<&str> = given.map(str::trim).filter(|text| !text.is_empty()).collect();
         let title = match words.join(", ") {
             words if words.is_empty() => "Recall".to_string(),
-            words => format!("Recall {}", truncate::line(&words.replace('\n', " "), TITLE_BYTES_MAX)),
+            words => {
+                let words = truncate::line(&words.replace('\n', " "), TITLE_BYTES_MAX);
+                format!("Recall {}", name_in_title(kind, &words))
+            }
         };
-        CallDisplay { title, kind: ToolKind::Search, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<RecallQuery, String> {

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
 use super::disk::CancelFlag;
+use super::running::RunningNote;
 use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::reaper::Reaper;
@@ -52,6 +53,8 @@ const NOT_INTERACTIVE: [(&str, &str); 5] = [
 pub(super) struct StartedShell {
     pub running: RunningCommand,
     pub pipe: pipe::Receiver,
+    /// While it is kept, the command counts as running in the workspace.
+    pub note: RunningNote,
     /// Whether it is sandboxed.
     pub is_held: bool,
     /// Settings of repositories that it may change, to be finished when it has ended.
@@ -115,6 +118,7 @@ pub(super) fn start(
     }
     // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
+    let note = RunningNote::new(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
     let is_held = prepared.is_some();
     let mut settings = None;
@@ -134,7 +138,7 @@ pub(super) fn start(
     // They contain our copies of the pipe's write end, and the reader sees no end of file while they are open.
     drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok(StartedShell { running, pipe, is_held, settings })
+    Ok(StartedShell { running, pipe, note, is_held, settings })
 }
 
 /// Returns the `bash` in the environment's PATH, else the system's, else `sh`.

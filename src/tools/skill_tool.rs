@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::listing::{self, ListedItem};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
@@ -96,12 +97,16 @@ impl ParsedTool for SkillTool {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Read;
         let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         let title = match name.is_empty() {
             true => "Use a skill".to_owned(),
-            false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), TITLE_BYTES_MAX)),
+            false => {
+                let name = truncate::line(&name.replace('\n', " "), TITLE_BYTES_MAX);
+                format!("Use the skill {}", name_in_title(kind, &name))
+            }
         };
-        CallDisplay { title, kind: ToolKind::Read, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Skill, String> {

@@ -6,6 +6,7 @@ use std::future::ready;
 use serde_json::{Value, json};
 
 use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
+use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "task";
@@ -69,11 +70,9 @@ impl ParsedTool for Task {
         let agent = Some(text("agent")).filter(|agent| !agent.is_empty()).unwrap_or("Agent");
         let what = text("description").replace('\n', " ");
         let title = if what.is_empty() { agent.to_string() } else { format!("{agent}: {what}") };
-        CallDisplay {
-            title: truncate::line(&title, TITLE_BYTES_MAX),
-            kind: ToolKind::Think,
-            locations: Vec::new(),
-        }
+        let kind = ToolKind::Think;
+        let title = words_in_title(kind, &truncate::line(&title, TITLE_BYTES_MAX)).into_owned();
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, String> {

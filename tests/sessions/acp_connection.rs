@@ -415,6 +415,7 @@ fn paging_returns_every_listed_session_once() {
         updated_at: 1_700_000_000_000 + n / 7,
         entries: 1,
         turns: 1,
+        in_turn: false,
         has_prompt: n != 4,
         forked: None,
     };

@@ -136,7 +136,12 @@ fn model_text_after_our_line_is_a_separate_paragraph() {
 fn session_wide_updates() {
     let mut client = WireClient::new(ClientTraits { notices: true, ..PLAIN });
     let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
-    client.put(SessionEvent::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
+    client.put(SessionEvent::Usage(UsageNow {
+        used: 120,
+        size: 200_000,
+        cost: Some(0.500_000_000_000_1),
+        last,
+    }));
     client.put(SessionEvent::Usage(UsageNow {
         used: 1,
         size: 2,

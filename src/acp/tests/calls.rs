@@ -199,3 +199,66 @@ fn a_permission_card_has_one_option_of_each_kind() {
     let card = serde_json::to_value(tool_wire::permission(&session, &ask(None))).unwrap();
     assert_eq!(card["options"].as_array().unwrap().len(), 2);
 }
+
+/// Clients that show the plan showed each of its updates as a call, too.
+#[test]
+fn a_plan_is_shown_without_its_call() {
+    let plan = |id: &str| {
+        Content::Call(ToolCall {
+            id: CallId(id.to_owned()),
+            name: PLAN_TOOL.to_owned(),
+            input: json!({ "todos": [{ "content": "a", "status": "pending" }] }),
+            card: CallDisplay { title: "Update the plan".into(), ..CallDisplay::default() },
+        })
+    };
+    let planned = Change::Planned {
+        steps: vec![PlanStep {
+            content: "a".into(),
+            status: PlanStatus::Pending,
+            priority: PlanPriority::Medium,
+        }],
+    };
+    for replay in [false, true] {
+        let mut client = WireClient::new(PLAIN);
+        client.any_entry(replied(vec![plan("c1"), call("c2", ToolKind::Read)], None), replay, true);
+        client.put(SessionEvent::CallStarted { call: CallId("c1".into()) });
+        client.any_entry(planned.clone(), replay, true);
+        client.any_entry(finished("c1", OutcomeStatus::Completed, "The plan has 1 steps."), replay, true);
+        client.any_entry(finished("c2", OutcomeStatus::Completed, "text"), replay, true);
+        let kinds: Vec<&Value> = client.told.iter().map(|update| &update["sessionUpdate"]).collect();
+        assert_eq!(kinds, [&json!("tool_call"), &json!("plan"), &json!("tool_call_update")], "{replay}");
+        assert_eq!(client.told[0]["toolCallId"], "c2");
+    }
+}
+
+/// Zed headed each command with "current directory".
+#[test]
+fn a_terminal_has_the_directory_of_its_session() {
+    let mut client = WireClient::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.cursor.works_in(Path::new("/w"));
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    let info = json!({ "terminal_info": { "terminal_id": "c1", "cwd": "/w" } });
+    assert_eq!(client.told[0]["_meta"], info);
+}
+
+/// After a no, the user read what the model is told: "The user refused this call. Don't try the same again".
+#[test]
+fn the_user_reads_of_their_own_decision_in_a_few_words() {
+    let denied = |by| ToolOutcome {
+        decided: Some(RecordedDecision { allowed: false, by }),
+        ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Denied, "Words for the model.")
+    };
+    let person = |answer| Decider::Person { answer };
+    for (by, shown) in [
+        (person(PermissionChoice::No), "Refused by you."),
+        (person(PermissionChoice::Dismissed), "Not run: the question was closed without an answer."),
+        (person(PermissionChoice::TooLate), "Not run: what it would touch changed while you were asked."),
+        (Decider::Nobody, "Words for the model."),
+    ] {
+        let mut client = WireClient::new(PLAIN);
+        client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+        client.entry(Change::ToolFinished { outcome: denied(by) });
+        assert_eq!(client.told[1]["content"][0]["content"]["text"], shown);
+        assert_eq!(client.told[1]["status"], "failed");
+    }
+}

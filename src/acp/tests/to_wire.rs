@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use super::*;
 use epitome_session::{CommandInfo, ModelOption, SessionOptions, UsageNow};
 use epitome_thread::{
-    CallDisplay, HistoryMessage, HookRun, Location, Mode, ModelName, OutcomeStatus, PartId, PlanPriority,
-    PlanStatus, PlanStep, ReplyCut, Role, Rule, Seq, SessionId, StopReason, ThoughtLevel, ToolDisplay,
-    ToolKind, ToolOutcome, Trigger, Usage, ViewEdit, Withheld,
+    CallDisplay, Decider, HistoryMessage, HookRun, Location, Mode, ModelName, OutcomeStatus, PartId,
+    PermissionChoice, PlanPriority, PlanStatus, PlanStep, RecordedDecision, ReplyCut, Role, Rule, Seq,
+    SessionId, StopReason, ThoughtLevel, ToolDisplay, ToolKind, ToolOutcome, Trigger, Usage, ViewEdit,
+    Withheld,
 };
 
 const PLAIN: ClientTraits = ClientTraits {
@@ -31,6 +32,7 @@ const PLAIN: ClientTraits = ClientTraits {
     auth_terminal: false,
     subagents: false,
     details_alone: false,
+    reviews_writes: false,
 };
 
 /// A client of one session, and all updates that it was sent.
@@ -357,14 +359,8 @@ fn entries_map_to_one_update_or_none() {
             Change::Noted { message: MessageId(8), text: "Noted.".into() },
             vec![chunk("agent_message_chunk", "m8", "Noted.")],
         ),
-        (
-            Change::Undone { entry: Seq(12) },
-            vec![chunk(
-                "agent_message_chunk",
-                "e1",
-                "Undone: e12. The conversation is as it would be without it.",
-            )],
-        ),
+        // The note of the same command says what was undone.
+        (Change::Undone { entry: Seq(12) }, vec![]),
         (
             compacted(),
             vec![chunk(

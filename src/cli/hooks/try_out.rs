@@ -22,7 +22,7 @@ use crate::hooks::hook_context::{
     CompactTrigger, ContextFacts, EventData, HookCall, HookCallResult, HookContext, HookRound, InvokedBy,
     PayloadBase, UsageFacts,
 };
-use crate::hooks::outcome::{RunOutcome, interpret};
+use crate::hooks::outcome::{RunOutcome, RunStatus, interpret};
 use crate::hooks::output::RawOutcome;
 use crate::hooks::resident::HookServices;
 use crate::hooks::run::{Runner, deliver, input};
@@ -79,7 +79,7 @@ pub(super) fn test(
         true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
         false => text(&ran, &said, took),
     })?;
-    Ok(0)
+    Ok(i32::from(said.status == RunStatus::Failed))
 }
 
 /// Runs hooks as a session of this directory does.
@@ -129,7 +129,12 @@ fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
     block("remarks", &said.remarks.join("\n"));
     let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
     let meaning = meaning(&said.output);
-    let _ = writeln!(out, "meaning:{}", if meaning.is_empty() { " nothing" } else { "" });
+    let nothing = match (meaning.is_empty(), said.status) {
+        (false, _) => "",
+        (true, RunStatus::Failed) => " nothing; the run failed, so its result is ignored",
+        (true, _) => " nothing",
+    };
+    let _ = writeln!(out, "meaning:{nothing}");
     for line in &meaning {
         let _ = writeln!(out, "    {}", visible(line));
     }

@@ -72,7 +72,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     Ok(json!({
         "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
         "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
-        "usage": spent.usage, "cost": spent.cost, "entries": entries,
+        "usage": spent.usage, "cost": spent.cost.map(text::rounded_dollars), "entries": entries,
     }))
 }
 

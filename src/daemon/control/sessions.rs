@@ -17,6 +17,7 @@ use epitome_session::registry::LiveSession;
 use epitome_session::{AskId, QuestionReply as Given, SessionCommand, SessionError, UserDecision};
 use epitome_session_library::{self as session_library, SessionFilter};
 use epitome_store::Header;
+use epitome_thread::text::rounded_dollars;
 use epitome_thread::{SessionId, Thread};
 use epitome_tokens::Ruler;
 use epitome_transfer as transfer;
@@ -125,7 +126,7 @@ fn show(daemon: &Arc<Daemon>, wanted: SessionParams) -> MethodResult {
         "mode": thread.mode(), "goal": thread.goal(), "plan": thread.plan(),
         "in_view": in_view, "layers": layers, "counts": counts(&thread),
         "context_tokens": Ruler::for_model(model_of(&thread)).in_context(&thread),
-        "usage": spent.usage, "cost": spent.cost, "damage": damage,
+        "usage": spent.usage, "cost": spent.cost.map(rounded_dollars), "damage": damage,
     });
     if let Value::Object(more) = more {
         shown.extend(more);

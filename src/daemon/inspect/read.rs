@@ -9,7 +9,7 @@ use epitome_config::Settings;
 use epitome_provider::{endpoint, models};
 use epitome_session::SessionError;
 use epitome_store::StoreError;
-use epitome_thread::{Seq, SessionId, Thread};
+use epitome_thread::{Change, Seq, SessionId, Thread};
 
 /// The timeline of a session, from its current log.
 pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {
@@ -48,14 +48,23 @@ fn window(
         // Its key may be in an editor's environment, but not in ours.
         Err(_) => {
             let (known, configured) = (models::known(model), settings.models.get(&model.0));
-            let size =
-                configured.and_then(|model| model.context_window).or(known.map(|known| known.window))?;
+            let size = configured
+                .and_then(|model| model.context_window)
+                .or_else(|| recorded_window(thread))
+                .or(known.map(|known| known.window))?;
             let most = configured.and_then(|model| model.max_output).or(known.map(|known| known.max_output));
             (size, most.unwrap_or(models::OUTPUT_DEFAULT))
         }
     };
     let reserve = u64::from(settings.compaction.output_reserve.min(most)).min(size / 4);
     Some(ContextWindow { size, reserve })
+}
+
+/// The window that the newest compaction of the current model was made for.
+fn recorded_window(thread: &Thread) -> Option<u64> {
+    let newest = thread.entries().iter().rev();
+    let of_model = newest.take_while(|entry| !matches!(entry.change, Change::ModelChosen { .. }));
+    of_model.filter_map(|entry| entry.change.context_sizes()?.window).next()
 }
 
 fn thread(daemon: &Daemon, session: &SessionId) -> Result<Thread, SessionError> {

@@ -12,6 +12,7 @@ use super::timeline_builder::TimelineBuilder;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::meter::Kinds;
+use epitome_thread::text::rounded_dollars;
 use epitome_thread::visible::one_line;
 use epitome_thread::{
     CallId, Change, CompactionStats, HookRunResult, Mode, ModelName, OutcomeStatus, Seq, SessionId,
@@ -254,7 +255,7 @@ pub fn timeline(thread: &Thread, facts: &TimelineInputs<'_>) -> Timeline {
         used: facts.ruler.in_context(thread),
         context: Kinds::measure(facts.ruler, thread),
         spent: usage,
-        cost,
+        cost: cost.map(rounded_dollars),
         turns: builder.turns,
         rounds: builder.rounds,
         meter: builder.meter.points(),

@@ -11,6 +11,7 @@ use crate::{
     AskId, AskedByAgent, EventSink, PermissionRequest, SessionAnswer, SessionCommand, SessionError,
     SessionEvent, Ticket, UserDecision,
 };
+use epitome_thread::titles::{plain_title, words_in_title};
 use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
@@ -115,7 +116,8 @@ impl ChildOutlet {
     fn ask(&self, ask: AskId, permission: &PermissionRequest) {
         let mut abroad = permission.clone();
         abroad.call = self.parent_call_id(&permission.call);
-        abroad.card.title = format!("{}: {}", self.name, permission.card.title);
+        let name = words_in_title(permission.card.kind, &self.name);
+        abroad.card.title = format!("{name}: {}", permission.card.title);
         // Of agents below one another the innermost is the one that asks.
         if self.agent.is_some() && abroad.agent.is_none() {
             abroad.agent = Some(AskedByAgent {
@@ -189,9 +191,10 @@ impl ChildOutlet {
 
     fn report_call(&self, call: &CallId) {
         let title = self.entries.lock().iter().rev().find_map(|entry| match &entry.change {
-            Change::Replied { message, .. } => {
-                message.calls().find(|known| known.id == *call).map(|known| known.card.title.clone())
-            }
+            Change::Replied { message, .. } => message
+                .calls()
+                .find(|known| known.id == *call)
+                .map(|known| plain_title(&known.card).into_owned()),
             _ => None,
         });
         if let Some(title) = title {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::why;
 use epitome_compaction::{CompactionDecision, EntryTreatment, Preview, PreviewLine};
-use epitome_thread::text::{call_title, context, tokens as short};
+use epitome_thread::text::{call_title, context, rounded_dollars, tokens as short};
 use epitome_thread::{Change, ModelName, Origin, Seq, Thread, Usage};
 
 /// Entries of each fate that are named: the largest ones.
@@ -298,7 +298,9 @@ pub(super) fn json(facts: &DryRunFigures) -> Value {
     told["entries_left_out"] = json!(preview.lines.len().saturating_sub(LINES_JSON_MAX));
     let (now, then) = next_prices(facts);
     let price = |price: Option<DryRunPrice>| {
-        price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }))
+        price.map(
+            |price| json!({ "cached": rounded_dollars(price.cached), "fresh": rounded_dollars(price.fresh) }),
+        )
     };
     told["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
     told

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::NoRoom;
-use super::{CommandContext, CommandOutcome, text_reply, why};
+use super::{CommandContext, CommandOutcome, noted, text_reply, why};
 use epitome_thread::text::trigger as trigger_word;
-use epitome_thread::{Change, Entry, Layer, PartId, Seq, Thread};
+use epitome_thread::{Change, Entry, Layer, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
 /// Layers that are listed; of more it says how many. The machine's form has as many.
 const LAYERS_SHOWN_MAX: usize = 100;
@@ -43,6 +43,15 @@ impl LayerDirection {
         }
     }
 
+    /// What the user is told.
+    fn report(self, thread: &Thread, layer: Seq) -> String {
+        let what = what_it_is(thread, layer);
+        match self {
+            LayerDirection::Undo => format!("Undone: {what} ({layer}). /redo restores it."),
+            LayerDirection::Redo => format!("Redone: {what} ({layer}). /undo undoes it again."),
+        }
+    }
+
     fn can(self, thread: &Thread, layer: Seq) -> Result<(), String> {
         match self {
             LayerDirection::Undo => thread.can_undo(layer),
@@ -56,6 +65,27 @@ impl LayerDirection {
             LayerDirection::Undo => thread.last_layer().map(|entry| entry.seq),
             LayerDirection::Redo => thread.last_undone(),
         }
+    }
+}
+
+/// A layer as a user would call it.
+fn what_it_is(thread: &Thread, layer: Seq) -> String {
+    let quoted =
+        |part| thread.text_of(part).map_or_else(String::new, |text| format!(" {:?}", why::line(&text)));
+    match thread.entries().get(layer.0 as usize).map(|entry| &entry.change) {
+        Some(Change::Compacted { .. }) => "the compaction".to_owned(),
+        Some(Change::Pruned { masks, .. }) => {
+            format!("the shortening of {}", why::counted(masks.len(), "entry"))
+        }
+        Some(Change::Mutated { by, .. }) => format!("the history by {by}"),
+        Some(Change::Rewound { .. }) => "the rewind".to_owned(),
+        Some(Change::Edited { by, edits }) if by == PINNED_BY_PERSON => match edits.last() {
+            Some(ViewEdit::Pin { at }) => format!("your pin{}", quoted(*at)),
+            Some(ViewEdit::Unpin { at }) if edits.len() == 1 => format!("the end of your pin{}", quoted(*at)),
+            _ => "your change of pins".to_owned(),
+        },
+        Some(Change::Edited { by, .. }) => format!("the edit by {by}"),
+        Some(_) | None => "the change".to_owned(),
     }
 }
 
@@ -118,7 +148,8 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
                 "status": way.done(), "entry": layer.to_string(),
                 "pre_tokens": before, "post_tokens": after,
             });
-            CommandOutcome::from_changes(vec![way.change(layer)]).with(way.name(), meta)
+            let said = noted(core, way.report(&core.thread, layer));
+            CommandOutcome::from_changes(vec![way.change(layer), said]).with(way.name(), meta)
         }
         Err(why) => {
             let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });

@@ -117,7 +117,7 @@ fn count(settings: &Settings, thread: &Thread) -> Counted {
             }
         }
         match &entry.change {
-            Change::Said { .. } => {
+            change if change.is_said_by_user() => {
                 began.get_or_insert(entry.at);
             }
             Change::Replied { message, .. } => {

@@ -37,7 +37,11 @@ impl Sessions {
                 // Its journal is locked until then. The error is the end that is waited for.
                 drop(before.ended.changed().await);
             }
-            let (journal, thread) = match read_log(&services.store, &session).await {
+            let read = match origin.check() {
+                Ok(()) => read_log(&services.store, &session).await,
+                Err(error) => Err(error),
+            };
+            let (journal, thread) = match read {
                 Ok(read) => read,
                 Err(error) => return origin.refuse(&session, channel.1, &error),
             };
@@ -133,6 +137,14 @@ pub(super) enum TaskOrigin {
 }
 
 impl TaskOrigin {
+    /// Whether the client may attach.
+    fn check(&self) -> Result<(), SessionError> {
+        match self {
+            TaskOrigin::Client(Attaching { opening, replay, .. }) => opening.check_for(replay),
+            TaskOrigin::Rest(_) => Ok(()),
+        }
+    }
+
     /// Answers what was sent to a session that then could not be opened: who sends many requests at once
     /// does not wait for the first answer.
     fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {

@@ -90,7 +90,7 @@ impl AgentReport<'_> {
                 "cacheWrite": usage.cache_write,
                 "thinking": usage.thinking,
             },
-            "cost": cost,
+            "cost": cost.map(text::rounded_dollars),
         });
         ToolResult {
             status: if failure.is_some() { OutcomeStatus::Failed } else { OutcomeStatus::Completed },

@@ -78,7 +78,8 @@ impl SessionPort for Played {
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
         state.live.insert(session.clone(), outlet.clone());
-        let answer = Ok(SessionAnswer::Attached { session: session.clone(), options: options() });
+        let answer =
+            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
         session
@@ -105,7 +106,8 @@ impl SessionPort for Played {
                 );
             }
         }
-        let answer = Ok(SessionAnswer::Attached { session: session.clone(), options: options() });
+        let answer =
+            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
     }
@@ -129,7 +131,7 @@ impl SessionPort for Played {
                 Content::Text { text } if text == "visit" => {
                     let wants =
                         QuestionKind::Url { url: "https://login.example/a".into(), id: "mcp_1".into() };
-                    let question = Arc::new(UserQuestion { message: "Log in".into(), wants });
+                    let question = Arc::new(UserQuestion { message: "Log in".into(), wants, call: None });
                     outlet.put(session, SessionEvent::Question { ask: AskId(3), question });
                     state.waiting.push((session.clone(), ticket));
                 }

@@ -15,7 +15,9 @@ use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{in_turn, text};
 use serde_json::json;
 
-const BOTH: EditorSupport = EditorSupport { reads: true, writes: true };
+const BOTH: EditorSupport = EditorSupport { reads: true, writes: true, reviews_writes: false };
+/// Zed, whose review of changes has only what it writes itself.
+const ZED: EditorSupport = EditorSupport { reviews_writes: true, ..BOTH };
 const EDITS: (&str, &str) = ("home/config.toml", "mode = \"accept_edits\"\n");
 const FULL: (&str, &str) = ("home/config.toml", "mode = \"full\"\n");
 const SAVED: &str = "one\ntwo\n";
@@ -261,7 +263,7 @@ fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
         tool("apply_patch", json!({ "input": "*** Begin Patch\n*** Delete File: a.txt\n*** End Patch" })),
     ];
     let mut test = started(("home/config.toml", ""), calls);
-    test.client.offers(EditorSupport { reads: true, writes: false });
+    test.client.offers(EditorSupport { reads: true, writes: false, reviews_writes: false });
     let turn = test.prompt("Edit it.");
     test.holds(SAVED);
     for _ in 0..5 {
@@ -389,4 +391,82 @@ fn files_outside_binary_and_missing_files_are_not_requested() {
     let turn = test.prompt("Read them.");
     assert_eq!(test.end(turn).len(), 3);
     assert_eq!(wishes(&test.client), 0);
+}
+
+/// Zed's Review panel stayed empty, because Epitome wrote the files itself: Keep and Reject had nothing to work on.
+#[test]
+fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
+    let create = tool("file_write", json!({ "file_path": "new.txt", "text": "new\n" }));
+    let mut test = started(EDITS, vec![read("a.txt"), edit("two", "2"), create]);
+    test.client.offers(ZED);
+    let turn = test.prompt("Edit it.");
+    test.holds(SAVED);
+    test.holds(SAVED);
+    assert_eq!(test.takes(true), "one\n2\n");
+    assert_eq!(test.takes(true), "new\n");
+    let outcomes = test.end(turn);
+    assert_eq!(outcomes[1].1, "Edited a.txt at line 2.", "nothing is said of the editor");
+    assert_eq!(test.on_disk(), "one\n2\n");
+    test.ask("/rewind files");
+    assert_eq!(test.on_disk(), SAVED, "a rewind restores it as ever");
+    assert!(!test.cwd().join("new.txt").exists());
+}
+
+/// An editor's word is not taken for it: the file has the text in the end, whatever the editor does.
+#[test]
+fn what_the_editor_does_not_write_is_written_to_disk() {
+    type Answer = fn(&Editing) -> EditorResponse;
+    let formats: Answer = |test| {
+        fs::write(test.file(), "one\n2;\n").expect("saved");
+        EditorResponse::Taken
+    };
+    let answers: [(Answer, &str, &str); 4] = [
+        (|_| EditorResponse::Taken, "one\n2\n", "Edited a.txt at line 2."),
+        (|_| EditorResponse::Failed("read-only".into()), "one\n2\n", "Edited a.txt at line 2."),
+        (|_| EditorResponse::Missing, "one\n2\n", "Edited a.txt at line 2."),
+        (formats, "one\n2;\n", "Read it again before you change more of it."),
+    ];
+    for (answer, on_disk, said) in answers {
+        let mut test = started(EDITS, vec![read("a.txt"), edit("two", "2")]);
+        test.client.offers(ZED);
+        let turn = test.prompt("Edit it.");
+        test.holds(SAVED);
+        test.holds(SAVED);
+        let (ask, put) = wish(&mut test.client);
+        assert!(matches!(put, EditorRequest::Put { .. }), "{put:?}");
+        let answer = answer(&test);
+        test.fulfil(ask, answer);
+        let outcomes = test.end(turn);
+        assert!(outcomes[1].1.ends_with(said), "{outcomes:?}");
+        assert_eq!(test.on_disk(), on_disk);
+    }
+}
+
+/// What a command might exchange for a link while the editor writes, and what the user wants no editor for, is written
+/// by descriptor.
+#[test]
+fn edits_go_past_the_editor_while_a_command_runs_or_if_the_user_says_so() {
+    let never = ("home/config.toml", "mode = \"full\"\neditor_writes = \"never\"\n");
+    let wait = tool("bash", json!({ "command": "cat fifo", "description": "Waits", "background": true }));
+    for (config, first) in [(never, read("b.txt")), (FULL, wait)] {
+        let runs_command = config == FULL;
+        let replies = in_turn(vec![vec![first], vec![read("a.txt")], vec![edit("two", "2")]]);
+        let mut test = Editing(
+            Setup::with_files(&[config, ("a.txt", SAVED), ("b.txt", SAVED)]).built_in_tools().start(replies),
+        );
+        test.client.offers(ZED);
+        if runs_command {
+            let made = std::process::Command::new("mkfifo").arg(test.cwd().join("fifo")).status();
+            assert!(made.expect("mkfifo runs").success());
+        }
+        let turn = test.prompt("Edit it.");
+        if !runs_command {
+            let (ask, _) = wish(&mut test.client);
+            test.fulfil(ask, EditorResponse::Text(SAVED.into()));
+        }
+        test.holds(SAVED);
+        test.holds(SAVED);
+        test.end(turn);
+        assert_eq!((wishes(&test.client), test.on_disk().as_str()), (0, "one\n2\n"));
+    }
 }

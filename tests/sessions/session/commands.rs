@@ -1,6 +1,6 @@
 //! Built-in slash commands that involve several parts of the system.
 
-use epitome::session::{SessionAnswer, SessionCommand};
+use epitome::session::{Opening, Replay, SessionAnswer, SessionCommand, SessionError, SessionEvent};
 use epitome::thread::{Change, Seq};
 use epitome_scripted_model::ModelStep;
 use epitome_test_harness::session::TestSession;
@@ -54,6 +54,60 @@ fn an_invalid_title_or_goal_is_reported_and_changes_nothing() {
     assert!(notes[0].starts_with("Not renamed: ") && notes[1].starts_with("Not set: "), "{notes:?}");
     let changed = |change: &Change| matches!(change, Change::Titled { .. } | Change::GoalSet { .. });
     assert!(!test.log().iter().any(|entry| changed(&entry.change)));
+}
+
+/// A second `/undo` reverted a pin and did not say so: "Undone: e17. The conversation is as it would be without it."
+#[test]
+fn an_undo_says_what_it_undid() {
+    let mut test = TestSession::new(Vec::new());
+    test.ask("Hello");
+    test.ask("/pin never force push");
+    test.ask("/undo");
+    test.ask("/redo");
+    let notes = notes(&test);
+    let [.., undone, redone] = notes.as_slice() else { panic!("{notes:?}") };
+    assert!(undone.starts_with("Undone: your pin \"never force push\" (e"), "{undone}");
+    assert!(undone.ends_with("). /redo restores it."), "{undone}");
+    assert!(redone.starts_with("Redone: your pin \"never force push\" (e"), "{redone}");
+}
+
+/// An unknown command went to the model as text, and the user took the answer for that of the command.
+#[test]
+fn an_unknown_command_is_reported_and_sent_as_text() {
+    let mut test = TestSession::new(Vec::new());
+    let turn = test.prompt("/udno");
+    let told = test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } if text.contains("/udno") => Some(text.clone()),
+        _ => None,
+    });
+    test.reason(turn);
+    assert_eq!(told, "There is no command /udno; it was sent as text. Did you mean /undo? /help lists all.");
+    assert!(test.last_request().body.to_string().contains("/udno"));
+}
+
+/// A session in a directory that did not exist was created, and its user learned of it at the first call.
+#[test]
+fn a_session_needs_an_existing_directory() {
+    let mut test = TestSession::new(Vec::new());
+    let file = test.cwd().join("file");
+    std::fs::write(&file, "").expect("written");
+    for (cwd, why) in [(test.cwd().join("gone"), "does not exist"), (file, "is not a directory")] {
+        let name = cwd.display().to_string();
+        let opening = Opening { cwd, ..test.opening(&test.client, test.environment()) };
+        let refused = |test: &mut TestSession, ticket| {
+            let error = test.client.answer(ticket).expect_err("there is no such directory");
+            assert!(matches!(&error, SessionError::Invalid(_)), "{error:?}");
+            let said = error.to_string();
+            assert!(said.contains(&name) && said.contains(why), "{said}");
+        };
+        let ticket = test.ticket();
+        test.sessions.create(ticket, opening.clone());
+        refused(&mut test, ticket);
+        let ticket = test.ticket();
+        test.sessions.attach(ticket, test.session.clone(), opening, Replay::Everything);
+        refused(&mut test, ticket);
+    }
+    test.ask("The session that is open goes on.");
 }
 
 /// While a repository's hooks waited for the user's consent, so did every command, including `/hooks`, which

@@ -248,7 +248,11 @@ impl Log<'_> {
                 position.replay
             }
         };
-        let answer = Ok(SessionAnswer::Attached { session: self.session.clone(), options: options() });
+        let answer = Ok(SessionAnswer::Attached {
+            session: self.session.clone(),
+            cwd: "/w".into(),
+            options: options(),
+        });
         let answered = SessionEvent::Answer { ticket, answer };
         let live = match &self.live.turn {
             Some(Turn { stage: Stage::Streaming { message, text, sent, .. }, .. }) if *sent > 0 => {
