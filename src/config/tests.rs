@@ -231,8 +231,8 @@ fn a_repository_sets_model_capabilities_but_not_costs() {
         [
             "a repository cannot set \"betas\"",
             "a repository cannot set \"compaction of a model\"",
-            "a repository cannot set \"price\"",
-            "a repository cannot set \"thinking\""
+            "a repository cannot set \"thinking\"",
+            "a repository cannot set \"price\""
         ]
     );
 }
@@ -485,7 +485,7 @@ fn a_repository_cannot_set_the_small_model_or_betas() {
     assert_eq!((settings.small_model, settings.go_compat), (None, true));
     assert!(settings.models["a/b"].betas.is_empty());
     let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["a repository cannot set \"betas\"", "a repository cannot set \"models.small\""]);
+    assert_eq!(told, ["a repository cannot set \"models.small\"", "a repository cannot set \"betas\""]);
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn only_the_user_configures_the_sandbox() {
     let apply = |owner| {
         let mut settings = Settings::default();
         let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
-        (settings.sandbox, problems.len())
+        (settings.sandbox, problems.1.len())
     };
     let (sandbox, problems) = apply(FileOwner::User { home: Some(Path::new("/home/me")) });
     assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
@@ -532,12 +532,12 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
         [
             (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
             (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
-            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
             (
                 Some((3, 8)),
                 "this must be a list of rules, not a value of the kind string",
                 Some("for example deny = [\"bash(cargo test *)\"]")
             ),
+            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
         ]
     );
 }
@@ -565,4 +565,104 @@ fn the_environment_of_commands_is_chosen_by_word_or_names() {
         assert_eq!((exposure, problems.len()), (ExposureSettings::default(), 1), "{text}");
         assert!(!problems[0].contains("made-up-key"), "{problems:?}");
     }
+}
+
+/// Problems were listed in the order in which the reader met them: lines 5, 3, 2, 1, 7.
+#[test]
+fn problems_are_in_the_order_of_their_lines() {
+    let text = "web_fetch = 1\nmodle = \"a/b\"\nmode = \"yolo\"\n[agents]\nmax_depth = 9\n\n[compaction]\nauto = 1\n";
+    let (_, problems) = ConfigDisk::new(text, "").load(&[]);
+    let lines: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.place?.0)).collect();
+    assert_eq!(lines, [1, 2, 3, 5, 8]);
+    assert_eq!(problems[1].hint.as_deref(), Some("did you mean \"model\"?"));
+}
+
+/// `allow = ["Foo(x)"]` was accepted without a word.
+#[test]
+fn a_rule_for_an_unknown_tool_is_reported_and_kept() {
+    let (settings, problems) = ConfigDisk::new("[permissions]\ndeny = [\"Foo(x)\"]\n", "").load(&[]);
+    assert!(
+        problems[0].message.contains("no tool \"Foo\"") && problems[0].place == Some((2, 9)),
+        "{problems:?}"
+    );
+    assert_eq!(settings.permissions[0].to_string(), "deny Foo(x)");
+}
+
+#[test]
+fn an_option_adds_an_allow_rule_or_says_why_not() {
+    let mut settings = Settings::default();
+    settings.allow("bash(cargo test *)", "--allow").expect("a rule");
+    assert_eq!(settings.permissions[0].to_string(), "allow bash(cargo test *)");
+    for (rule, why) in
+        [("bsh(ls)", "did you mean \"bash\"?"), ("Foo", "no tool \"Foo\""), ("bash(", "closing")]
+    {
+        let error = settings.allow(rule, "--allow").expect_err(rule);
+        assert!(error.contains(why), "{rule}: {error}");
+    }
+    assert_eq!(settings.permissions.len(), 1);
+}
+
+#[test]
+fn each_value_is_listed_with_the_layer_that_set_it() {
+    let person = "max_rounds = 7\n[providers.router]\nwire = \"openai_chat\"\n\
+                  base_url = \"https://u:sk-secret@x.example/v1?key=sk-secret\"\nheaders = { \"X-Key\" = \"sk-secret\" }\n\
+                  [providers.broken]\nwire = \"gemini\"\n[models]\nsmall = \"a/s\"\n";
+    let disk = ConfigDisk::new(person, "thought = \"high\"\nmode = \"full\"\n");
+    let paths = Paths::below(&disk.root.path().join("home"));
+    let loaded = LoadedSettings::load(&paths, Some(&disk.root.path().join("repo")), |name| {
+        (name == "EPITOME_MODE").then(|| "auto".into())
+    });
+    let told: Vec<String> = loaded
+        .values
+        .iter()
+        .map(|set| {
+            let file = set.path.file_name().expect("a name").to_string_lossy();
+            format!("{} = {} ({file}:{})", set.key.join("."), set.value, set.line.unwrap_or(0))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "max_rounds = 7 (config.toml:1)",
+            "models.small = \"a/s\" (config.toml:9)",
+            "providers.router.base_url = \"https://x.example/…\" (config.toml:4)",
+            "providers.router.headers = {\"X-Key\":\"<masked>\"} (config.toml:5)",
+            "providers.router.wire = \"openai_chat\" (config.toml:3)",
+            "thought = \"high\" (config.toml:1)",
+            "mode = \"auto\" ($EPITOME_MODE:0)",
+        ]
+    );
+}
+
+#[test]
+fn the_reader_lists_its_keys_with_their_values() {
+    let settings = Settings { max_rounds: 7, ..Settings::default() };
+    let keys = settings.keys();
+    let find = |name: &str| {
+        keys.iter().find(|key| key.path.join(".") == name).unwrap_or_else(|| panic!("{name} in {keys:?}"))
+    };
+    assert_eq!(find("max_rounds").value, Some(7.into()));
+    assert_eq!(find("compaction.threshold").value, Some(0.8.into()));
+    assert_eq!(find("model").value, None);
+    assert_eq!(find("hooks.timeout_ms").value, Some(30_000.into()));
+    assert_eq!(find("models.*.price.cache_read").value, None);
+    assert!(find("compaction.ratio").is_alias && !find("compaction.threshold").is_alias);
+    for name in ["models.small", "providers.*.wire", "mcp.servers.*.command", "hooks.overrides.*.priority"] {
+        find(name);
+    }
+}
+
+#[test]
+fn the_schema_has_the_tables_of_the_keys() {
+    let schema = schema(&Settings::default().keys(), |key| {
+        let described = key.path == ["mode"];
+        described.then(|| ("description".to_owned(), "The mode".into())).into_iter().collect()
+    });
+    assert_eq!(schema["properties"]["mode"]["enum"][0], "ask");
+    assert_eq!(schema["properties"]["mode"]["description"], "The mode");
+    assert_eq!(schema["properties"]["agents"]["properties"]["max_depth"]["maximum"], 3);
+    assert_eq!(schema["properties"]["models"]["properties"]["small"]["type"], "string");
+    let model = &schema["properties"]["models"]["additionalProperties"];
+    assert_eq!(model["properties"]["price"]["properties"]["input"]["minimum"], 0);
+    assert_eq!(model["additionalProperties"], false);
 }
