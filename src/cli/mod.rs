@@ -19,6 +19,7 @@ mod json_lines;
 mod live;
 mod log;
 mod manual;
+mod markdown;
 mod methods;
 mod models;
 mod overrides;

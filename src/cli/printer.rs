@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::form::FormDialog;
 use super::live::PrintedOutput;
+use super::markdown::Markdown;
 use super::terminal::{self, Color, Style};
 use crate::session::{
     CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
@@ -16,8 +17,8 @@ use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{shortened, visible, visible_line};
 use crate::thread::{
-    CallId, Change, ChangeGroup, Content, Message, MessageId, Origin, OutcomeStatus, ToolDisplay,
-    ToolOutcome, describe,
+    CallId, Change, ChangeGroup, Content, Decider, Message, MessageId, Origin, OutcomeStatus,
+    PermissionChoice, ToolDisplay, ToolOutcome, describe,
 };
 
 /// Lines of a diff that are shown with a result.
@@ -109,6 +110,8 @@ pub struct Printer<'a> {
     line: LinePosition,
     /// What was printed last; different kinds are separated by an empty line.
     last: Option<PrintedKind>,
+    /// Renders replies. `None` prints them as they are.
+    markdown: Option<Markdown>,
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
@@ -146,6 +149,7 @@ impl<'a> Printer<'a> {
             last_print: now,
             line: LinePosition::Start,
             last: None,
+            markdown: None,
             streamed: Streamed::default(),
             titles: HashMap::new(),
             running: Vec::new(),
@@ -154,6 +158,12 @@ impl<'a> Printer<'a> {
             progress_rows: 0,
             progress_at: None,
         }
+    }
+
+    /// Renders the Markdown of replies, if they go to a terminal.
+    pub fn rendering(mut self, columns: usize) -> Printer<'a> {
+        self.markdown = self.style.is_terminal().then(|| Markdown::new(self.style, columns));
+        self
     }
 
     /// Shows one event. Questions and answers are handled by the caller.
@@ -262,14 +272,32 @@ impl<'a> Printer<'a> {
         }
         if is_shown_whole(&ask.preview) {
             let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", visible_line(what)));
-            write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+            let always = always.unwrap_or_default();
+            write!(self.err, "  Allow? [y]es{always}, [n]o, and say why (n use make), [?]: ")?;
         } else {
             writeln!(
                 self.err,
                 "  This change is too long to be shown here, so it can't be allowed here. An editor can show it, and \
                  --mode accept_edits allows edits in the workspace."
             )?;
-            write!(self.err, "  [n]o: ")?;
+            write!(self.err, "  [n]o, and say why, [?]: ")?;
+        }
+        self.err.flush()
+    }
+
+    /// Explains the answers to a permission question.
+    pub fn explain(&mut self, ask: &PermissionRequest) -> io::Result<()> {
+        let mut lines = vec![
+            "n, or Enter  refuse this call",
+            "n REASON     refuse it and tell the model why, for example: n use make",
+            "Ctrl-C       refuse it and cancel the turn",
+        ];
+        if is_shown_whole(&ask.preview) {
+            let always = ask.always.as_ref().map(|_| "a            allow it, and calls like it for the rest of this session");
+            lines.splice(0..0, ["y            allow this call"].into_iter().chain(always));
+        }
+        for line in lines {
+            writeln!(self.err, "    {line}")?;
         }
         self.err.flush()
     }
@@ -312,6 +340,7 @@ impl<'a> Printer<'a> {
             UserDecision::AllowOnce
             | UserDecision::AllowAlways
             | UserDecision::Reject
+            | UserDecision::RejectBecause(_)
             | UserDecision::RejectAlways => Ok(()),
         }
     }
@@ -319,6 +348,7 @@ impl<'a> Printer<'a> {
     /// Clears the progress and ends the current line.
     pub fn end(&mut self) -> io::Result<()> {
         self.clear_progress()?;
+        self.end_reply()?;
         self.end_line()?;
         self.out.flush()
     }
@@ -350,7 +380,11 @@ impl<'a> Printer<'a> {
         match kind {
             TextKind::Reply => {
                 self.begin(PrintedKind::Reply)?;
-                self.out.write_all(text.as_bytes())?;
+                let shown = match &mut self.markdown {
+                    Some(markdown) => markdown.push(&text).into(),
+                    None => text,
+                };
+                return self.reply(&shown);
             }
             // Reasoning is only shown on a terminal.
             TextKind::Thinking if !self.style.is_terminal() => return Ok(()),
@@ -364,6 +398,26 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
+    /// Prints a part of a reply.
+    fn reply(&mut self, shown: &str) -> io::Result<()> {
+        if !shown.is_empty() {
+            self.out.write_all(shown.as_bytes())?;
+            self.line = if shown.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+        }
+        self.out.flush()
+    }
+
+    /// Prints what was held back of a reply.
+    fn end_reply(&mut self) -> io::Result<()> {
+        match &mut self.markdown {
+            Some(markdown) => {
+                let shown = markdown.finish();
+                self.reply(&shown)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         self.running.retain(|call| *call != outcome.call);
         self.live.ended(&outcome.call);
@@ -375,12 +429,18 @@ impl<'a> Printer<'a> {
         };
         self.begin(PrintedKind::Call)?;
         let dot = self.style.paint(color, "●");
-        writeln!(self.out, "{dot} {} → {}", visible_line(&title), text::status(outcome.status))?;
+        let by_user = outcome.decided.as_ref().is_some_and(|decided| {
+            matches!(decided.by, Decider::Person { answer: PermissionChoice::No })
+        });
+        let status = if by_user { "refused by you" } else { text::status(outcome.status) };
+        writeln!(self.out, "{dot} {} → {status}", visible_line(&title))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {
             OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
                 lines.truncate(if has_diff(&outcome.shown) { DIFF_LINES_MAX + 1 } else { 0 });
             }
+            // The rest is for the model.
+            OutcomeStatus::Failed | OutcomeStatus::Denied if by_user => lines.clear(),
             OutcomeStatus::Failed | OutcomeStatus::Denied => {
                 lines = clipped_lines(&outcome.model_text(), FAILURE_LINES_MAX);
             }
@@ -403,6 +463,7 @@ impl<'a> Printer<'a> {
         self.clear_progress()?;
         self.last_print = Instant::now();
         if self.last != Some(kind) {
+            self.end_reply()?;
             self.end_line()?;
             let apart = matches!(self.last, Some(PrintedKind::Reply | PrintedKind::Thinking))
                 || (self.last.is_some()

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::keyboard::{Keyboard, decision, listen};
+use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::request::PromptRequest;
 use super::{CLIENT, failed};
 use crate::cli::form::FormDialog;
@@ -16,13 +16,16 @@ use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal::{self, Color, Style};
 use crate::cli::{CliError, EXIT_CANCELLED};
+use crate::problem::nearest;
 use crate::session::event_queue::QueuedItem;
 use crate::session::port::SessionPort;
 use crate::session::{
     AskId, CommandInfo, PermissionRequest, QuestionReply, SessionAnswer, SessionCommand, SessionError,
     SessionEvent, SessionOptions, Ticket, UserDecision,
 };
-use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
+use crate::thread::{
+    Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage, text,
+};
 
 /// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -30,13 +33,14 @@ const TICK: Duration = Duration::from_secs(1);
 const MODEL: Ticket = Ticket(2);
 const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
+const THOUGHT: Ticket = Ticket(5);
 
 /// How events are shown.
 pub enum EventPrinter {
     Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
-    /// Only the result of the command, as one object.
-    Result,
+    /// Only the result, as one object, with the text of the last reply.
+    Result(String),
 }
 
 impl EventPrinter {
@@ -44,7 +48,14 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => printer.show(out),
             EventPrinter::Json(lines) => lines.show(out),
-            EventPrinter::Result => Ok(()),
+            EventPrinter::Result(text) => {
+                if let SessionEvent::Entry { entry, replay: false, .. } = out
+                    && let Change::Replied { message, .. } = &entry.change
+                {
+                    *text = message.text();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -52,7 +63,17 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => printer.decided(permission, decision),
             EventPrinter::Json(lines) => lines.decided(permission, decision),
-            EventPrinter::Result => Ok(()),
+            EventPrinter::Result(_) => Ok(()),
+        }
+    }
+
+    /// Prints what the user must see, whatever the format.
+    fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => print(printer),
+            EventPrinter::Json(_) | EventPrinter::Result(_) => {
+                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
+            }
         }
     }
 
@@ -60,7 +81,7 @@ impl EventPrinter {
     fn remark(&mut self, text: &str) -> io::Result<()> {
         match self {
             EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
-            EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
+            EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
         }
     }
 }
@@ -76,6 +97,7 @@ pub struct PromptRun<P> {
     recipe: Option<String>,
     model: Option<String>,
     mode: Option<Mode>,
+    thought: Option<ThoughtLevel>,
     /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
@@ -137,6 +159,7 @@ impl<P: SessionPort> PromptRun<P> {
             recipe: request.recipe,
             model: request.overrides.model,
             mode: request.overrides.mode,
+            thought: request.overrides.thought,
             waits_for: Vec::new(),
             commands: None,
             ask: None,
@@ -265,6 +288,12 @@ impl<P: SessionPort> PromptRun<P> {
             self.sessions.send(&self.session, command)?;
             self.waits_for.push(ticket);
         }
+        if let Some(level) = self.thought.filter(|level| *level != options.thought) {
+            let (ticket, option, value) = (THOUGHT, "thought_level".to_owned(), level.id().to_owned());
+            let command = SessionCommand::SetOption { ticket, client, option, value };
+            self.sessions.send(&self.session, command)?;
+            self.waits_for.push(ticket);
+        }
         if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
             let (ticket, mode) = (MODE, mode.id().to_owned());
             self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
@@ -283,9 +312,7 @@ impl<P: SessionPort> PromptRun<P> {
         if let Some(recipe) = &self.recipe
             && !commands.iter().any(|command| command.name == *recipe)
         {
-            let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
-            let hint = Some(format!("there are: {}", known.join(", ")));
-            return Some(CliError { message: format!("there is no recipe {recipe:?}"), hint, code: 2 });
+            return Some(unknown_recipe(recipe, commands));
         }
         let content = self.prompt.take()?;
         let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
@@ -318,13 +345,7 @@ impl<P: SessionPort> PromptRun<P> {
         match &mut self.keyboard {
             Keyboard::Open { reading, wanted } => {
                 terminal::forget_typed();
-                match &mut self.sink {
-                    EventPrinter::Text(printer) => print_question(printer, &question)?,
-                    EventPrinter::Json(_) | EventPrinter::Result => {
-                        let (err, style) = (io::stderr(), Style::for_stderr());
-                        print_question(&mut Printer::new(io::sink(), Style::Plain, err, style), &question)?;
-                    }
-                }
+                self.sink.on_stderr(|printer| print_question(printer, &question))?;
                 self.ask = Some((ask, question));
                 if !std::mem::replace(reading, true) {
                     // The channel is only full while a line is being read, and then none is requested.
@@ -351,19 +372,27 @@ impl<P: SessionPort> PromptRun<P> {
         };
         match question {
             AskedQuestion::Permission(permission) => {
-                let allowed = decision(&line).filter(|decision| match decision {
-                    UserDecision::AllowAlways => {
-                        permission.always.is_some() && is_shown_whole(&permission.preview)
-                    }
-                    UserDecision::AllowOnce => is_shown_whole(&permission.preview),
+                let shown_whole = is_shown_whole(&permission.preview);
+                let is_possible = |decision: &UserDecision| match decision {
+                    UserDecision::AllowAlways => permission.always.is_some() && shown_whole,
+                    UserDecision::AllowOnce => shown_whole,
                     UserDecision::Reject
+                    | UserDecision::RejectBecause(_)
                     | UserDecision::RejectAlways
                     | UserDecision::Dismissed
                     | UserDecision::Absent => true,
-                });
-                match allowed {
-                    Some(decision) => self.decide(ask, &permission, decision)?,
-                    None => return self.ask_user(ask, AskedQuestion::Permission(permission)),
+                };
+                match answer(&line) {
+                    TypedAnswer::Decision(decision) if is_possible(&decision) => {
+                        self.decide(ask, &permission, decision)?;
+                    }
+                    TypedAnswer::Explain => {
+                        self.sink.on_stderr(|printer| printer.explain(&permission))?;
+                        return self.ask_user(ask, AskedQuestion::Permission(permission));
+                    }
+                    TypedAnswer::Decision(_) | TypedAnswer::Unclear => {
+                        return self.ask_user(ask, AskedQuestion::Permission(permission));
+                    }
                 }
             }
             AskedQuestion::Form(mut form) => match form.typed(&line) {
@@ -431,7 +460,7 @@ impl<P: SessionPort> PromptRun<P> {
         match &mut self.sink {
             // Do not overwrite the line of an open question.
             EventPrinter::Text(printer) if self.ask.is_none() => printer.tick(),
-            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
+            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
         }
     }
 
@@ -471,10 +500,16 @@ impl<P: SessionPort> PromptRun<P> {
                     lines.done(&self.session, told, &Usage::default(), &Map::new())
                 }
             },
-            EventPrinter::Result => match end {
-                RunEnd::Turn(_, _, told) => {
+            EventPrinter::Result(text) => match end {
+                RunEnd::Turn(reason, usage, told) => {
                     let mut object =
                         Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
+                    if told.0.is_empty() {
+                        object.insert("reason".to_owned(), reason.id().into());
+                        object.insert("text".to_owned(), std::mem::take(text).into());
+                        object.insert("usage".to_owned(), json!(usage));
+                        object.insert("cost".to_owned(), json!(self.cost));
+                    }
                     object.extend(told.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }
@@ -483,6 +518,22 @@ impl<P: SessionPort> PromptRun<P> {
             },
         }
     }
+}
+
+/// The error for a recipe that the session does not offer: its file may have a fault.
+fn unknown_recipe(recipe: &str, commands: &[CommandInfo]) -> CliError {
+    let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+    let faulty = super::super::recipes::problem_of(recipe);
+    let (message, hint) = match (faulty, nearest(recipe, known.iter().copied())) {
+        (Some(problem), _) => {
+            (format!("the recipe {recipe:?} can't be used: {problem}"), "correct its file".to_owned())
+        }
+        (None, Some(near)) => (format!("there is no recipe {recipe:?}"), format!("did you mean {near:?}?")),
+        (None, None) => {
+            (format!("there is no recipe {recipe:?}"), format!("recipes are {}", known.join(", ")))
+        }
+    };
+    CliError { message, hint: Some(hint), code: 2 }
 }
 
 /// Prints a question.

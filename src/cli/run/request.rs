@@ -37,6 +37,7 @@ Examples:
   epitome run \"why does the build fail?\"
   epitome run --follow \"and on Windows?\"
   git diff | epitome run \"review this\"
+  epitome run --allow \"bash(cargo test *)\" --max-rounds 20 \"make the tests pass\"
   epitome run -r compact --follow
 
 Exit codes:
@@ -45,11 +46,14 @@ Exit codes:
   2    wrong usage
   130  cancelled
 
-JSON output: each line is an object with a \"type\". Later versions only add fields.
+--output json prints one object at the end: session, reason, text (of the last reply), usage and
+cost; for a command, its result.
+
+--output jsonl, or --json, prints an object with a \"type\" per line. Later versions only add fields.
   text, thinking  message, text (in pieces; those of one message have the same id)
   tool_call       id, name, title, input
   permission      id, name, title, decision (allow_once, allow_always, reject),
-                  by (person, nobody)
+                  by (person, nobody), reason (what the person said)
   tool_result     id, status (completed, failed, denied, interrupted), text
   usage           used, size (tokens in context and of the window), cost (US dollars of the
                   session, if known)
@@ -101,9 +105,18 @@ struct PromptOptions {
     // The alias and the short name are those of another agent's command line.
     #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
     resume: Vec<String>,
-    /// Print JSON instead of text
-    #[arg(long)]
+    /// Print JSON instead of text: the same as --output jsonl
+    #[arg(long, conflicts_with = "output")]
     json: bool,
+    /// Print text, one JSON object at the end, or a line of JSON for each event
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    output: Option<OutputChoice>,
+    /// Print replies as they are, without rendering Markdown on a terminal
+    #[arg(long)]
+    plain: bool,
+    /// Work in this directory instead of the current one
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
     /// Run in this process even if a daemon is running
     #[arg(long)]
     standalone: bool,
@@ -111,11 +124,19 @@ struct PromptOptions {
     overrides: OverrideArgs,
 }
 
+/// How a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OutputChoice {
+    Text,
+    Json,
+    Jsonl,
+}
+
 /// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
 /// a difference.
 #[derive(Debug, clap::Args)]
 #[command(mut_args(|arg| {
-    let is_useful = arg.is_positional() || ["resume", "json", "standalone"].contains(&arg.get_id().as_str());
+    let is_useful = arg.is_positional() || ["resume", "json", "standalone", "plain", "cwd"].contains(&arg.get_id().as_str());
     arg.hide(!is_useful)
 }))]
 #[command(after_help = "\
@@ -217,6 +238,10 @@ pub struct PromptRequest {
     pub session: SessionChoice,
     pub overrides: Overrides,
     pub output: OutputFormat,
+    /// Whether Markdown is printed as it is.
+    pub plain: bool,
+    /// The directory of the session, if not the current one.
+    pub cwd: Option<PathBuf>,
     /// Whether text on stdin is appended to the prompt.
     stdin: bool,
     /// Whether the session runs in this process even if a daemon is running.
@@ -237,7 +262,7 @@ pub enum OutputFormat {
     Text,
     /// All events of the turn, one object per line.
     Json,
-    /// One object: the result of the command.
+    /// One object: the result of the command, or of the turn.
     Result,
 }
 
@@ -307,7 +332,14 @@ impl PromptOptions {
             recipe,
             session,
             overrides: self.overrides.into(),
-            output: if self.json { OutputFormat::Json } else { OutputFormat::Text },
+            output: match self.output {
+                Some(OutputChoice::Jsonl) => OutputFormat::Json,
+                Some(OutputChoice::Json) => OutputFormat::Result,
+                None if self.json => OutputFormat::Json,
+                Some(OutputChoice::Text) | None => OutputFormat::Text,
+            },
+            plain: self.plain,
+            cwd: self.cwd,
             stdin: true,
             standalone: self.standalone,
             notice,
@@ -325,6 +357,8 @@ impl PromptRequest {
             session: SessionChoice::Named(session),
             overrides: Overrides::default(),
             output: if json { OutputFormat::Json } else { OutputFormat::Text },
+            plain: false,
+            cwd: None,
             stdin: true,
             standalone: false,
             notice: None,
@@ -472,6 +506,34 @@ mod tests {
         assert_eq!(dirs.recipe_dirs, ["a", "b", "c"].map(PathBuf::from));
         let untouched = request(&["run", "x"]).overrides.over(Settings::default());
         assert_eq!(untouched, Settings::default());
+    }
+
+    #[test]
+    fn a_script_allows_what_it_needs_and_no_more() {
+        let line = ["run", "--allow", "bash(cargo test *)", "--allow", "Edit", "--thought", "low", "--max-rounds", "9", "x"];
+        let settings = request(&line).overrides.over(Settings::default());
+        let rules: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["allow bash(cargo test *)", "allow Edit"]);
+        assert_eq!((settings.thought.id(), settings.max_rounds), ("low", 9));
+        usage_error(&["run", "--allow", "bsh(ls)", "x"], "did you mean \"bash\"?");
+        usage_error(&["run", "--allow", "Foo", "x"], "there is no tool \"Foo\"");
+        usage_error(&["run", "--max-rounds", "0", "x"], "--max-rounds");
+        usage_error(&["run", "--thought", "lots", "x"], "off, low, medium, high, max");
+    }
+
+    #[test]
+    fn json_is_the_same_as_output_jsonl() {
+        for (option, output) in [
+            (&["--json"][..], OutputFormat::Json),
+            (&["--output", "jsonl"], OutputFormat::Json),
+            (&["--output", "json"], OutputFormat::Result),
+            (&["--output", "text"], OutputFormat::Text),
+        ] {
+            assert_eq!(request(&[&["run"], option, &["x"]].concat()).output, output, "{option:?}");
+        }
+        usage_error(&["run", "--json", "--output", "text", "x"], "cannot be used with");
+        let elsewhere = request(&["run", "--cwd", "/w", "--plain", "x"]);
+        assert_eq!((elsewhere.cwd.as_deref(), elsewhere.plain), (Some(std::path::Path::new("/w")), true));
     }
 
     #[test]

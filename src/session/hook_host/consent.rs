@@ -173,7 +173,10 @@ impl HookHost {
             UserDecision::RejectAlways => {
                 (OutcomeStatus::Denied, "Never run.", Some(trust::TrustDecision::Never))
             }
-            UserDecision::Reject | UserDecision::Dismissed | UserDecision::Absent => {
+            UserDecision::Reject
+            | UserDecision::RejectBecause(_)
+            | UserDecision::Dismissed
+            | UserDecision::Absent => {
                 (OutcomeStatus::Denied, "Not run in this session.", None)
             }
         };
