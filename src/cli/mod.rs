@@ -8,11 +8,13 @@
 mod acp;
 mod bug_report;
 mod check;
+mod config;
 mod daemon;
 mod daemon_serve;
 mod demo;
 mod doctor;
 mod form;
+mod groups;
 mod hooks;
 mod inspect;
 mod json_lines;
@@ -34,7 +36,7 @@ mod terminal;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
 use crate::session_library::LibraryError;
@@ -45,12 +47,15 @@ use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
 /// The exit code after Ctrl-C: 128 + SIGINT, as in shells.
 const EXIT_CANCELLED: i32 = 130;
 
+/// The exit code after wrong arguments.
+const EXIT_USAGE: i32 = 2;
+
 /// The widest that help is wrapped at.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-Models are named PROVIDER/NAME: anthropic/..., openai/..., gemini/..., local/...
-`epitome models` lists them.
+`epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/..., openai/...,
+gemini/..., local/...; `epitome models` lists them.
 
 Environment:
   ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY
@@ -93,9 +98,12 @@ enum CliCommand {
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
     Check(epitome_acp_check::CheckArgs),
+    Config(config::ConfigArgs),
     Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
-    /// Print the man page; `epitome man | man -l -` shows it
+    /// Print the manual page
+    ///
+    /// `epitome man | man -l -` shows it.
     Man,
     /// Print the version
     #[command(hide = true)]
@@ -119,8 +127,7 @@ pub struct CliError {
 impl CliError {
     /// The arguments make no sense together.
     pub fn usage(message: impl Into<String>) -> CliError {
-        let hint = Some("try `--help`".to_owned());
-        CliError { message: message.into(), hint, code: 2 }
+        CliError { message: message.into(), hint: None, code: 2 }
     }
 
     /// The command was tried and failed.
@@ -150,13 +157,15 @@ impl From<LibraryError> for CliError {
 /// Runs the command that the process was started with and returns its exit code.
 pub fn main() -> i32 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let help = groups::help_of(&arguments);
     let done = run_internal(&arguments).unwrap_or_else(|| run_command(arguments));
     log::flush();
     match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("epitome: {}", error.message);
-            if let Some(hint) = &error.hint {
+            let usage = (error.code == EXIT_USAGE).then_some(help);
+            if let Some(hint) = error.hint.or(usage) {
                 eprintln!("hint: {hint}");
             }
             error.code
@@ -171,19 +180,22 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
         [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
         [LAUNCH_ARGUMENT] => Some(Ok(launch_main())),
         ["daemon", "serve"] => Some(daemon_serve::main()),
-        [manual::COMPLETE, "sessions"] => Some(manual::complete_sessions()),
+        [manual::COMPLETE, what] => Some(manual::complete(what)),
         _ => None,
     }
 }
 
 fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
     if arguments.is_empty() {
-        terminal::print(&Cli::command().render_help().to_string())?;
-        return Ok(2);
+        terminal::print(&groups::definition().render_help().to_string())?;
+        return Ok(EXIT_USAGE);
     }
-    let cli = match Cli::try_parse_from(std::iter::once("epitome".into()).chain(arguments)) {
+    let help = groups::help_of(&arguments);
+    let words = std::iter::once("epitome".into()).chain(arguments);
+    let parsed = groups::definition().try_get_matches_from(words);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return not_a_command(&error),
+        Err(error) => return not_a_command(&error, &help),
     };
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
@@ -199,6 +211,7 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::BugReport(args) => bug_report::main(args),
         CliCommand::Inspect(args) => inspect::main(args),
         CliCommand::Check(args) => check::main(&args),
+        CliCommand::Config(args) => config::main(args),
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
         CliCommand::Man => manual::man(),
@@ -207,8 +220,9 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
 }
 
 /// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
-fn not_a_command(error: &clap::Error) -> Result<i32, CliError> {
+fn not_a_command(error: &clap::Error, help: &str) -> Result<i32, CliError> {
     let text = error.render().to_string();
+    let text = text.replace("For more information, try '--help'.", &format!("hint: {help}"));
     if error.use_stderr() {
         eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
     } else {

@@ -27,7 +27,7 @@ use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
 
-/// List, show, render and check recipes (slash commands)
+/// List, render and check slash commands
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
@@ -50,6 +50,7 @@ enum RecipesCommand {
     /// Show the metadata of a recipe and its file, without running anything
     Show {
         /// Name of a recipe
+        #[arg(value_name = "RECIPE")]
         name: String,
     },
     /// Print the prompt that /NAME would send
@@ -57,6 +58,7 @@ enum RecipesCommand {
     /// Shell commands in the recipe run only if it is built in or your own.
     Render {
         /// Name of a recipe
+        #[arg(value_name = "RECIPE")]
         name: String,
         /// Arguments of the recipe as key=value, and free text
         #[arg(value_name = "KEY=VALUE|TEXT")]

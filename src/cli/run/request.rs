@@ -15,7 +15,7 @@ const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How long stdin may stay open before the user is told what the command is waiting for.
 const STDIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// Run one prompt without an editor
+/// Run one prompt in this terminal
 ///
 /// Text on stdin is appended to the prompt. Permission questions are asked on the terminal; without a terminal,
 /// calls that need permission are denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
@@ -70,9 +70,9 @@ cost; for a command, its result.
                   undo, redo, pin, unpin, history, rewind, checkpoints, permissions, rename).
                   Always the last line";
 
-/// Compact a session, as /compact does in an editor
+/// Summarize the older part of a session
 ///
-/// Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
+/// Does what /compact does in an editor. Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -151,7 +151,7 @@ pub struct CommandOptions {
 /// Commands of a session that have a command line of their own.
 #[derive(Debug, clap::Subcommand)]
 pub enum SessionSubcommand {
-    /// Undo the newest compaction or other change of a session's history
+    /// Undo a compaction or other change of history
     ///
     /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
     Undo {
@@ -160,21 +160,21 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Redo an undone change of a session's history
+    /// Redo what was undone
     Redo {
         /// The change to redo, for example e12 [default: the one undone last]
         entry: Option<String>,
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List the changes of a session's history, newest first, and what can be undone
+    /// List the changes of history that can be undone
     History {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Keep an entry or a text verbatim through every compaction
+    /// Keep a text through every compaction
     ///
-    /// Without an argument, lists what is pinned and how much of the context window it takes.
+    /// An entry or a text that is pinned stays verbatim.     /// Without an argument, lists what is pinned and how much of the context window it takes.
     Pin {
         /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
         #[arg(value_name = "ENTRY|TEXT")]
@@ -182,7 +182,7 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Unpin what `epitome pin` pinned
+    /// Unpin what was pinned
     Unpin {
         /// An entry such as e12, or `all`
         #[arg(value_name = "ENTRY|all")]
@@ -190,9 +190,9 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Go back to before a turn: restore the files it changed, the conversation, or both
+    /// Go back to before a turn
     ///
-    /// `epitome sessions rewind ID` does the same with options.
+    /// Restores the files it changed, the conversation, or both. `epitome sessions rewind ID` does the same with options.
     Rewind {
         /// An entry of the turn, such as e12 [default: the last turn]; `files` or `conversation` for one of the two;
         /// `dry` shows what would happen; `force` also restores files that were changed by others since; `undo`
@@ -202,12 +202,12 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List the turns, newest first, with the files each of them changed
+    /// List turns with the files they changed
     Checkpoints {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List or change what may run without question
+    /// List or change what runs without asking
     ///
     /// Without an argument, lists the rules and the remembered answers to permission questions.
     #[command(override_usage = "epitome permissions [forget N|forget all|keep N] [OPTIONS]")]
