@@ -11,10 +11,7 @@ use super::Cli;
 pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "doctor", "models", "config"]),
     ("Work", &["acp", "run", "sessions", "rename", "inspect"]),
-    (
-        "History",
-        &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"],
-    ),
+    ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
     ("Extend", &["recipes", "hooks", "permissions"]),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
@@ -23,7 +20,9 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
 pub fn definition() -> Command {
     let root = Cli::command();
     let groups = groups(&root);
-    root.help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"))
+    root.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
 }
 
 /// The commands with their descriptions, a group after the other.
@@ -73,7 +72,11 @@ mod tests {
         assert_eq!(grouped, known, "a new command needs a line in GROUPS");
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            assert!((10..=ABOUT_CHARS_MAX).contains(&about.chars().count()), "{}: {about}", command.get_name());
+            assert!(
+                (10..=ABOUT_CHARS_MAX).contains(&about.chars().count()),
+                "{}: {about}",
+                command.get_name()
+            );
         }
         let help = definition().render_help().to_string();
         assert!(help.contains("\nStart:\n  demo ") && help.contains("\nMaintain:\n  daemon "), "{help}");

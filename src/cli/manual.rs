@@ -68,7 +68,9 @@ fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
     let listed = session_library::list(&store, None, session_library::SessionFilter::Prompted);
     store.settle();
     let newest = listed?.sessions.into_iter().take(SESSIONS_MAX);
-    Ok(newest.map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref()))).collect())
+    Ok(newest
+        .map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref())))
+        .collect())
 }
 
 fn known_recipes() -> Result<Vec<(String, String)>, CliError> {
@@ -158,7 +160,8 @@ fn bash() -> String {
         let lines: Vec<String> = commands_with(what).iter().map(|line| format!("\"{line}\"")).collect();
         for (word, patterns) in [("before", options), ("line", lines)] {
             if !patterns.is_empty() {
-                let _ = writeln!(cases, "    case \"${word}\" in {}) what={what} ;; esac", patterns.join("|"));
+                let _ =
+                    writeln!(cases, "    case \"${word}\" in {}) what={what} ;; esac", patterns.join("|"));
             }
         }
     }
@@ -278,9 +281,12 @@ fn page() -> io::Result<Vec<u8>> {
     for NamedCommand { name, command } in all_commands() {
         command_section(&name, command, &mut out)?;
     }
-    for (title, text) in
-        [("ENVIRONMENT AND EXIT STATUS", AFTER_HELP), ("FILES", FILES), ("EXAMPLES", EXAMPLES), ("SEE ALSO", SEE_ALSO)]
-    {
+    for (title, text) in [
+        ("ENVIRONMENT AND EXIT STATUS", AFTER_HELP),
+        ("FILES", FILES),
+        ("EXAMPLES", EXAMPLES),
+        ("SEE ALSO", SEE_ALSO),
+    ] {
         let mut section = Roff::new();
         section.control("SH", [title]);
         preformatted(&mut section, text);
@@ -335,7 +341,9 @@ mod tests {
         }
         assert!(!commands.iter().any(|command| command == "sessions list"));
         assert!(bash().contains("--conversation-id|--resume|--session|-c) what=sessions"));
-        assert!(bash().contains("in --model) what=models") && bash().contains("in --recipe|-r) what=recipes"));
+        assert!(
+            bash().contains("in --model) what=models") && bash().contains("in --recipe|-r) what=recipes")
+        );
         assert_eq!(commands_with("recipes"), ["recipes show", "recipes render"]);
         assert!(zsh().contains("ID:_epitome_sessions") && !zsh().contains(":ID:_default"));
         assert!(

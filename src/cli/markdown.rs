@@ -11,7 +11,7 @@ mod inline;
 use unicode_width::UnicodeWidthStr;
 
 use super::terminal::{Color, Style};
-use inline::{Piece, pieces};
+use inline::{LINE_BYTES_MAX, Piece, pieces};
 
 /// Rows of a table that are held back to align its columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
@@ -57,10 +57,10 @@ impl Markdown {
     pub fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         self.pending.push_str(text);
-        while let Some((line, rest)) = self.pending.split_once('\n') {
-            let (line, rest) = (line.to_owned(), rest.to_owned());
-            self.pending = rest;
-            self.line(&line, &mut out);
+        if let Some(end) = self.pending.rfind('\n') {
+            let rest = self.pending.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.pending, rest);
+            lines.split_terminator('\n').for_each(|line| self.line(line, &mut out));
         }
         self.stream(&mut out);
         out
@@ -128,7 +128,9 @@ impl Markdown {
             self.fence = Some(ticks);
         } else if (1..=6).contains(&hashes) && text[hashes..].starts_with(' ') {
             self.words(&text[hashes..], &[Color::Bold, Color::Underline], out);
-        } else if text.len() >= 3 && ["-", "*", "_"].iter().any(|mark| text.replace([' '], "").replace(mark, "").is_empty()) {
+        } else if text.len() >= 3
+            && ["-", "*", "_"].iter().any(|mark| text.replace([' '], "").replace(mark, "").is_empty())
+        {
             let rule = "─".repeat(self.columns.clamp(3, 40));
             out.push_str(&self.style.paint(Color::Dim, &rule));
         } else if let Some(quoted) = text.strip_prefix('>') {
@@ -158,9 +160,13 @@ impl Markdown {
         if self.fence.is_some() || !(self.within_line || is_plain_text(&self.pending)) {
             return;
         }
-        let held = inline::open_mark(&self.pending).filter(|at| self.pending.len() - at < HELD_BYTES_MAX);
-        let settled = &self.pending[..held.unwrap_or(self.pending.len())];
-        let Some(end) = settled.rfind(' ').filter(|end| *end > 0) else { return };
+        // The mark of a list item is shown with its first word.
+        let begin = if self.within_line { 0 } else { self.pending.len() - item_text(&self.pending).len() };
+        let settled = match self.pending.len() {
+            0..LINE_BYTES_MAX => inline::settled(&self.pending, HELD_BYTES_MAX),
+            _ => self.pending.rfind(' '),
+        };
+        let Some(end) = settled.filter(|end| *end > begin) else { return };
         let rest = self.pending.split_off(end);
         let ready = std::mem::replace(&mut self.pending, rest);
         match self.within_line {
@@ -274,11 +280,15 @@ fn list_mark(text: &str) -> Option<(&str, &str)> {
     Some((&text[..end], item))
 }
 
+/// A line without its indentation and the mark of a list item.
+fn item_text(line: &str) -> &str {
+    let text = line.trim_start();
+    list_mark(text).map_or(text, |(_, item)| item.trim_start())
+}
+
 /// Whether a line that is not complete is surely a paragraph or a list item.
 fn is_plain_text(begin: &str) -> bool {
-    let text = begin.trim_start();
-    let text = list_mark(text).map_or(text, |(_, item)| item);
-    text.chars().next().is_some_and(|c| c.is_alphabetic() || !c.is_ascii())
+    item_text(begin).chars().next().is_some_and(|c| c.is_alphabetic() || !c.is_ascii())
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ const EXIT_USAGE: i32 = 2;
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-`epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/..., openai/...,
-gemini/..., local/...; `epitome models` lists them.
+`epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
+openai/..., gemini/..., local/...; `epitome models` lists them.
 
 Environment:
   ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY

@@ -80,7 +80,10 @@ pub fn names() -> Result<Vec<(String, String)>, CliError> {
     let params = json!({ "all": true, "environment": EnvironmentObject::current() });
     let answer = methods::call(&serve::paths(), "models.list", params)?;
     let models = answer["models"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(models.iter().map(|model| (word(model, "name").to_owned(), provider_title(word(model, "provider")).to_owned())).collect())
+    Ok(models
+        .iter()
+        .map(|model| (word(model, "name").to_owned(), provider_title(word(model, "provider")).to_owned()))
+        .collect())
 }
 
 /// Whether a model belongs to this provider or has this text in its name.

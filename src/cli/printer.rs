@@ -293,7 +293,10 @@ impl<'a> Printer<'a> {
             "Ctrl-C       refuse it and cancel the turn",
         ];
         if is_shown_whole(&ask.preview) {
-            let always = ask.always.as_ref().map(|_| "a            allow it, and calls like it for the rest of this session");
+            let always = ask
+                .always
+                .as_ref()
+                .map(|_| "a            allow it, and calls like it for the rest of this session");
             lines.splice(0..0, ["y            allow this call"].into_iter().chain(always));
         }
         for line in lines {
@@ -429,9 +432,10 @@ impl<'a> Printer<'a> {
         };
         self.begin(PrintedKind::Call)?;
         let dot = self.style.paint(color, "●");
-        let by_user = outcome.decided.as_ref().is_some_and(|decided| {
-            matches!(decided.by, Decider::Person { answer: PermissionChoice::No })
-        });
+        let by_user = outcome
+            .decided
+            .as_ref()
+            .is_some_and(|decided| matches!(decided.by, Decider::Person { answer: PermissionChoice::No }));
         let status = if by_user { "refused by you" } else { text::status(outcome.status) };
         writeln!(self.out, "{dot} {} → {status}", visible_line(&title))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);

@@ -229,7 +229,8 @@ pub fn problem_of(name: &str) -> Option<Problem> {
 fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
-        let faulty = catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
+        let faulty =
+            catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
         if let Some(problem) = faulty {
             return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"), None);
         }

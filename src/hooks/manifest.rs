@@ -220,7 +220,12 @@ impl<'a> ManifestReader<'a> {
             "match" => self.matches(value),
             unknown if !field_names().any(|known| known == unknown) => {
                 let message = format!("unknown field {:?}, ignored", short(unknown));
-                self.notes.push(at(self.path, place, message, nearest(unknown, field_names()).map(did_you_mean)));
+                self.notes.push(at(
+                    self.path,
+                    place,
+                    message,
+                    nearest(unknown, field_names()).map(did_you_mean),
+                ));
                 Ok(())
             }
             _ => self.plain_field(name, value).map_err(|wanted| wrong(format!("{name:?} must be {wanted}"))),

@@ -29,7 +29,9 @@ impl SchemaFile {
     pub fn schema(self) -> Value {
         match self {
             SchemaFile::Config => schema(&Settings::default().keys(), describe),
-            SchemaFile::Recipe => object("the front matter of a recipe", parse::field_names(), recipe_accepts),
+            SchemaFile::Recipe => {
+                object("the front matter of a recipe", parse::field_names(), recipe_accepts)
+            }
             SchemaFile::Hook => object("a declarative hook", manifest::field_names(), hook_accepts),
         }
     }
@@ -133,6 +135,13 @@ fn field_schema(field: &str, refusal: Refusal) -> Value {
                     let words: Vec<&str> = words.split(", ").collect();
                     return json!({ "enum": words });
                 }
+                // A word that the error quotes is one that is accepted.
+                let quoted = why.split_once("must be \"").and_then(|(_, word)| word.split('"').next());
+                if quoted.is_some_and(|word| refusal(field, &json!(word)).is_none())
+                    && !types.contains(&"string")
+                {
+                    types.push("string");
+                }
             }
             None => {}
         }
@@ -173,21 +182,30 @@ mod tests {
     #[test]
     fn the_guide_has_every_setting_and_no_other() {
         let keys = Settings::default().keys();
-        let names: Vec<String> = keys.iter().map(|key| key.path.join(".").replace(ANY_NAME, "NAME")).collect();
+        let names: Vec<String> =
+            keys.iter().map(|key| key.path.join(".").replace(ANY_NAME, "NAME")).collect();
         let rows = rows();
         for (key, name) in keys.iter().zip(&names) {
             let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
             // A row for a table may name what is in it.
-            let is_in_row = |row: &GuideRow| row.keys.iter().any(|key| key == table || table.ends_with(&format!(".{key}")));
+            let is_in_row = |row: &GuideRow| {
+                row.keys.iter().any(|key| key == table || table.ends_with(&format!(".{key}")))
+            };
             let named = rows.iter().any(|row| is_in_row(row) && GUIDE.contains(&format!("`{last}`")));
-            assert!(key.is_alias || described(&key.path).is_some() || named, "{name} is not in docs/configuration.md");
+            assert!(
+                key.is_alias || described(&key.path).is_some() || named,
+                "{name} is not in docs/configuration.md"
+            );
         }
         let settings = GUIDE.split("## Images and documents").next().unwrap_or_default().to_owned()
             + GUIDE.split("## Compaction\n").nth(1).unwrap_or_default();
-        for row in rows.iter().filter(|row| row.keys.iter().any(|key| settings.contains(&format!("| `{key}`")) && is_setting(key))) {
+        for row in rows.iter().filter(|row| {
+            row.keys.iter().any(|key| settings.contains(&format!("| `{key}`")) && is_setting(key))
+        }) {
             for key in &row.keys {
                 let is_known = names.iter().any(|name| {
-                    name == key || name.starts_with(&format!("{key}.")) || *name == format!("models.NAME.{key}")
+                    let of_model = format!("models.NAME.{key}");
+                    [key, &of_model].iter().any(|key| name == *key || name.starts_with(&format!("{key}.")))
                 });
                 assert!(is_known, "{key} of docs/configuration.md is no setting");
             }
@@ -204,11 +222,17 @@ mod tests {
         let schema = SchemaFile::Config.schema();
         let mode = &schema["properties"]["mode"];
         assert_eq!((&mode["enum"][0], &mode["default"]), (&json!("ask"), &json!("ask")));
-        assert!(mode["description"].as_str().is_some_and(|text| text.starts_with("one of the modes: ask")), "{mode}");
+        assert!(
+            mode["description"].as_str().is_some_and(|text| text.starts_with("one of the modes: ask")),
+            "{mode}"
+        );
         let prune = &schema["properties"]["compaction"]["properties"]["prune"]["properties"]["keep_recent"];
         assert!(prune["description"].is_string() && prune["default"] == 6, "{prune}");
         let images = &schema["properties"]["models"]["additionalProperties"]["properties"]["images"];
-        assert!(images["description"].as_str().is_some_and(|text| text.contains("accepts images")), "{images}");
+        assert!(
+            images["description"].as_str().is_some_and(|text| text.contains("accepts images")),
+            "{images}"
+        );
     }
 
     #[test]

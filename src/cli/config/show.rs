@@ -91,7 +91,13 @@ fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<Setting> 
         [] if is_chosen => Vec::new(),
         [] => {
             let value = key.value.clone().unwrap_or_default();
-            vec![Setting { key: name.to_owned(), value, source: SettingSource::Default, path: None, line: None }]
+            vec![Setting {
+                key: name.to_owned(),
+                value,
+                source: SettingSource::Default,
+                path: None,
+                line: None,
+            }]
         }
         sets if adds_up => sets.iter().map(|set| set_by(name, set)).collect(),
         [.., last] => vec![set_by(name, last)],
@@ -146,7 +152,10 @@ mod tests {
         });
         let lines = visible_lines(&settings(&loaded), Style::Plain);
         let home = format!("{}/", home.path().display());
-        lines.lines().map(|line| line.replace(&home, "").split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+        lines
+            .lines()
+            .map(|line| line.replace(&home, "").split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect()
     }
 
     #[test]
@@ -169,6 +178,11 @@ mod tests {
         ] {
             assert!(lines.iter().any(|shown| shown == line), "{line} in {lines:#?}");
         }
-        assert!(!lines.iter().any(|line| line.contains('*') && !line.contains("rm *") || line.contains("sk-secret")), "{lines:#?}");
+        assert!(
+            !lines
+                .iter()
+                .any(|line| line.contains('*') && !line.contains("rm *") || line.contains("sk-secret")),
+            "{lines:#?}"
+        );
     }
 }

@@ -24,8 +24,14 @@ const MARKS: [(&str, Color); 5] = [
     ("_", Color::Italic),
 ];
 
+/// Longest line in which marks are looked for, in bytes. Longer ones, which nobody has written, are shown as they are.
+pub const LINE_BYTES_MAX: usize = 8 * 1024;
+
 /// Splits a text into pieces without marks.
 pub fn pieces(text: &str) -> Vec<Piece> {
+    if text.len() > LINE_BYTES_MAX {
+        return vec![Piece { text: text.to_owned(), styles: Vec::new() }];
+    }
     let mut found = Vec::new();
     split(text, &[], &mut found);
     found
@@ -52,10 +58,8 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<Piece>) {
                 put(&mut plain, found);
                 match kind {
                     SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), found),
-                    SpanKind::Code => found.push(Piece {
-                        text: inner.to_owned(),
-                        styles: [styles, &[Color::Cyan]].concat(),
-                    }),
+                    SpanKind::Code => found
+                        .push(Piece { text: inner.to_owned(), styles: [styles, &[Color::Cyan]].concat() }),
                     SpanKind::Link(target) => {
                         split(inner, &[styles, &[Color::Underline]].concat(), found);
                         if target != inner {
@@ -148,15 +152,24 @@ fn closing(inner: &str, mark: &str) -> Option<usize> {
     None
 }
 
-/// Where the first mark is that may open a span whose end has not arrived.
-pub fn open_mark(text: &str) -> Option<usize> {
-    let mut at = 0;
+/// The last blank that is in no span, before anything that may open a span whose end has not arrived. What precedes it
+/// can't change its meaning. Text is not held back for longer than `held_max` bytes.
+pub fn settled(text: &str, held_max: usize) -> Option<usize> {
+    let (mut at, mut blank) = (0, None);
     while let Some(c) = text[at..].chars().next() {
         match span(text, at) {
             Some(span) => at = span.end,
-            None if c == '`' || c == '[' || c == '\\' || mark_at(text, at).is_some() => return Some(at),
-            None => at += c.len_utf8(),
+            None => {
+                let may_open = matches!(c, '`' | '[' | '\\') || mark_at(text, at).is_some();
+                if may_open && text.len() - at < held_max {
+                    break;
+                }
+                if c == ' ' {
+                    blank = Some(at);
+                }
+                at += c.len_utf8();
+            }
         }
     }
-    None
+    blank
 }

@@ -31,7 +31,7 @@ fn emphasis_code_and_links_are_styled() {
     for (text, shown) in [
         ("a **b** c", "a <b>b</> c"),
         ("*a* and _b_", "<i>a</> and <i>b</>"),
-        ("**a *b* c**", "<b>a</> <b><i>b</></> <b>c</>"),
+        ("**a *b* c**", "<b>a</> <i><b>b</></> <b>c</>"),
         ("run `cargo test`, now", "run <cyan>cargo</> <cyan>test</>, now"),
         ("``a `b` c``", "<cyan>a</> <cyan>`b`</> <cyan>c</>"),
         ("see [the docs](https://x.example)", "see <u>the</> <u>docs</> <dim>(https://x.example)</>"),
@@ -44,7 +44,17 @@ fn emphasis_code_and_links_are_styled() {
 
 #[test]
 fn marks_that_mean_nothing_stay() {
-    for text in ["2 * 3 * 4", "a_name_here", "**not closed", "a `tick", "[1] and [2]", "5 ~ 6", "x *", "a\\b", "1.5 is"] {
+    for text in [
+        "2 * 3 * 4",
+        "a_name_here",
+        "**not closed",
+        "a `tick",
+        "[1] and [2]",
+        "5 ~ 6",
+        "x *",
+        "a\\b",
+        "1.5 is",
+    ] {
         assert_eq!(rendered(text, 80), text);
     }
     assert_eq!(rendered("\\*plain\\*", 80), "*plain*");
@@ -57,7 +67,10 @@ fn lines_are_wrapped_at_words_by_their_width() {
     assert_eq!(rendered("12. one two three", 9), "<cyan>12. </>one\n    two\n    three");
     // Each of these characters takes two columns.
     assert_eq!(rendered("日本語 日本語", 9), "日本語\n日本語");
-    assert_eq!(rendered("a https://a.very.long.example/address b", 9), "a\nhttps://a.very.long.example/address\nb");
+    assert_eq!(
+        rendered("a https://a.very.long.example/address b", 9),
+        "a\nhttps://a.very.long.example/address\nb"
+    );
 }
 
 #[test]
@@ -88,4 +101,13 @@ fn words_are_shown_as_they_arrive() {
 fn a_list_may_have_levels() {
     assert_eq!(rendered("- a\n  - b\n", 80), "<cyan>• </>a\n<cyan>  • </>b\n");
     assert_eq!(rendered("\n\na\n\n---\n", 5), "\n\na\n\n<dim>─────</>\n");
+}
+
+#[test]
+fn a_line_that_is_too_long_is_shown_as_it_is() {
+    let long = "**[`".repeat(5_000);
+    let mut markdown = Markdown::new(Style::Colors, 80);
+    let mut out = markdown.push(&long);
+    out += &markdown.finish();
+    assert_eq!(out, long);
 }

@@ -106,10 +106,10 @@ struct PromptOptions {
     #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
     resume: Vec<String>,
     /// Print JSON instead of text: the same as --output jsonl
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long)]
     json: bool,
     /// Print text, one JSON object at the end, or a line of JSON for each event
-    #[arg(long, value_name = "FORMAT", value_enum)]
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "json")]
     output: Option<OutputChoice>,
     /// Print replies as they are, without rendering Markdown on a terminal
     #[arg(long)]
@@ -510,7 +510,18 @@ mod tests {
 
     #[test]
     fn a_script_allows_what_it_needs_and_no_more() {
-        let line = ["run", "--allow", "bash(cargo test *)", "--allow", "Edit", "--thought", "low", "--max-rounds", "9", "x"];
+        let line = [
+            "run",
+            "--allow",
+            "bash(cargo test *)",
+            "--allow",
+            "Edit",
+            "--thought",
+            "low",
+            "--max-rounds",
+            "9",
+            "x",
+        ];
         let settings = request(&line).overrides.over(Settings::default());
         let rules: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
         assert_eq!(rules, ["allow bash(cargo test *)", "allow Edit"]);

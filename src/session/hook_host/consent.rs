@@ -176,9 +176,7 @@ impl HookHost {
             UserDecision::Reject
             | UserDecision::RejectBecause(_)
             | UserDecision::Dismissed
-            | UserDecision::Absent => {
-                (OutcomeStatus::Denied, "Not run in this session.", None)
-            }
+            | UserDecision::Absent => (OutcomeStatus::Denied, "Not run in this session.", None),
         };
         let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
         if *decision == UserDecision::Absent {
