@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _};
 
 use super::Cli;
+use crate::problem::nearest;
 
 /// The groups of the help, with their commands in order. A new command needs a line here.
 pub const GROUPS: [(&str, &[&str]); 5] = [
@@ -43,15 +45,45 @@ fn groups(root: &Command) -> String {
 
 /// The command line that prints the help for these arguments.
 pub fn help_of(arguments: &[OsString]) -> String {
-    let mut command = &Cli::command();
-    let mut line = "epitome".to_owned();
-    for word in arguments.iter().filter_map(|argument| argument.to_str()) {
-        if let Some(found) = command.find_subcommand(word) {
-            command = found;
-            let _ = write!(line, " {}", found.get_name());
-        }
+    let mut root = Cli::command();
+    root.build();
+    format!("{} --help", command_of(&root, arguments).get_bin_name().unwrap_or("epitome"))
+}
+
+/// The command that these arguments name.
+fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
+    let words = arguments.iter().filter_map(|argument| argument.to_str());
+    words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+/// The word that was probably meant, where clap has no suggestion: to clap, two letters that are exchanged in a short
+/// word are a different word.
+pub fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let context = |kind: ContextKind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let suggested =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    if suggested.into_iter().any(|kind| error.get(kind).is_some()) {
+        return None;
     }
-    line + " --help"
+    let root = Cli::command();
+    let command = command_of(&root, arguments);
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let known = command.get_subcommands().filter(|command| !command.is_hide_set());
+            nearest(&context(ContextKind::InvalidSubcommand)?, known.map(Command::get_name))
+                .map(str::to_owned)
+        }
+        ErrorKind::UnknownArgument => {
+            let typed = context(ContextKind::InvalidArg)?;
+            let known = command.get_opts().filter(|option| !option.is_hide_set());
+            let near = nearest(typed.strip_prefix("--")?, known.filter_map(|option| option.get_long()))?;
+            Some(format!("--{near}"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -157,15 +157,14 @@ impl From<LibraryError> for CliError {
 /// Runs the command that the process was started with and returns its exit code.
 pub fn main() -> i32 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let help = groups::help_of(&arguments);
-    let done = run_internal(&arguments).unwrap_or_else(|| run_command(arguments));
+    let done = run_internal(&arguments).unwrap_or_else(|| run_command(&arguments));
     log::flush();
     match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("epitome: {}", error.message);
-            let usage = (error.code == EXIT_USAGE).then_some(help);
-            if let Some(hint) = error.hint.or(usage) {
+            let usage = || (error.code == EXIT_USAGE).then(|| groups::help_of(&arguments));
+            if let Some(hint) = error.hint.clone().or_else(usage) {
                 eprintln!("hint: {hint}");
             }
             error.code
@@ -185,17 +184,16 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
     }
 }
 
-fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
+fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if arguments.is_empty() {
         terminal::print(&groups::definition().render_help().to_string())?;
         return Ok(EXIT_USAGE);
     }
-    let help = groups::help_of(&arguments);
-    let words = std::iter::once("epitome".into()).chain(arguments);
+    let words = std::iter::once("epitome".into()).chain(arguments.iter().cloned());
     let parsed = groups::definition().try_get_matches_from(words);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return not_a_command(&error, &help),
+        Err(error) => return not_a_command(&error, arguments),
     };
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
@@ -220,9 +218,10 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
 }
 
 /// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
-fn not_a_command(error: &clap::Error, help: &str) -> Result<i32, CliError> {
-    let text = error.render().to_string();
-    let text = text.replace("For more information, try '--help'.", &format!("hint: {help}"));
+fn not_a_command(error: &clap::Error, arguments: &[OsString]) -> Result<i32, CliError> {
+    let tip = groups::meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
+    let hint = format!("{}hint: {}", tip.unwrap_or_default(), groups::help_of(arguments));
+    let text = error.render().to_string().replace("For more information, try '--help'.", &hint);
     if error.use_stderr() {
         eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
     } else {

@@ -118,7 +118,7 @@ fn a_script_allows_one_command_and_gets_one_object() {
     assert!(!made.exists());
     let done = user.run(&["run", "--allow", "bash(echo *)", "--output", "json", "make it"]).json();
     assert_eq!((&done["reason"], &done["text"]), (&json!("end_turn"), &json!("**Made.**")));
-    assert_eq!(done["usage"]["output"], 5);
+    assert!(done["usage"]["output"].as_u64() >= Some(5), "{done}");
     assert!(made.exists());
 }
 

@@ -10,6 +10,7 @@ mod hooks_unchanged;
 mod observe;
 mod process;
 mod protocol;
+mod terminal;
 
 // The worked handler of CONTRIBUTING.md uses the module paths that are valid inside of its crate.
 use epitome::hooks::{self, event, hook_context, output};
