@@ -56,18 +56,19 @@ fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
     words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
 }
 
-/// The word that was probably meant, where clap has no suggestion: to clap, two letters that are exchanged in a short
-/// word are a different word.
-pub fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+/// A usage error as text: what is wrong, what was probably meant, and which help to read.
+pub fn usage_text(error: &clap::Error, arguments: &[OsString]) -> String {
+    let tip = meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
+    let hint = format!("{}hint: {}", tip.unwrap_or_default(), help_of(arguments));
+    error.render().to_string().replace("For more information, try '--help'.", &hint)
+}
+
+/// The word that was probably meant. Clap's own suggestions take `--modle` for `--mode`.
+fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let context = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
-    let suggested =
-        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    if suggested.into_iter().any(|kind| error.get(kind).is_some()) {
-        return None;
-    }
     let root = Cli::command();
     let command = command_of(&root, arguments);
     match error.kind() {
@@ -81,6 +82,10 @@ pub fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
             let known = command.get_opts().filter(|option| !option.is_hide_set());
             let near = nearest(typed.strip_prefix("--")?, known.filter_map(|option| option.get_long()))?;
             Some(format!("--{near}"))
+        }
+        ErrorKind::InvalidValue => {
+            let Some(ContextValue::Strings(known)) = error.get(ContextKind::ValidValue) else { return None };
+            nearest(&context(ContextKind::InvalidValue)?, known.iter().map(String::as_str)).map(str::to_owned)
         }
         _ => None,
     }

@@ -219,9 +219,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
 
 /// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
 fn not_a_command(error: &clap::Error, arguments: &[OsString]) -> Result<i32, CliError> {
-    let tip = groups::meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
-    let hint = format!("{}hint: {}", tip.unwrap_or_default(), groups::help_of(arguments));
-    let text = error.render().to_string().replace("For more information, try '--help'.", &hint);
+    let text = groups::usage_text(error, arguments);
     if error.use_stderr() {
         eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
     } else {

@@ -106,7 +106,7 @@ fn usage_errors_name_the_nearest_word_and_the_help_of_the_command() {
 
 #[test]
 fn a_script_allows_one_command_and_gets_one_object() {
-    let run = || vec![call("bash", json!({ "command": "echo hello > made", "description": "Make a file" }))];
+    let run = || vec![call("bash", json!({ "command": "mkdir made", "description": "Make a directory" }))];
     let user = User::with_replies(vec![
         run(),
         vec![say("Then not.")],
@@ -116,7 +116,7 @@ fn a_script_allows_one_command_and_gets_one_object() {
     let made = user.project().join("made");
     user.run(&["run", "--allow", "bash(cargo test *)", "make it"]).ok();
     assert!(!made.exists());
-    let done = user.run(&["run", "--allow", "bash(echo *)", "--output", "json", "make it"]).json();
+    let done = user.run(&["run", "--allow", "bash(mkdir *)", "--output", "json", "make it"]).json();
     assert_eq!((&done["reason"], &done["text"]), (&json!("end_turn"), &json!("**Made.**")));
     assert!(done["usage"]["output"].as_u64() >= Some(5), "{done}");
     assert!(made.exists());

@@ -207,7 +207,7 @@ mod tests {
             (&["fork", "s_1", "--at"], "--at"),
             (&["fork", "s_1", "--at", "9"], "entries are named like e12"),
             (&["tail"], "<ID>"),
-            (&["lst"], "some similar subcommands exist: 'list', 'lost'"),
+            (&["lst"], "did you mean 'list'?"),
         ];
         for (arguments, expected) in wrong {
             usage_error(&[&["sessions"], arguments].concat(), expected);
