@@ -11,7 +11,7 @@ mod inline;
 use unicode_width::UnicodeWidthStr;
 
 use super::terminal::{Color, Style};
-use inline::{LINE_BYTES_MAX, Piece, pieces};
+use inline::{LINE_BYTES_MAX, StyledText, pieces};
 
 /// Rows of a table that are held back to align its columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
@@ -182,24 +182,24 @@ impl Markdown {
     /// Writes words, wrapped.
     fn words(&mut self, text: &str, styles: &[Color], out: &mut String) {
         // The parts of a word, which may differ in style, are kept together.
-        let mut word: Vec<Piece> = Vec::new();
+        let mut word: Vec<StyledText> = Vec::new();
         for mut piece in pieces(text) {
             piece.styles.extend_from_slice(styles);
-            let Piece { text, styles } = piece;
+            let StyledText { text, styles } = piece;
             let mut parts = text.split(' ');
             if let Some(first) = parts.next() {
-                word.push(Piece { text: first.to_owned(), styles: styles.clone() });
+                word.push(StyledText { text: first.to_owned(), styles: styles.clone() });
             }
             for part in parts {
                 self.word(&std::mem::take(&mut word), out);
                 self.gap = self.column > self.indent;
-                word.push(Piece { text: part.to_owned(), styles: styles.clone() });
+                word.push(StyledText { text: part.to_owned(), styles: styles.clone() });
             }
         }
         self.word(&word, out);
     }
 
-    fn word(&mut self, word: &[Piece], out: &mut String) {
+    fn word(&mut self, word: &[StyledText], out: &mut String) {
         let width: usize = word.iter().map(|piece| piece.text.width()).sum();
         if width == 0 {
             return;
@@ -225,9 +225,9 @@ impl Markdown {
         if rows.is_empty() {
             return;
         }
-        let cells: Vec<Vec<Vec<Piece>>> = rows.iter().map(|row| cells(row)).collect();
+        let cells: Vec<Vec<Vec<StyledText>>> = rows.iter().map(|row| cells(row)).collect();
         let count = cells.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |cell: &[Piece]| cell.iter().map(|piece| piece.text.width()).sum::<usize>();
+        let width = |cell: &[StyledText]| cell.iter().map(|piece| piece.text.width()).sum::<usize>();
         let is_rule = |row: &str| row.contains('-') && row.chars().all(|c| "|-: ".contains(c));
         let widths: Vec<usize> = (0..count)
             .map(|at| {
@@ -247,7 +247,7 @@ impl Markdown {
                     for piece in cell {
                         let bold = (at == 0 && rows.len() > 1).then_some(Color::Bold);
                         let styles = piece.styles.iter().copied().chain(bold).collect();
-                        out.push_str(&Piece { text: piece.text.clone(), styles }.painted(self.style));
+                        out.push_str(&StyledText { text: piece.text.clone(), styles }.painted(self.style));
                     }
                     out.push_str(&" ".repeat(wanted - width(cell) + 2));
                 }
@@ -259,7 +259,7 @@ impl Markdown {
 }
 
 /// The cells of a row.
-fn cells(row: &str) -> Vec<Vec<Piece>> {
+fn cells(row: &str) -> Vec<Vec<StyledText>> {
     let row = row.trim();
     let row = row.strip_prefix('|').unwrap_or(row);
     let row = row.strip_suffix('|').unwrap_or(row);

@@ -332,8 +332,8 @@ impl<'a> Printer<'a> {
                     // No permission mode allows running a repository's programs.
                     "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
                     _ => {
-                        "To allow such calls: --mode auto (edits, and commands in the sandbox), or a rule in config.toml \
-                         (`[permissions] allow`) for what leaves it."
+                        "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
+                         commands in the sandbox), or `[permissions] allow` in config.toml."
                     }
                 };
                 let title = title.trim_end_matches('?');

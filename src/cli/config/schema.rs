@@ -100,9 +100,9 @@ fn plain(text: &str) -> String {
 // ── Recipes and hooks ──────────────────────────────────────────────────────────────────────────────
 
 /// Why a field does not accept a value, as the reader says it; `None` if it does.
-type Refusal = fn(&str, &Value) -> Option<String>;
+type FieldRefusal = fn(&str, &Value) -> Option<String>;
 
-fn object(title: &str, fields: impl Iterator<Item = &'static str>, refusal: Refusal) -> Value {
+fn object(title: &str, fields: impl Iterator<Item = &'static str>, refusal: FieldRefusal) -> Value {
     let properties: Map<String, Value> =
         fields.map(|field| (field.to_owned(), field_schema(field, refusal))).collect();
     json!({
@@ -113,7 +113,7 @@ fn object(title: &str, fields: impl Iterator<Item = &'static str>, refusal: Refu
     })
 }
 
-fn field_schema(field: &str, refusal: Refusal) -> Value {
+fn field_schema(field: &str, refusal: FieldRefusal) -> Value {
     let event = HookEvent::TurnEnd.name();
     let samples = [
         ("string", json!("user")),

@@ -18,11 +18,11 @@ const SETTING_CHARS_MAX: usize = 60;
 
 /// A setting and where it comes from.
 #[derive(Debug, PartialEq, Serialize)]
-struct Setting {
+struct ShownSetting {
     key: String,
     /// `null` if nothing is set.
     value: Value,
-    source: SettingSource,
+    source: SettingOrigin,
     /// The file or the variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
@@ -32,7 +32,7 @@ struct Setting {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum SettingSource {
+enum SettingOrigin {
     Default,
     File,
     Environment,
@@ -47,7 +47,7 @@ pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -
     }
     settings.retain(|setting| setting.key.starts_with(prefix));
     if only_set {
-        settings.retain(|setting| setting.source != SettingSource::Default);
+        settings.retain(|setting| setting.source != SettingOrigin::Default);
     }
     if json {
         let problems: Vec<Value> = loaded.problems.iter().map(Problem::to_json).collect();
@@ -62,9 +62,9 @@ pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -
 }
 
 /// All settings in the order of the reader, then those under names that the user chose.
-fn settings(loaded: &LoadedSettings) -> Vec<Setting> {
+fn settings(loaded: &LoadedSettings) -> Vec<ShownSetting> {
     let keys = loaded.settings.keys();
-    let mut found: Vec<Setting> = Vec::new();
+    let mut found: Vec<ShownSetting> = Vec::new();
     let mut known: Vec<String> = Vec::new();
     for group in keys.chunk_by(|_, next| next.is_alias) {
         let names: Vec<String> = group.iter().map(|key| key.path.join(".")).collect();
@@ -83,7 +83,7 @@ fn settings(loaded: &LoadedSettings) -> Vec<Setting> {
     found
 }
 
-fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<Setting> {
+fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<ShownSetting> {
     let is_chosen = key.path.iter().any(|name| name == crate::config::ANY_NAME);
     // Rules of all files add up, so each has a source of its own.
     let adds_up = key.path.first().is_some_and(|table| table == "permissions");
@@ -91,10 +91,10 @@ fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<Setting> 
         [] if is_chosen => Vec::new(),
         [] => {
             let value = key.value.clone().unwrap_or_default();
-            vec![Setting {
+            vec![ShownSetting {
                 key: name.to_owned(),
                 value,
-                source: SettingSource::Default,
+                source: SettingOrigin::Default,
                 path: None,
                 line: None,
             }]
@@ -104,23 +104,23 @@ fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<Setting> 
     }
 }
 
-fn set_by(name: &str, set: &SetValue) -> Setting {
+fn set_by(name: &str, set: &SetValue) -> ShownSetting {
     let is_variable = set.path.to_string_lossy().starts_with('$');
     let mut value = set.value.clone();
     if let Value::String(text) = &mut value {
         *text = secrets::mask(text).into_owned();
     }
-    Setting {
+    ShownSetting {
         key: name.to_owned(),
         value,
-        source: if is_variable { SettingSource::Environment } else { SettingSource::File },
+        source: if is_variable { SettingOrigin::Environment } else { SettingOrigin::File },
         path: Some(set.path.clone()),
         line: set.line,
     }
 }
 
-fn visible_lines(settings: &[Setting], style: Style) -> String {
-    let written = |setting: &Setting| match &setting.value {
+fn visible_lines(settings: &[ShownSetting], style: Style) -> String {
+    let written = |setting: &ShownSetting| match &setting.value {
         Value::Null => format!("{} is not set", setting.key),
         value => format!("{} = {value}", setting.key),
     };

@@ -4,12 +4,12 @@ use crate::cli::terminal::{Color, Style};
 
 /// Text in one style.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct StyledText {
     pub text: String,
     pub styles: Vec<Color>,
 }
 
-impl Piece {
+impl StyledText {
     pub fn painted(&self, style: Style) -> String {
         self.styles.iter().fold(self.text.clone(), |text, color| style.paint(*color, &text))
     }
@@ -28,21 +28,21 @@ const MARKS: [(&str, Color); 5] = [
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Splits a text into pieces without marks.
-pub fn pieces(text: &str) -> Vec<Piece> {
+pub fn pieces(text: &str) -> Vec<StyledText> {
     if text.len() > LINE_BYTES_MAX {
-        return vec![Piece { text: text.to_owned(), styles: Vec::new() }];
+        return vec![StyledText { text: text.to_owned(), styles: Vec::new() }];
     }
     let mut found = Vec::new();
     split(text, &[], &mut found);
     found
 }
 
-fn split(text: &str, styles: &[Color], found: &mut Vec<Piece>) {
+fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
     let mut plain = String::new();
     let mut at = 0;
-    let put = |plain: &mut String, found: &mut Vec<Piece>| {
+    let put = |plain: &mut String, found: &mut Vec<StyledText>| {
         if !plain.is_empty() {
-            found.push(Piece { text: std::mem::take(plain), styles: styles.to_vec() });
+            found.push(StyledText { text: std::mem::take(plain), styles: styles.to_vec() });
         }
     };
     while let Some(c) = text[at..].chars().next() {
@@ -58,13 +58,15 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<Piece>) {
                 put(&mut plain, found);
                 match kind {
                     SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), found),
-                    SpanKind::Code => found
-                        .push(Piece { text: inner.to_owned(), styles: [styles, &[Color::Cyan]].concat() }),
+                    SpanKind::Code => found.push(StyledText {
+                        text: inner.to_owned(),
+                        styles: [styles, &[Color::Cyan]].concat(),
+                    }),
                     SpanKind::Link(target) => {
                         split(inner, &[styles, &[Color::Underline]].concat(), found);
                         if target != inner {
                             let text = format!(" ({target})");
-                            found.push(Piece { text, styles: [styles, &[Color::Dim]].concat() });
+                            found.push(StyledText { text, styles: [styles, &[Color::Dim]].concat() });
                         }
                     }
                 }
