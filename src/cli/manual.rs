@@ -257,8 +257,8 @@ With EPITOME_HOME, or XDG_DATA_HOME and XDG_STATE_HOME, they are elsewhere.";
 
 const EXAMPLES: &str = "\
 epitome demo                             watch it work without a key
-epitome run \"why does the build fail?\"  one prompt
-epitome run --follow \"and on Windows?\"  the next one of the same session
+epitome run \"why does the build fail?\"   one prompt
+epitome run --follow \"and on Windows?\"   the next one of the same session
 git diff | epitome run \"review this\"
 epitome compact --dry-run                what a compaction would keep
 epitome undo                             undo it

@@ -64,7 +64,12 @@ impl KeyCollector {
 
 /// The keys as one JSON Schema. `describe` adds to the schema of a key, for example a description.
 pub fn schema(keys: &[ConfigKey], describe: impl Fn(&ConfigKey) -> Map<String, Json>) -> Json {
-    let mut root = table_schema();
+    let mut root = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "config.toml of Epitome",
+        "type": "object",
+        "additionalProperties": false,
+    });
     for key in keys {
         let mut schema = key.schema.clone();
         if let Json::Object(fields) = &mut schema {
@@ -72,8 +77,6 @@ pub fn schema(keys: &[ConfigKey], describe: impl Fn(&ConfigKey) -> Map<String, J
         }
         insert(&mut root, &key.path, schema);
     }
-    root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
-    root["title"] = json!("config.toml of Epitome");
     root
 }
 
