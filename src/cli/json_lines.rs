@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::printer::{Streamed, line};
+use super::printer::line;
+use super::streamed::Streamed;
 use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
 use crate::thread::{Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolOutcome, Usage, text};
 

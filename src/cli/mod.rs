@@ -32,6 +32,7 @@ mod run;
 mod scratch;
 mod serve;
 mod sessions;
+mod streamed;
 mod terminal;
 
 use std::ffi::OsString;

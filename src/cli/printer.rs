@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::form::FormDialog;
 use super::live::PrintedOutput;
 use super::markdown::Markdown;
+use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
 use crate::session::{
     CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
@@ -17,8 +18,8 @@ use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{shortened, visible, visible_line};
 use crate::thread::{
-    CallId, Change, ChangeGroup, Content, Decider, Message, MessageId, Origin, OutcomeStatus,
-    PermissionChoice, ToolDisplay, ToolOutcome, describe,
+    CallId, Change, ChangeGroup, Decider, Origin, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome,
+    describe,
 };
 
 /// Lines of a diff that are shown with a result.
@@ -48,54 +49,6 @@ const REDRAW: Duration = Duration::from_millis(200);
 
 /// Indentation of the output of a running call.
 const LIVE_INDENT: &str = "    ";
-
-/// What was streamed of the message that is not yet an entry.
-///
-/// The queue may drop text, and a cancelled reply may lack a part that was streamed, so parts are matched by their
-/// position among those of their kind.
-#[derive(Debug, Default)]
-pub struct Streamed {
-    message: Option<MessageId>,
-    /// Part, kind, bytes.
-    parts: Vec<(u32, TextKind, usize)>,
-}
-
-impl Streamed {
-    pub fn saw(&mut self, message: MessageId, part: u32, kind: TextKind, bytes: usize) {
-        if self.message != Some(message) {
-            *self = Streamed { message: Some(message), parts: Vec::new() };
-        }
-        match self.parts.iter_mut().find(|(known, ..)| *known == part) {
-            Some((.., sent)) => *sent += bytes,
-            None => self.parts.push((part, kind, bytes)),
-        }
-    }
-
-    /// What was not streamed of the complete message.
-    pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
-        let streamed = std::mem::take(self);
-        let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };
-        let of = |wanted: TextKind| {
-            let sizes = parts.iter().filter(move |(_, kind, _)| *kind == wanted);
-            sizes.map(|(.., bytes)| *bytes).collect::<Vec<usize>>().into_iter()
-        };
-        let (mut thinking, mut reply) = (of(TextKind::Thinking), of(TextKind::Reply));
-        let missing = message.content.iter().filter_map(|content| {
-            let (kind, text, sent) = match content {
-                Content::Text { text } => (TextKind::Reply, text, reply.next()),
-                Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
-                Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink { .. }
-                | Content::Call(_) => return None,
-            };
-            let rest = text.get(sent.unwrap_or(0)..)?;
-            (!rest.is_empty()).then_some((kind, rest))
-        });
-        missing.collect()
-    }
-}
 
 /// Prints text for users.
 pub struct Printer<'a> {

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::cli::json_lines::JsonLines;
 use crate::thread::{
-    CallDisplay, Entry, HookRun, HookRunResult, ModelName, Origin, RecordedDecision, Seq, ToolCall, ToolKind,
-    Trigger, Withheld,
+    CallDisplay, Content, Entry, HookRun, HookRunResult, Message, MessageId, ModelName, Origin,
+    RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
 };
 
 #[derive(Clone, Default)]
