@@ -18,7 +18,7 @@ use agent::{AgentProgram, Inherits};
 use epitome_transcript::Fixture;
 use story::{FixtureOutcome, LINE_WITHIN, NoModel, Setting, run_fixture};
 
-/// Run protocol fixtures against any agent that speaks ACP on stdin and stdout
+/// Test any ACP agent with protocol fixtures
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 if every fixture passed or tests something that the agent does not offer,

@@ -2,7 +2,7 @@
 //! agent in this process if that is requested or no daemon can be started.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
-use super::{CliError, log, serve};
+use super::{CliError, EXIT_USAGE, log, serve};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
@@ -25,14 +25,16 @@ use crate::daemon::front::signals::BlockedSignals;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
+use crate::thread::visible::visible_line;
 use crate::transcript::Recorder;
 
 /// How long remaining work may take after the client has disconnected.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Speak the Agent Client Protocol on stdin and stdout; editors start this
+/// Serve an editor over stdin and stdout
 ///
-/// One daemon serves all editor windows. It is started if it does not run yet.
+/// Editors start this: it speaks the Agent Client Protocol. One daemon serves all editor windows. It is started if it
+/// does not run yet.
 #[derive(Debug, clap::Args)]
 pub struct AcpArgs {
     /// Record all messages in this file, with keys masked
@@ -45,7 +47,32 @@ pub struct AcpArgs {
     overrides: OverrideArgs,
 }
 
+/// What a person sees who starts this in a terminal. `PROGRAM` is replaced.
+const FOR_PEOPLE: &str = "\
+`epitome acp` is what an editor starts: it speaks the Agent Client Protocol on stdin and stdout, and has nothing to say
+to a terminal. Tell your editor to run it, for example Zed in its settings.json:
+
+  \"agent_servers\": {
+    \"Epitome\": { \"type\": \"custom\", \"command\": \"PROGRAM\", \"args\": [\"acp\"], \"env\": {} }
+  }
+
+Other editors take the same command and argument. In a terminal, use `epitome run \"...\"`.
+";
+
+/// Explains the command to a person at a terminal; returns whether it did.
+fn explained() -> bool {
+    let is_person = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if is_person {
+        let program = std::env::current_exe().map_or("epitome".into(), |path| path.display().to_string());
+        eprint!("{}", FOR_PEOPLE.replace("PROGRAM", &visible_line(&program)));
+    }
+    is_person
+}
+
 pub fn main(args: AcpArgs) -> Result<i32, CliError> {
+    if explained() {
+        return Ok(EXIT_USAGE);
+    }
     let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);

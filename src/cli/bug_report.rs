@@ -34,7 +34,7 @@ const LOG_LINE_CHARS_MAX: usize = 2_000;
 const STATUS_FIELDS: [&str; 6] =
     ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
 
-/// Write diagnostics to one text file, without keys and conversations
+/// Write diagnostics to a file, without keys
 ///
 /// The file has the version, the system, the status of the daemon, settings without secrets, hooks by their programs,
 /// the findings of `epitome doctor`, and the last 500 lines of the log. API keys are removed by their form, by their

@@ -28,9 +28,9 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 /// How often to check whether it has exited.
 const END_LOOK: Duration = Duration::from_millis(20);
 
-/// Show or stop the background process of all editor windows, or read its log
+/// Status, stop and log of the background process
 ///
-/// The first editor window starts the daemon. It exits ten minutes after the last window was closed.
+/// One process serves all editor windows. The first editor window starts the daemon. It exits ten minutes after the last window was closed.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,

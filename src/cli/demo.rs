@@ -26,9 +26,10 @@ use screen::Screen;
 /// Length of the longest bar of the plot, in characters.
 const BAR_CHARS: usize = 40;
 
-/// Run a demonstration with a scripted model; needs no API key
+/// Watch a demonstration; needs no API key
 ///
-/// Runs a daemon and a client of its protocol in a scratch directory. The exit code is 1 if any step went wrong.
+/// Runs a scripted model, a daemon and a client of its protocol in a scratch directory. The exit code is 1 if any step
+/// went wrong.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Skip the pauses for reading

@@ -24,7 +24,7 @@ use crate::tools::reaper::Reaper;
 /// Digits of a digest that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
 
-/// List, trust and test hooks, and show what they did
+/// List, trust, test and trace hooks
 ///
 /// Hooks of a repository never run before you trust them, and must be trusted again when they change.
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::printer::{Streamed, line};
+use super::printer::line;
+use super::streamed::Streamed;
 use crate::session::{NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision};
 use crate::thread::{Change, Entry, HookRun, HookRunResult, MessageId, SessionId, ToolOutcome, Usage, text};
 
@@ -65,18 +66,22 @@ impl<'a> JsonLines<'a> {
     }
 
     pub fn decided(&mut self, ask: &PermissionRequest, decision: &UserDecision) -> io::Result<()> {
-        let (decision, by) = match decision {
+        let (word, by) = match decision {
             UserDecision::AllowOnce => ("allow_once", "person"),
             UserDecision::AllowAlways => ("allow_always", "person"),
             UserDecision::RejectAlways => ("reject_always", "person"),
-            UserDecision::Reject => ("reject", "person"),
+            UserDecision::Reject | UserDecision::RejectBecause(_) => ("reject", "person"),
             UserDecision::Dismissed | UserDecision::Absent => ("reject", "nobody"),
         };
         let title = text::title(&ask.tool, &ask.card);
-        self.write(&json!({
+        let mut line = json!({
             "type": "permission", "id": ask.call.0, "name": ask.tool, "title": title,
-            "decision": decision, "by": by,
-        }))
+            "decision": word, "by": by,
+        });
+        if let UserDecision::RejectBecause(reason) = decision {
+            line["reason"] = json!(reason);
+        }
+        self.write(&line)
     }
 
     /// The last line. `ended` is the stop reason, or the error and its hint; `told` the result of a command.

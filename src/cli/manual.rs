@@ -9,6 +9,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
+use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
 use crate::store::Store;
 
@@ -18,10 +19,13 @@ const SESSIONS_MAX: usize = 100;
 /// What completion scripts call for the ids of sessions.
 pub const COMPLETE: &str = "__complete";
 
-/// Values with these names are ids of sessions.
-const ID_NAMES: [&str; 2] = ["ID", "SESSION"];
+/// Values that shells complete by asking this program: what is asked for, and how the help names such a value.
+const COMPLETED: [(&str, &[&str]); 3] =
+    [("sessions", &["ID", "SESSION"]), ("models", &["MODEL"]), ("recipes", &["RECIPE"])];
 
-/// Print shell completions, which also complete session IDs
+/// Print shell completions
+///
+/// They also complete sessions, models and recipes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Install them with one of:
@@ -42,19 +46,37 @@ pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
     terminal::print(&text).map(|()| 0)
 }
 
-/// The newest sessions, one per line: the id, a tab, the title.
-pub fn complete_sessions() -> Result<i32, CliError> {
+/// Prints the values that a shell offers, one per line: the value, a tab, a description.
+pub fn complete(what: &str) -> Result<i32, CliError> {
+    let values = match what {
+        "sessions" => newest_sessions()?,
+        "models" => super::models::names()?,
+        "recipes" => known_recipes()?,
+        _ => Vec::new(),
+    };
+    let mut lines = String::new();
+    for (value, about) in values {
+        // A tab or a newline would end the field or the line.
+        let about: String = about.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let _ = writeln!(lines, "{value}\t{about}");
+    }
+    terminal::print(&lines).map(|()| 0)
+}
+
+fn newest_sessions() -> Result<Vec<(String, String)>, CliError> {
     let store = Store::new(&serve::paths());
     let listed = session_library::list(&store, None, session_library::SessionFilter::Prompted);
     store.settle();
-    let mut lines = String::new();
-    for header in listed?.sessions.into_iter().take(SESSIONS_MAX) {
-        let title = sessions::short_title(header.title.as_deref());
-        // A tab or a newline would end the field or the line.
-        let title: String = title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ = writeln!(lines, "{}\t{title}", header.session);
-    }
-    terminal::print(&lines).map(|()| 0)
+    let newest = listed?.sessions.into_iter().take(SESSIONS_MAX);
+    Ok(newest
+        .map(|header| (header.session.to_string(), sessions::short_title(header.title.as_deref())))
+        .collect())
+}
+
+fn known_recipes() -> Result<Vec<(String, String)>, CliError> {
+    let catalog = RecipeCatalog::load(&serve::working_directory()?, &serve::paths(), &[]);
+    let recipes = catalog.recipes.iter().filter(|recipe| !recipe.hidden);
+    Ok(recipes.map(|recipe| (recipe.id.clone(), recipe.description.clone())).collect())
 }
 
 /// The definition without what clap adds to every command.
@@ -103,14 +125,18 @@ fn all_commands() -> Vec<NamedCommand> {
     commands
 }
 
-fn takes_id(arg: &Arg) -> bool {
-    arg.get_value_names().is_some_and(|names| names.iter().any(|name| ID_NAMES.contains(&name.as_str())))
+/// What this program completes an argument with, if it does.
+fn completed_with(arg: &Arg) -> Option<&'static str> {
+    let is_named = |known: &[&str]| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| known.contains(&name.as_str())))
+    };
+    COMPLETED.into_iter().find(|(_, names)| is_named(names)).map(|(what, _)| what)
 }
 
-/// The commands whose first positional argument is the id of a session.
-fn commands_with_id() -> Vec<String> {
-    let has_id = |command: &Command| command.get_positionals().next().is_some_and(takes_id);
-    all_commands().into_iter().filter(|named| has_id(&named.command)).map(|named| named.name).collect()
+/// The commands whose first positional argument is completed with this.
+fn commands_with(what: &str) -> Vec<String> {
+    let has = |command: &Command| command.get_positionals().next().and_then(completed_with) == Some(what);
+    all_commands().into_iter().filter(|named| has(&named.command)).map(|named| named.name).collect()
 }
 
 /// The spellings of an option, as they are typed.
@@ -122,28 +148,35 @@ fn spellings(arg: &Arg) -> Vec<String> {
 }
 
 fn bash() -> String {
-    let mut options: Vec<String> = Vec::new();
-    for NamedCommand { command, .. } in all_commands() {
-        options.extend(command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings));
+    let mut cases = String::new();
+    for (what, _) in COMPLETED {
+        let mut options: Vec<String> = Vec::new();
+        for NamedCommand { command, .. } in all_commands() {
+            let of_kind = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
+            options.extend(of_kind.flat_map(spellings));
+        }
+        options.sort();
+        options.dedup();
+        let lines: Vec<String> = commands_with(what).iter().map(|line| format!("\"{line}\"")).collect();
+        for (word, patterns) in [("before", options), ("line", lines)] {
+            if !patterns.is_empty() {
+                let _ =
+                    writeln!(cases, "    case \"${word}\" in {}) what={what} ;; esac", patterns.join("|"));
+            }
+        }
     }
-    options.sort();
-    options.dedup();
-    let options = options.join("|");
-    let lines = commands_with_id().iter().map(|line| format!("\"{line}\"")).collect::<Vec<_>>().join("|");
     format!(
         r#"{}
-_epitome_or_session() {{
-    local before="${{COMP_WORDS[COMP_CWORD-1]}}" line="${{COMP_WORDS[*]:1:COMP_CWORD-1}}" ids=""
-    case "$before" in {options}) ids=1 ;; esac
-    case "$line" in {lines}) ids=1 ;; esac
-    COMPREPLY=()
-    if [[ -n "$ids" ]]; then
-        COMPREPLY=($(compgen -W "$(epitome {COMPLETE} sessions 2>/dev/null | cut -f1)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+_epitome_or_value() {{
+    local before="${{COMP_WORDS[COMP_CWORD-1]}}" line="${{COMP_WORDS[*]:1:COMP_CWORD-1}}" what=""
+{cases}    COMPREPLY=()
+    if [[ -n "$what" ]]; then
+        COMPREPLY=($(compgen -W "$(epitome {COMPLETE} "$what" 2>/dev/null | cut -f1)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
     fi
     [[ ${{#COMPREPLY[@]}} -gt 0 ]] || _epitome "$@"
 }}
 
-complete -F _epitome_or_session -o bashdefault -o default epitome
+complete -F _epitome_or_value -o bashdefault -o default epitome
 "#,
         generated(Shell::Bash)
     )
@@ -151,38 +184,45 @@ complete -F _epitome_or_session -o bashdefault -o default epitome
 
 fn zsh() -> String {
     let mut text = generated(Shell::Zsh);
-    for name in ID_NAMES {
-        text = text.replace(&format!(":{name}:_default"), &format!(":{name}:_epitome_sessions"));
-    }
-    let sessions = format!(
-        r#"_epitome_sessions() {{
+    let mut functions = String::new();
+    for (what, names) in COMPLETED {
+        for name in names {
+            text = text.replace(&format!(":{name}:_default"), &format!(":{name}:_epitome_{what}"));
+        }
+        let _ = write!(
+            functions,
+            r#"_epitome_{what}() {{
     local -a found
     local line
-    for line in ${{(f)"$(epitome {COMPLETE} sessions 2>/dev/null)"}}; do
-        found+=("${{line%%$'\t'*}}:${{${{line#*$'\t'}}//:/\\:}}")
+    for line in ${{(f)"$(epitome {COMPLETE} {what} 2>/dev/null)"}}; do
+        found+=("${{${{line%%$'\t'*}}//:/\\:}}:${{${{line#*$'\t'}}//:/\\:}}")
     done
-    _describe -V session found
+    _describe -V {what} found
 }}
 
 "#
-    );
-    text.replacen("_epitome() {", &format!("{sessions}_epitome() {{"), 1)
+        );
+    }
+    text.replacen("_epitome() {", &format!("{functions}_epitome() {{"), 1)
 }
 
 fn fish() -> String {
     let mut text = generated(Shell::Fish);
-    let ids = format!("-k -a \"(epitome {COMPLETE} sessions 2>/dev/null)\"");
-    for name in commands_with_id() {
-        let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", fish_condition(&name));
-    }
-    for NamedCommand { name, command } in all_commands() {
-        for option in command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings) {
-            let option = match option.strip_prefix("--") {
-                Some(long) => format!("-l {long}"),
-                None => format!("-s {}", option.trim_start_matches('-')),
-            };
-            let condition = fish_condition(&name);
-            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {ids}");
+    for (what, _) in COMPLETED {
+        let values = format!("-k -a \"(epitome {COMPLETE} {what} 2>/dev/null)\"");
+        for name in commands_with(what) {
+            let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {values}", fish_condition(&name));
+        }
+        for NamedCommand { name, command } in all_commands() {
+            let of_kind = command.get_opts().filter(|arg| completed_with(arg) == Some(what));
+            for option in of_kind.flat_map(spellings) {
+                let option = match option.strip_prefix("--") {
+                    Some(long) => format!("-l {long}"),
+                    None => format!("-s {}", option.trim_start_matches('-')),
+                };
+                let condition = fish_condition(&name);
+                let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {values}");
+            }
         }
     }
     text
@@ -205,6 +245,28 @@ pub fn man() -> Result<i32, CliError> {
     terminal::print(&String::from_utf8_lossy(&page)).map(|()| 0)
 }
 
+const FILES: &str = "\
+~/.epitome/config.toml     your settings; `epitome config path` prints its path
+~/.epitome/recipes         your recipes (slash commands)
+~/.epitome/hooks           your hooks
+.epitome                   settings, recipes and hooks of a repository
+~/.local/share/epitome     sessions and what was learned about models
+~/.local/state/epitome/log the log, a file per day
+
+With EPITOME_HOME, or XDG_DATA_HOME and XDG_STATE_HOME, they are elsewhere.";
+
+const EXAMPLES: &str = "\
+epitome demo                             watch it work without a key
+epitome run \"why does the build fail?\"   one prompt
+epitome run --follow \"and on Windows?\"   the next one of the same session
+git diff | epitome run \"review this\"
+epitome compact --dry-run                what a compaction would keep
+epitome undo                             undo it
+epitome config check                     find mistakes in the settings";
+
+const SEE_ALSO: &str = "bash(1), git(1), man(1)
+The guide is in the directory docs of the source.";
+
 /// One page for all commands, where clap_mangen alone would make a page for each.
 fn page() -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
@@ -219,10 +281,17 @@ fn page() -> io::Result<Vec<u8>> {
     for NamedCommand { name, command } in all_commands() {
         command_section(&name, command, &mut out)?;
     }
-    let mut end = Roff::new();
-    end.control("SH", ["ENVIRONMENT AND EXIT STATUS"]);
-    preformatted(&mut end, AFTER_HELP);
-    end.to_writer(&mut out)?;
+    for (title, text) in [
+        ("ENVIRONMENT AND EXIT STATUS", AFTER_HELP),
+        ("FILES", FILES),
+        ("EXAMPLES", EXAMPLES),
+        ("SEE ALSO", SEE_ALSO),
+    ] {
+        let mut section = Roff::new();
+        section.control("SH", [title]);
+        preformatted(&mut section, text);
+        section.to_writer(&mut out)?;
+    }
     Ok(out)
 }
 
@@ -266,12 +335,16 @@ mod tests {
 
     #[test]
     fn session_ids_are_completed_where_a_command_takes_one() {
-        let commands = commands_with_id();
+        let commands = commands_with("sessions");
         for command in ["sessions show", "sessions delete", "inspect", "hooks log"] {
             assert!(commands.iter().any(|known| known == command), "{command}");
         }
         assert!(!commands.iter().any(|command| command == "sessions list"));
-        assert!(bash().contains("--conversation-id|--resume|--session|-c)"));
+        assert!(bash().contains("--conversation-id|--resume|--session|-c) what=sessions"));
+        assert!(
+            bash().contains("in --model) what=models") && bash().contains("in --recipe|-r) what=recipes")
+        );
+        assert_eq!(commands_with("recipes"), ["recipes show", "recipes render"]);
         assert!(zsh().contains("ID:_epitome_sessions") && !zsh().contains(":ID:_default"));
         assert!(
             fish().contains("__fish_epitome_using_subcommand sessions; and __fish_seen_subcommand_from show")
@@ -279,9 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn the_man_page_has_every_command_and_option() {
+    fn the_man_page_has_every_command_option_and_section() {
         let page = page().expect("memory can be written");
         let page = String::from_utf8(page).expect("it is text").replace("\\-", "-");
+        for section in ["COMMANDS", "ENVIRONMENT AND EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"] {
+            assert!(page.contains(section), "{section}");
+        }
         for NamedCommand { name, command } in all_commands() {
             assert!(page.contains(&format!("epitome {name}")), "{name}");
             for option in command.get_opts().filter(|arg| !arg.is_hide_set()) {

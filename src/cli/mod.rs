@@ -9,11 +9,13 @@ mod acp;
 mod agents;
 mod bug_report;
 mod check;
+mod config;
 mod daemon;
 mod daemon_serve;
 mod demo;
 mod doctor;
 mod form;
+mod groups;
 mod hooks;
 mod inspect;
 mod inventory;
@@ -21,6 +23,7 @@ mod json_lines;
 mod live;
 mod log;
 mod manual;
+mod markdown;
 mod methods;
 mod models;
 mod overrides;
@@ -32,11 +35,12 @@ mod run;
 mod scratch;
 mod serve;
 mod sessions;
+mod streamed;
 mod terminal;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::daemon::control::fault::Fault;
 use crate::session_library::LibraryError;
@@ -47,12 +51,15 @@ use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
 /// The exit code after Ctrl-C: 128 + SIGINT, as in shells.
 const EXIT_CANCELLED: i32 = 130;
 
+/// The exit code after wrong arguments.
+const EXIT_USAGE: i32 = 2;
+
 /// The widest that help is wrapped at.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
-Models are named PROVIDER/NAME: anthropic/..., openai/..., gemini/..., local/...
-`epitome models` lists them.
+`epitome help COMMAND` explains a command. Models are named PROVIDER/NAME: anthropic/...,
+openai/..., gemini/..., local/...; `epitome models` lists them.
 
 Environment:
   ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY
@@ -98,9 +105,12 @@ enum CliCommand {
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
     Check(epitome_acp_check::CheckArgs),
+    Config(config::ConfigArgs),
     Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
-    /// Print the man page; `epitome man | man -l -` shows it
+    /// Print the manual page
+    ///
+    /// `epitome man | man -l -` shows it.
     Man,
     /// Print the version
     #[command(hide = true)]
@@ -124,8 +134,7 @@ pub struct CliError {
 impl CliError {
     /// The arguments make no sense together.
     pub fn usage(message: impl Into<String>) -> CliError {
-        let hint = Some("try `--help`".to_owned());
-        CliError { message: message.into(), hint, code: 2 }
+        CliError { message: message.into(), hint: None, code: 2 }
     }
 
     /// The command was tried and failed.
@@ -155,13 +164,14 @@ impl From<LibraryError> for CliError {
 /// Runs the command that the process was started with and returns its exit code.
 pub fn main() -> i32 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let done = run_internal(&arguments).unwrap_or_else(|| run_command(arguments));
+    let done = run_internal(&arguments).unwrap_or_else(|| run_command(&arguments));
     log::flush();
     match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("epitome: {}", error.message);
-            if let Some(hint) = &error.hint {
+            let usage = || (error.code == EXIT_USAGE).then(|| groups::help_of(&arguments));
+            if let Some(hint) = error.hint.clone().or_else(usage) {
                 eprintln!("hint: {hint}");
             }
             error.code
@@ -176,19 +186,21 @@ fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
         [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
         [LAUNCH_ARGUMENT] => Some(Ok(launch_main())),
         ["daemon", "serve"] => Some(daemon_serve::main()),
-        [manual::COMPLETE, "sessions"] => Some(manual::complete_sessions()),
+        [manual::COMPLETE, what] => Some(manual::complete(what)),
         _ => None,
     }
 }
 
-fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
+fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     if arguments.is_empty() {
-        terminal::print(&Cli::command().render_help().to_string())?;
-        return Ok(2);
+        terminal::print(&groups::definition().render_help().to_string())?;
+        return Ok(EXIT_USAGE);
     }
-    let cli = match Cli::try_parse_from(std::iter::once("epitome".into()).chain(arguments)) {
+    let words = std::iter::once("epitome".into()).chain(arguments.iter().cloned());
+    let parsed = groups::definition().try_get_matches_from(words);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return not_a_command(&error),
+        Err(error) => return not_a_command(&error, arguments),
     };
     match cli.command {
         CliCommand::Acp(args) => acp::main(args),
@@ -207,6 +219,7 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::BugReport(args) => bug_report::main(args),
         CliCommand::Inspect(args) => inspect::main(args),
         CliCommand::Check(args) => check::main(&args),
+        CliCommand::Config(args) => config::main(args),
         CliCommand::Demo(args) => demo::main(args),
         CliCommand::Completions(args) => manual::completions(args),
         CliCommand::Man => manual::man(),
@@ -215,8 +228,8 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
 }
 
 /// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
-fn not_a_command(error: &clap::Error) -> Result<i32, CliError> {
-    let text = error.render().to_string();
+fn not_a_command(error: &clap::Error, arguments: &[OsString]) -> Result<i32, CliError> {
+    let text = groups::usage_text(error, arguments);
     if error.use_stderr() {
         eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
     } else {

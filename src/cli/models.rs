@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::EnvironmentObject;
+use crate::problem::nearest;
 use crate::provider::endpoint::{self, provider_title};
 use crate::thread::visible::visible;
 
@@ -61,14 +62,28 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
         return Err(CliError::failed(nothing.message, nothing.hint));
     }
     if wanted.is_empty() {
-        let hint = match args.all {
-            false => "`epitome models --all` includes providers without an API key",
-            true => "`epitome models --all` without a filter shows all",
+        let names = list("models").iter().map(|model| word(model, "name"));
+        let words = names.flat_map(|name| [name, name.rsplit_once('/').map_or(name, |(_, short)| short)]);
+        let hint = match (nearest(&filter, words), args.all) {
+            (Some(near), _) => &format!("did you mean {near:?}?"),
+            (None, false) => "`epitome models --all` includes providers without an API key",
+            (None, true) => "`epitome models --all` without a filter shows all",
         };
         let message = format!("no model has {filter:?} in its name");
         return Err(CliError::failed(message, Some(hint.to_owned())));
     }
     Ok(0)
+}
+
+/// The names of all models that are known, each with its provider, for the shell.
+pub fn names() -> Result<Vec<(String, String)>, CliError> {
+    let params = json!({ "all": true, "environment": EnvironmentObject::current() });
+    let answer = methods::call(&serve::paths(), "models.list", params)?;
+    let models = answer["models"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(models
+        .iter()
+        .map(|model| (word(model, "name").to_owned(), provider_title(word(model, "provider")).to_owned()))
+        .collect())
 }
 
 /// Whether a model belongs to this provider or has this text in its name.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::config::{CompactionThreshold, HookTrust};
-use crate::session::registry::Overrides;
-use crate::thread::{Mode, ModelName};
+use crate::config::{CompactionThreshold, HookTrust, MAX_ROUNDS_MAX, Settings};
+use crate::session::registry::{ALLOW_OPTION, Overrides};
+use crate::thread::{Mode, ModelName, ThoughtLevel};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Configuration overrides")]
@@ -17,6 +17,15 @@ pub struct OverrideArgs {
     /// Permission mode: which tool calls run without asking
     #[arg(long, value_name = "MODE", value_parser = modes())]
     mode: Option<Mode>,
+    /// Thinking effort, where the model supports a choice
+    #[arg(long, value_name = "EFFORT", value_parser = efforts())]
+    thought: Option<ThoughtLevel>,
+    /// Largest number of model calls in one turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS_MAX)))]
+    max_rounds: Option<u32>,
+    /// Let tool calls run that match this rule, for example "bash(cargo test *)"; can be repeated
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    allow: Vec<String>,
     /// Run no hooks
     #[arg(long)]
     no_hooks: bool,
@@ -57,6 +66,9 @@ impl From<OverrideArgs> for Overrides {
         Overrides {
             model: args.model.map(|model| model.0),
             mode: args.mode,
+            thought: args.thought,
+            max_rounds: args.max_rounds,
+            allow: args.allow,
             hooks: args.no_hooks.then_some(false),
             trust: args.trust_hooks.then_some(HookTrust::Run),
             auto_compact: args.disable_auto_compact.then_some(false),
@@ -72,6 +84,16 @@ fn model(written: &str) -> Result<ModelName, String> {
         return Err("models are named PROVIDER/NAME; `epitome models` lists them".to_owned());
     }
     Ok(model)
+}
+
+/// A permission rule as in `[permissions] allow`.
+fn rule(written: &str) -> Result<String, String> {
+    Settings::default().allow(written, ALLOW_OPTION).map(|()| written.to_owned())
+}
+
+fn efforts() -> impl TypedValueParser<Value = ThoughtLevel> {
+    let ids = PossibleValuesParser::new(ThoughtLevel::ALL.map(ThoughtLevel::id));
+    ids.try_map(|id| ThoughtLevel::parse(&id).ok_or("unknown effort"))
 }
 
 fn modes() -> impl TypedValueParser<Value = Mode> {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::form::FormDialog;
 use super::live::PrintedOutput;
+use super::markdown::Markdown;
+use super::streamed::Streamed;
 use super::terminal::{self, Color, Style};
 use crate::session::{
     CompactionState, NoticeSeverity, PermissionRequest, SessionEvent, TextKind, UsageNow, UserDecision,
@@ -16,8 +18,8 @@ use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
 use crate::thread::visible::{shortened, visible, visible_line};
 use crate::thread::{
-    CallId, Change, ChangeGroup, Content, Message, MessageId, Origin, OutcomeStatus, ToolDisplay,
-    ToolOutcome, describe,
+    CallId, Change, ChangeGroup, Decider, Origin, OutcomeStatus, PermissionChoice, ToolDisplay, ToolOutcome,
+    describe,
 };
 
 /// Lines of a diff that are shown with a result.
@@ -48,54 +50,6 @@ const REDRAW: Duration = Duration::from_millis(200);
 /// Indentation of the output of a running call.
 const LIVE_INDENT: &str = "    ";
 
-/// What was streamed of the message that is not yet an entry.
-///
-/// The queue may drop text, and a cancelled reply may lack a part that was streamed, so parts are matched by their
-/// position among those of their kind.
-#[derive(Debug, Default)]
-pub struct Streamed {
-    message: Option<MessageId>,
-    /// Part, kind, bytes.
-    parts: Vec<(u32, TextKind, usize)>,
-}
-
-impl Streamed {
-    pub fn saw(&mut self, message: MessageId, part: u32, kind: TextKind, bytes: usize) {
-        if self.message != Some(message) {
-            *self = Streamed { message: Some(message), parts: Vec::new() };
-        }
-        match self.parts.iter_mut().find(|(known, ..)| *known == part) {
-            Some((.., sent)) => *sent += bytes,
-            None => self.parts.push((part, kind, bytes)),
-        }
-    }
-
-    /// What was not streamed of the complete message.
-    pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
-        let streamed = std::mem::take(self);
-        let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };
-        let of = |wanted: TextKind| {
-            let sizes = parts.iter().filter(move |(_, kind, _)| *kind == wanted);
-            sizes.map(|(.., bytes)| *bytes).collect::<Vec<usize>>().into_iter()
-        };
-        let (mut thinking, mut reply) = (of(TextKind::Thinking), of(TextKind::Reply));
-        let missing = message.content.iter().filter_map(|content| {
-            let (kind, text, sent) = match content {
-                Content::Text { text } => (TextKind::Reply, text, reply.next()),
-                Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
-                Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink { .. }
-                | Content::Call(_) => return None,
-            };
-            let rest = text.get(sent.unwrap_or(0)..)?;
-            (!rest.is_empty()).then_some((kind, rest))
-        });
-        missing.collect()
-    }
-}
-
 /// Prints text for users.
 pub struct Printer<'a> {
     out: Box<dyn Write + 'a>,
@@ -109,6 +63,8 @@ pub struct Printer<'a> {
     line: LinePosition,
     /// What was printed last; different kinds are separated by an empty line.
     last: Option<PrintedKind>,
+    /// Renders replies. `None` prints them as they are.
+    markdown: Option<Markdown>,
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
@@ -146,6 +102,7 @@ impl<'a> Printer<'a> {
             last_print: now,
             line: LinePosition::Start,
             last: None,
+            markdown: None,
             streamed: Streamed::default(),
             titles: HashMap::new(),
             running: Vec::new(),
@@ -154,6 +111,12 @@ impl<'a> Printer<'a> {
             progress_rows: 0,
             progress_at: None,
         }
+    }
+
+    /// Renders the Markdown of replies, if they go to a terminal.
+    pub fn rendering(mut self, columns: usize) -> Printer<'a> {
+        self.markdown = self.style.is_terminal().then(|| Markdown::new(self.style, columns));
+        self
     }
 
     /// Shows one event. Questions and answers are handled by the caller.
@@ -262,14 +225,35 @@ impl<'a> Printer<'a> {
         }
         if is_shown_whole(&ask.preview) {
             let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", visible_line(what)));
-            write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+            let always = always.unwrap_or_default();
+            write!(self.err, "  Allow? [y]es{always}, [n]o, and say why (n use make), [?]: ")?;
         } else {
             writeln!(
                 self.err,
                 "  This change is too long to be shown here, so it can't be allowed here. An editor can show it, and \
                  --mode accept_edits allows edits in the workspace."
             )?;
-            write!(self.err, "  [n]o: ")?;
+            write!(self.err, "  [n]o, and say why, [?]: ")?;
+        }
+        self.err.flush()
+    }
+
+    /// Explains the answers to a permission question.
+    pub fn explain(&mut self, ask: &PermissionRequest) -> io::Result<()> {
+        let mut lines = vec![
+            "n, or Enter  refuse this call",
+            "n REASON     refuse it and tell the model why, for example: n use make",
+            "Ctrl-C       refuse it and cancel the turn",
+        ];
+        if is_shown_whole(&ask.preview) {
+            let always = ask
+                .always
+                .as_ref()
+                .map(|_| "a            allow it, and calls like it for the rest of this session");
+            lines.splice(0..0, ["y            allow this call"].into_iter().chain(always));
+        }
+        for line in lines {
+            writeln!(self.err, "    {line}")?;
         }
         self.err.flush()
     }
@@ -301,8 +285,8 @@ impl<'a> Printer<'a> {
                     // No permission mode allows running a repository's programs.
                     "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
                     _ => {
-                        "To allow such calls: --mode auto (edits, and commands in the sandbox), or a rule in config.toml \
-                         (`[permissions] allow`) for what leaves it."
+                        "To allow such calls: --allow RULE (for example \"bash(cargo test *)\"), --mode auto (edits, and \
+                         commands in the sandbox), or `[permissions] allow` in config.toml."
                     }
                 };
                 let title = title.trim_end_matches('?');
@@ -312,6 +296,7 @@ impl<'a> Printer<'a> {
             UserDecision::AllowOnce
             | UserDecision::AllowAlways
             | UserDecision::Reject
+            | UserDecision::RejectBecause(_)
             | UserDecision::RejectAlways => Ok(()),
         }
     }
@@ -319,6 +304,7 @@ impl<'a> Printer<'a> {
     /// Clears the progress and ends the current line.
     pub fn end(&mut self) -> io::Result<()> {
         self.clear_progress()?;
+        self.end_reply()?;
         self.end_line()?;
         self.out.flush()
     }
@@ -350,7 +336,11 @@ impl<'a> Printer<'a> {
         match kind {
             TextKind::Reply => {
                 self.begin(PrintedKind::Reply)?;
-                self.out.write_all(text.as_bytes())?;
+                let shown = match &mut self.markdown {
+                    Some(markdown) => markdown.push(&text).into(),
+                    None => text,
+                };
+                return self.reply(&shown);
             }
             // Reasoning is only shown on a terminal.
             TextKind::Thinking if !self.style.is_terminal() => return Ok(()),
@@ -364,6 +354,26 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
+    /// Prints a part of a reply.
+    fn reply(&mut self, shown: &str) -> io::Result<()> {
+        if !shown.is_empty() {
+            self.out.write_all(shown.as_bytes())?;
+            self.line = if shown.ends_with('\n') { LinePosition::Start } else { LinePosition::Middle };
+        }
+        self.out.flush()
+    }
+
+    /// Prints what was held back of a reply.
+    fn end_reply(&mut self) -> io::Result<()> {
+        match &mut self.markdown {
+            Some(markdown) => {
+                let shown = markdown.finish();
+                self.reply(&shown)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         self.running.retain(|call| *call != outcome.call);
         self.live.ended(&outcome.call);
@@ -375,12 +385,19 @@ impl<'a> Printer<'a> {
         };
         self.begin(PrintedKind::Call)?;
         let dot = self.style.paint(color, "●");
-        writeln!(self.out, "{dot} {} → {}", visible_line(&title), text::status(outcome.status))?;
+        let by_user = outcome
+            .decided
+            .as_ref()
+            .is_some_and(|decided| matches!(decided.by, Decider::Person { answer: PermissionChoice::No }));
+        let status = if by_user { "refused by you" } else { text::status(outcome.status) };
+        writeln!(self.out, "{dot} {} → {status}", visible_line(&title))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {
             OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
                 lines.truncate(if has_diff(&outcome.shown) { DIFF_LINES_MAX + 1 } else { 0 });
             }
+            // The rest is for the model.
+            OutcomeStatus::Failed | OutcomeStatus::Denied if by_user => lines.clear(),
             OutcomeStatus::Failed | OutcomeStatus::Denied => {
                 // After a no, not the words for the model.
                 lines = match text::refused_by_user(outcome) {
@@ -407,6 +424,7 @@ impl<'a> Printer<'a> {
         self.clear_progress()?;
         self.last_print = Instant::now();
         if self.last != Some(kind) {
+            self.end_reply()?;
             self.end_line()?;
             let apart = matches!(self.last, Some(PrintedKind::Reply | PrintedKind::Thinking))
                 || (self.last.is_some()

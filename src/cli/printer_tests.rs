@@ -9,8 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::cli::json_lines::JsonLines;
 use crate::thread::{
-    CallDisplay, Decider, Entry, HookRun, HookRunResult, ModelName, Origin, PermissionChoice,
-    RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
+    CallDisplay, Content, Decider, Entry, HookRun, HookRunResult, Message, MessageId, ModelName, Origin,
+    PermissionChoice, RecordedDecision, Seq, ToolCall, ToolKind, Trigger, Withheld,
 };
 
 #[derive(Clone, Default)]
@@ -203,6 +203,40 @@ fn a_refused_call_is_shown_without_markdown_and_without_the_models_text() {
 fn a_denied_call_says_why() {
     let (out, _) = printed(Style::Plain, &[replied(vec![edit()]), edited(OutcomeStatus::Denied)]);
     assert_eq!(out, "● Edit a.txt → denied\n    the text for the model\n");
+}
+
+/// The text for the model was shown to the person who had just refused the call.
+#[test]
+fn a_call_that_the_user_refused_says_so_in_few_words() {
+    let mut outcome = ToolOutcome::text(CallId("c1".to_owned()), OutcomeStatus::Denied, "for the model");
+    let by = Decider::Person { answer: PermissionChoice::No };
+    outcome.decided = Some(RecordedDecision { allowed: false, by });
+    let (out, _) = printed(Style::Plain, &[replied(vec![edit()]), entry(Change::ToolFinished { outcome })]);
+    assert_eq!(out, "● Edit a.txt → refused by you\n");
+}
+
+#[test]
+fn markdown_is_rendered_on_a_terminal_and_nothing_of_it_is_lost_before_a_call() {
+    let stream = [
+        streamed(0, TextKind::Reply, "I **change** `a"),
+        streamed(0, TextKind::Reply, "`. Then \x1b[2J**this"),
+        replied(vec![text("I **change** `a`. Then \x1b[2J**this"), edit()]),
+        edited(OutcomeStatus::Denied),
+    ];
+    let shown = |style: Style| {
+        let out = Paper::default();
+        let mut printer = Printer::new(out.clone(), style, io::sink(), style).rendering(80);
+        stream.iter().for_each(|item| printer.show(item).expect("paper takes everything"));
+        printer.end().expect("paper takes everything");
+        out.text()
+    };
+    let terminal = shown(Style::Colors);
+    let reply = "I \x1b[1mchange\x1b[0m \x1b[36ma\x1b[0m. Then \\u{1b}[2J**this\n\n";
+    assert!(terminal.starts_with(reply), "{terminal:?}");
+    assert!(
+        shown(Style::Plain).starts_with("I **change** `a`. Then \\u{1b}[2J**this\n\n"),
+        "pipes get it raw"
+    );
 }
 
 #[test]

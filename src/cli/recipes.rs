@@ -27,7 +27,7 @@ use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
 
-/// List, show, render and check recipes (slash commands)
+/// List, render and check slash commands
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
@@ -50,6 +50,7 @@ enum RecipesCommand {
     /// Show the metadata of a recipe and its file, without running anything
     Show {
         /// Name of a recipe
+        #[arg(value_name = "RECIPE")]
         name: String,
     },
     /// Print the prompt that /NAME would send
@@ -57,6 +58,7 @@ enum RecipesCommand {
     /// Shell commands in the recipe run only if it is built in or your own.
     Render {
         /// Name of a recipe
+        #[arg(value_name = "RECIPE")]
         name: String,
         /// Arguments of the recipe as key=value, and free text, which may have options of its own
         #[arg(value_name = "KEY=VALUE|TEXT", allow_hyphen_values = true)]
@@ -217,9 +219,21 @@ impl RecipeListing {
     }
 }
 
+/// The problem in the file of a recipe that can't be used, if it has one.
+pub fn problem_of(name: &str) -> Option<Problem> {
+    let catalog = RecipeCatalog::load(&serve::working_directory().ok()?, &serve::paths(), &[]);
+    let is_of = |problem: &Problem| problem.path.file_stem().is_some_and(|stem| stem == name);
+    catalog.problems.into_iter().find(is_of)
+}
+
 fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {
+        let faulty =
+            catalog.problems.iter().find(|problem| problem.path.file_stem().is_some_and(|stem| stem == name));
+        if let Some(problem) = faulty {
+            return CliError::failed(format!("the recipe {name:?} can't be used: {problem}"), None);
+        }
         let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean {near:?}?"),

@@ -67,7 +67,10 @@ fn perform(request: PromptRequest) -> Result<i32, CliError> {
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let cwd = serve::working_directory()?;
+    let cwd = match &request.cwd {
+        Some(directory) => super::sessions::real_directory(directory)?,
+        None => serve::working_directory()?,
+    };
     let mut prompt = attach::read(&request.attached)?;
     let text = request.prompt()?;
     if !text.is_empty() {
@@ -152,10 +155,14 @@ impl RunRequest {
         let sink = match request.output {
             OutputFormat::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                EventPrinter::Text(Box::new(Printer::new(out, Style::for_stdout(), err, Style::for_stderr())))
+                let printer = Printer::new(out, Style::for_stdout(), err, Style::for_stderr());
+                EventPrinter::Text(Box::new(match request.plain {
+                    true => printer,
+                    false => printer.rendering(terminal::columns()),
+                }))
             }
             OutputFormat::Json => EventPrinter::Json(JsonLines::new(io::stdout())),
-            OutputFormat::Result => EventPrinter::Result,
+            OutputFormat::Result => EventPrinter::Result(String::new()),
         };
         let code = PromptRun::new(sessions.clone(), session, queue.clone(), sink, prompt, request).drive();
         queue.close();

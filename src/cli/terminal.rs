@@ -32,6 +32,8 @@ pub enum Style {
 pub enum Color {
     Bold,
     Dim,
+    Italic,
+    Underline,
     Red,
     Green,
     Yellow,
@@ -71,6 +73,8 @@ impl Style {
         let code = match color {
             Color::Bold => "1",
             Color::Dim => "2",
+            Color::Italic => "3",
+            Color::Underline => "4",
             Color::Red => "31",
             Color::Green => "32",
             Color::Yellow => "33",
@@ -83,9 +87,11 @@ impl Style {
     }
 }
 
-/// The width of the terminal on stderr, in columns.
+/// The width of the terminal, in columns.
 pub fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    let size =
+        rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
+    let size = size.ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 

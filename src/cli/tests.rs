@@ -16,8 +16,10 @@ pub fn usage_error(line: &[&str], expected: &str) {
     match Cli::try_parse_from(words) {
         Ok(cli) => panic!("{line:?} was accepted: {cli:?}"),
         Err(error) => {
-            assert_eq!(error.exit_code(), 2, "{line:?}: {error}");
-            assert!(error.to_string().contains(expected), "{line:?}: {error}");
+            let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let text = groups::usage_text(&error, &arguments);
+            assert_eq!(error.exit_code(), 2, "{line:?}: {text}");
+            assert!(text.contains(expected), "{line:?}: {text}");
         }
     }
 }
@@ -48,8 +50,17 @@ fn an_option_of_a_subcommand_may_precede_it() {
 
 #[test]
 fn a_typo_is_answered_with_what_was_probably_meant() {
-    usage_error(&["sesions", "list"], "'sessions'");
-    usage_error(&["run", "--folow", "x"], "a similar argument exists: '--follow'");
+    for (line, meant) in [
+        (&["sesions", "list"][..], "'sessions'"),
+        (&["rnu", "x"], "'run'"),
+        (&["run", "--folow", "x"], "'--follow'"),
+        // Clap takes this for `--mode`.
+        (&["run", "--modle", "a/b"], "'--model'"),
+        (&["run", "--mode", "reed_only", "x"], "'read_only'"),
+        (&["sessions", "lst"], "'list'"),
+    ] {
+        usage_error(line, &format!("did you mean {meant}?"));
+    }
 }
 
 #[test]

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use toml::de::DeValue;
-
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{ValueError, between, max_rounds, tokens};
+use super::kind::{between, seconds};
+use super::values::{max_rounds, tokens};
 
 /// Limits on subagents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,22 +41,12 @@ impl ConfigReader<'_> {
     pub(super) fn agents(&mut self, value: &TomlValue<'_>, agents: &mut AgentSettings) {
         let Some(table) = self.table(value, "agents") else { return };
         fields!(self, table, key, value, {
-            "max_depth" => self.set(value, &mut agents.max_depth, |value| count(value, 0..=3, "agents")),
-            "max_parallel" => {
-                self.set(value, &mut agents.max_parallel, |value| count(value, 1..=16, "agents"));
-            },
-            "max_per_turn" => {
-                self.set(value, &mut agents.max_per_turn, |value| count(value, 0..=1_000, "agents"));
-            },
-            "max_rounds" => self.set(value, &mut agents.max_rounds, max_rounds),
-            "max_tokens" => self.set(value, &mut agents.max_tokens, tokens),
-            "timeout_s" => self.set(value, &mut agents.timeout, |value| {
-                between(value, 1..=86_400, "seconds").map(Duration::from_secs)
-            }),
+            "max_depth" => self.set(value, &mut agents.max_depth, between(0..=3, "agents")),
+            "max_parallel" => self.set(value, &mut agents.max_parallel, between(1..=16, "agents")),
+            "max_per_turn" => self.set(value, &mut agents.max_per_turn, between(0..=1_000, "agents")),
+            "max_rounds" => self.set(value, &mut agents.max_rounds, max_rounds()),
+            "max_tokens" => self.set(value, &mut agents.max_tokens, tokens()),
+            "timeout_s" => self.set(value, &mut agents.timeout, seconds(1..=86_400)),
         });
     }
-}
-
-fn count(value: &DeValue<'_>, limits: std::ops::RangeInclusive<i64>, what: &str) -> Result<u32, ValueError> {
-    between(value, limits, what).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -2,10 +2,12 @@
 //! a repository must not decide which keys its programs get.
 
 use epitome_secrets::exposure::CommandVariables;
+use serde_json::json;
 use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{ValueError, names, wrong_type};
+use super::kind::Kind;
+use super::values::{ValueError, names, variable, wrong_type};
 
 /// Which variables programs get, besides those that are no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,14 +21,20 @@ impl ConfigReader<'_> {
     pub(super) fn exposure(&mut self, value: &TomlValue<'_>, exposure: &mut ExposureSettings) {
         let Some(table) = self.table(value, "environment") else { return };
         fields!(self, table, key, value, {
-            "commands" => self.set(value, &mut exposure.commands, commands),
-            "hooks" => self.set(value, &mut exposure.hooks, variables),
+            "commands" => self.set(value, &mut exposure.commands, commands()),
+            "hooks" => self.set(value, &mut exposure.hooks, variables()),
         });
     }
 }
 
-fn commands(value: &DeValue<'_>) -> Result<CommandVariables, ValueError> {
-    match value.as_str() {
+fn commands() -> Kind<CommandVariables> {
+    let schema = json!({ "anyOf": [{ "enum": ["no_secrets", "all"] }, variables().schema()] });
+    let written = |commands: &CommandVariables| match commands {
+        CommandVariables::All => json!("all"),
+        CommandVariables::NoSecrets { except } if except.is_empty() => json!("no_secrets"),
+        CommandVariables::NoSecrets { except } => json!(except),
+    };
+    Kind::new(schema, written, |value| match value.as_str() {
         Some("no_secrets") => Ok(CommandVariables::default()),
         Some("all") => Ok(CommandVariables::All),
         Some(_) => Err(ValueError {
@@ -34,14 +42,19 @@ fn commands(value: &DeValue<'_>) -> Result<CommandVariables, ValueError> {
             hint: Some("for example commands = [\"GH_TOKEN\"]".to_owned()),
         }),
         None if value.as_array().is_some() => {
-            variables(value).map(|except| CommandVariables::NoSecrets { except })
+            variables().read(value).map(|except| CommandVariables::NoSecrets { except })
         }
         None => Err(wrong_type("\"no_secrets\", \"all\" or a list of names", value)),
-    }
+    })
 }
 
-/// Parses names of variables. An error doesn't quote a name: it may be a key in the wrong place.
-fn variables(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
+/// Names of variables. An error doesn't quote a name: it may be a key in the wrong place.
+fn variables() -> Kind<Vec<String>> {
+    let schema = json!({ "type": "array", "items": variable().schema() });
+    Kind::new(schema, |names| json!(names), variable_names)
+}
+
+fn variable_names(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
     let names = names(value)?;
     let is_name = |name: &String| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

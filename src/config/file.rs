@@ -2,56 +2,38 @@
 //! reported with its line and column while valid ones still take effect. Never repeats a value that could be
 //! a secret.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{ConfigKey, KeyCollector, SetValue};
+use super::kind::{Kind, Slot, share, truth};
 use super::values::{
-    ValueError, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode, model_name,
-    seconds, share, small_tokens, summariser, summary_role, thought, threshold, truth, url, variable,
-    wire_format,
+    ValueError, call_seconds, characters, editor_writes, header_map, max_repeats, max_rounds, messages, mode,
+    model_name, small_tokens, summariser, summary_role, thought, threshold, url, variable, wire_format,
 };
 use super::{
     BuiltInSettings, CompactionSettings, FileOwner, ProviderSettings, PruneSettings, Settings, WireFormat,
 };
 use epitome_problem::{Problem, nearest, place_in};
 
-const KEYS: &[&str] = &[
-    "model",
-    "mode",
-    "thought",
-    "max_rounds",
-    "max_repeats",
-    "editor_writes",
-    "models",
-    "providers",
-    "compaction",
-    "environment",
-    "hooks",
-    "agents",
-    "mcp",
-    "permissions",
-    "sandbox",
-    "secrets",
-    "templates",
-    "web_fetch",
-];
 /// Providers with a default address.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 
-/// Applies the text and returns its problems.
-pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: FileOwner<'_>) -> Vec<Problem> {
+/// Applies the text. Returns what it set, and its problems in the order of their lines.
+pub(super) fn apply(
+    settings: &mut Settings,
+    path: &Path,
+    text: &str,
+    owner: FileOwner<'_>,
+) -> (Vec<SetValue>, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = ConfigReader {
-        path,
-        text,
-        owner,
-        unreadable: BTreeSet::new(),
-        native: Vec::new(),
-        problems: Vec::new(),
-    };
+    let mut reader = ConfigReader::new(path, text, owner);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let (line, _) = place_in(text, span.start);
@@ -59,10 +41,26 @@ pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Fil
         reader.unreadable.insert(line);
     }
     reader.root(settings, table.get_ref());
-    reader.problems
+    reader.problems.sort_by_key(|problem| problem.place);
+    (reader.values, reader.problems)
+}
+
+/// Every key that the user's file may have, with the current values of these settings. The reader itself goes through
+/// all keys that it knows, so there is no second list.
+pub(super) fn keys(settings: &Settings) -> Vec<ConfigKey> {
+    let mut reader = ConfigReader::new(Path::new(""), "", FileOwner::User { home: None });
+    reader.collector = Some(KeyCollector::default());
+    reader.root(&mut settings.clone(), &NO_TABLE);
+    reader.collector.take().map(KeyCollector::finish).unwrap_or_default()
 }
 
 pub(super) type TomlValue<'i> = toml::Spanned<DeValue<'i>>;
+pub(super) type TomlKey<'i> = toml::Spanned<Cow<'i, str>>;
+
+/// What a reader that collects keys reads in place of a file.
+static NO_TABLE: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
+static NO_VALUE: LazyLock<TomlValue<'static>> =
+    LazyLock::new(|| toml::Spanned::new(0..0, DeValue::Boolean(false)));
 
 pub(super) struct ConfigReader<'a> {
     pub(super) path: &'a Path,
@@ -74,25 +72,96 @@ pub(super) struct ConfigReader<'a> {
     /// Models with `compaction = "native"`, with the span of the setting.
     pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
+    /// The tables and the key that are being read.
+    within: Vec<String>,
+    /// What was set.
+    values: Vec<SetValue>,
+    /// Collects keys instead of reading values.
+    collector: Option<KeyCollector>,
 }
 
-/// Reads the fields of a table, each by the expression of its name, and reports other names.
+/// Reads the fields of a table, each by the expression of its name, and reports other names. Several names of a field
+/// are the current one and its aliases.
 macro_rules! fields {
     ($reader:ident, $table:expr, $key:ident, $value:ident, { $($($name:literal)|+ => $read:expr,)* }) => {
-        for ($key, $value) in $table {
+        let names: &[&[&'static str]] = &[$(&[$($name),+]),*];
+        for ($key, $value) in $reader.entries($table, names) {
+            $reader.enter(&$key);
             match &**$key.get_ref() {
                 $($($name)|+ => $read,)*
-                other => $reader.unknown($key.span(), other, &[$($($name),+),*]),
+                other => $reader.unknown($key.span(), other, &names.concat()),
             }
+            $reader.leave();
         }
     };
 }
 pub(super) use fields;
 
-impl ConfigReader<'_> {
+impl<'a> ConfigReader<'a> {
+    fn new(path: &'a Path, text: &'a str, owner: FileOwner<'a>) -> ConfigReader<'a> {
+        ConfigReader {
+            path,
+            text,
+            owner,
+            unreadable: BTreeSet::new(),
+            native: Vec::new(),
+            problems: Vec::new(),
+            within: Vec::new(),
+            values: Vec::new(),
+            collector: None,
+        }
+    }
+
+    /// The entries of a table whose keys are `names`; of one whose keys are chosen by the user if there are none. A
+    /// reader that collects keys gets one of each.
+    pub(super) fn entries<'v, 'i>(
+        &mut self,
+        table: &'v DeTable<'i>,
+        names: &[&[&'static str]],
+    ) -> Vec<(TomlKey<'i>, &'v TomlValue<'i>)> {
+        let Some(collector) = &mut self.collector else {
+            return table.iter().map(|(key, value)| (key.clone(), value)).collect();
+        };
+        let names = collector.names(&self.within, names);
+        names.into_iter().map(|name| (toml::Spanned::new(0..0, Cow::Borrowed(name)), &*NO_VALUE)).collect()
+    }
+
+    pub(super) fn enter(&mut self, key: &TomlKey<'_>) {
+        self.within.push(key.get_ref().to_string());
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.within.pop();
+    }
+
+    /// Whether keys are collected; the key that was entered is then one of this kind.
+    pub(super) fn collects(&mut self, schema: &Json, value: Option<Json>) -> bool {
+        let Some(collector) = &mut self.collector else { return false };
+        collector.add(&self.within, schema.clone(), value);
+        true
+    }
+
+    /// The number of values that were set so far.
+    pub(super) fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Takes back what was set since, because the table that it is part of is not used.
+    pub(super) fn unset(&mut self, count: usize) {
+        self.values.truncate(count);
+    }
+
+    /// Records a value of the key that was entered.
+    pub(super) fn note_value(&mut self, span: Range<usize>, value: Json) {
+        let (path, line) = self.place(span);
+        self.values.push(SetValue { key: self.within.clone(), value, path, line: Some(line) });
+    }
+
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
-        if !self.unreadable.contains(&place.0) {
+        // The parser makes up a value without a place where it found none.
+        let is_made_up = span == (0..0) && !self.unreadable.is_empty();
+        if !is_made_up && !self.unreadable.contains(&place.0) {
             let (path, place) = (self.path.to_path_buf(), Some(place));
             self.problems.push(Problem { path, place, message, hint });
         }
@@ -108,58 +177,42 @@ impl ConfigReader<'_> {
     }
 
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
-        for (key, value) in table {
-            let name: &str = key.get_ref();
-            let is_of_user = matches!(
-                name,
-                "model"
-                    | "mode"
-                    | "max_rounds"
-                    | "max_repeats"
-                    | "providers"
-                    | "environment"
-                    | "hooks"
-                    | "agents"
-                    | "sandbox"
-                    | "secrets"
-                    | "web_fetch"
-            );
-            if is_of_user && self.refused(key.span(), name) {
-                continue;
-            }
-            match name {
-                "model" => self.set(value, &mut settings.model, model_name),
-                "mode" => self.set(value, &mut settings.mode, mode),
-                "thought" => self.set(value, &mut settings.thought, thought),
-                "max_rounds" => self.set(value, &mut settings.max_rounds, max_rounds),
-                "max_repeats" => self.set(value, &mut settings.max_repeats, max_repeats),
-                "editor_writes" => {
-                    if !self.refused(key.span(), name) {
-                        self.set(value, &mut settings.editor_writes, editor_writes);
-                    }
-                }
-                "models" => self.models(value, settings),
-                "providers" => self.providers(value, settings),
-                "compaction" => self.compaction(value, &mut settings.compaction),
-                "environment" => self.exposure(value, &mut settings.exposure),
-                "hooks" => self.hooks(value, &mut settings.hooks),
-                "agents" => self.agents(value, &mut settings.agents),
-                "mcp" => self.mcp(value, &mut settings.mcp),
-                "sandbox" => {
-                    let home = match self.owner {
-                        FileOwner::User { home } => home,
-                        FileOwner::Repository { .. } => None,
-                    };
-                    self.sandbox(value, &mut settings.sandbox, home);
-                }
-                "permissions" => self.permissions(value, &mut settings.permissions),
-                "secrets" => self.secrets(value, &mut settings.mask_secrets),
-                "templates" => self.templates(value, settings),
-                "web_fetch" => self.web_fetch(value, settings),
-                _ => self.unknown(key.span(), name, KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "model" => if self.is_users(&key) { self.set(value, &mut settings.model, model_name()); },
+            "mode" => if self.is_users(&key) { self.set(value, &mut settings.mode, mode()); },
+            "thought" => self.set(value, &mut settings.thought, thought()),
+            "max_rounds" => if self.is_users(&key) { self.set(value, &mut settings.max_rounds, max_rounds()); },
+            "max_repeats" => {
+                if self.is_users(&key) { self.set(value, &mut settings.max_repeats, max_repeats()); }
+            },
+            "editor_writes" => {
+                if self.is_users(&key) { self.set(value, &mut settings.editor_writes, editor_writes()); }
+            },
+            "models" => self.models(value, settings),
+            "providers" => if self.is_users(&key) { self.providers(value, settings); },
+            "compaction" => self.compaction(value, &mut settings.compaction),
+            "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
+            "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
+            "agents" => if self.is_users(&key) { self.agents(value, &mut settings.agents); },
+            "mcp" => self.mcp(value, &mut settings.mcp),
+            "permissions" => self.permissions(value, &mut settings.permissions),
+            "sandbox" => if self.is_users(&key) {
+                let home = match self.owner {
+                    FileOwner::User { home } => home,
+                    FileOwner::Repository { .. } => None,
+                };
+                self.sandbox(value, &mut settings.sandbox, home);
+            },
+            "secrets" => if self.is_users(&key) { self.secrets(value, &mut settings.mask_secrets); },
+            "templates" => self.templates(value, settings),
+            "web_fetch" => if self.is_users(&key) { self.web_fetch(value, settings); },
+        });
         self.check_native(settings);
+    }
+
+    /// Whether a key may be set here, as only the user may set it; reports it if not.
+    fn is_users(&mut self, key: &TomlKey<'_>) -> bool {
+        !self.refused(key.span(), key.get_ref())
     }
 
     /// Refuses a key that only the user may set; returns whether it was refused.
@@ -176,19 +229,24 @@ impl ConfigReader<'_> {
     }
 
     /// Sets a field if the value is valid; otherwise reports a problem.
-    pub(super) fn set<T, F: From<T>>(
-        &mut self,
-        value: &TomlValue<'_>,
-        field: &mut F,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, ValueError>,
-    ) {
-        match read(value.get_ref()) {
-            Ok(read) => *field = read.into(),
+    pub(super) fn set<T, F: Slot<T>>(&mut self, value: &TomlValue<'_>, field: &mut F, kind: Kind<T>) {
+        let current = Slot::<T>::current(&*field).map(|current| kind.written(current));
+        if self.collects(kind.schema(), current) {
+            return;
+        }
+        match kind.read(value.get_ref()) {
+            Ok(read) => {
+                self.note_value(value.span(), kind.written(&read));
+                Slot::<T>::put(field, read);
+            }
             Err(ValueError { message, hint }) => self.problem(value.span(), message, hint),
         }
     }
 
     pub(super) fn table<'v, 'i>(&mut self, value: &'v TomlValue<'i>, what: &str) -> Option<&'v DeTable<'i>> {
+        if self.collector.is_some() {
+            return Some(&*NO_TABLE);
+        }
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.problem(value.span(), format!("{what} must be a table"), None);
@@ -199,55 +257,65 @@ impl ConfigReader<'_> {
     fn templates(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "templates") else { return };
         fields!(self, table, key, value, {
-            "go_compat" => self.set(value, &mut settings.go_compat, truth),
+            "go_compat" => self.set(value, &mut settings.go_compat, truth()),
         });
     }
 
     fn web_fetch(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "web_fetch") else { return };
         fields!(self, table, key, value, {
-            "private_networks" => self.set(value, &mut settings.fetch_private, truth),
+            "private_networks" => self.set(value, &mut settings.fetch_private, truth()),
         });
     }
 
     fn providers(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "providers") else { return };
-        for (name, value) in table {
-            let before = self.problems.len();
-            let Some(table) = self.table(value, "a provider") else { continue };
-            let mut wire = None;
-            let mut base_url = None;
-            let mut key_variable = None;
-            let mut headers = BTreeMap::new();
-            fields!(self, table, key, value, {
-                "wire" => self.set(value, &mut wire, wire_format),
-                "base_url" => self.set(value, &mut base_url, url),
-                "key_variable" => self.set(value, &mut key_variable, variable),
-                "headers" => self.set(value, &mut headers, header_map),
-            });
-            let name_text = name.get_ref().to_string();
-            match (wire, base_url) {
-                _ if self.problems.len() > before => {}
-                (Some(wire), Some(base_url)) => {
-                    let provider = ProviderSettings { wire, base_url, key_variable, headers };
-                    settings.providers.insert(name_text, provider);
+        for (name, value) in self.entries(table, &[]) {
+            let (problems, values) = (self.problems.len(), self.value_count());
+            self.enter(&name);
+            self.provider(&name, value, settings);
+            self.leave();
+            if self.problems.len() > problems {
+                self.unset(values);
+            }
+        }
+    }
+
+    fn provider(&mut self, name: &TomlKey<'_>, value: &TomlValue<'_>, settings: &mut Settings) {
+        let before = self.problems.len();
+        let Some(table) = self.table(value, "a provider") else { return };
+        let mut wire = None;
+        let mut base_url = None;
+        let mut key_variable = None;
+        let mut headers = BTreeMap::new();
+        fields!(self, table, key, value, {
+            "wire" => self.set(value, &mut wire, wire_format()),
+            "base_url" => self.set(value, &mut base_url, url()),
+            "key_variable" => self.set(value, &mut key_variable, variable()),
+            "headers" => self.set(value, &mut headers, header_map()),
+        });
+        let name_text = name.get_ref().to_string();
+        match (wire, base_url) {
+            _ if self.problems.len() > before => {}
+            (Some(wire), Some(base_url)) => {
+                let provider = ProviderSettings { wire, base_url, key_variable, headers };
+                settings.providers.insert(name_text, provider);
+            }
+            (wire, None) if BUILT_IN.contains(&&*name_text) => {
+                if name_text == "local" && key_variable.is_some() {
+                    let message = "a local server that wants a key needs wire and base_url".to_owned();
+                    let hint = "those that are detected automatically need no key";
+                    self.problem(name.span(), message, Some(hint.to_owned()));
+                    return;
                 }
-                (wire, None) if BUILT_IN.contains(&&*name_text) => {
-                    if name_text == "local" && key_variable.is_some() {
-                        let message = "a local server that wants a key needs wire and base_url".to_owned();
-                        let hint = "those that are detected automatically need no key";
-                        self.problem(name.span(), message, Some(hint.to_owned()));
-                        continue;
-                    }
-                    settings.built_in.insert(name_text, BuiltInSettings { wire, key_variable, headers });
-                }
-                (wire, _) => {
-                    let missing = if wire.is_none() { "wire" } else { "base_url" };
-                    let message = format!("the provider {name_text:?} has no {missing}");
-                    let wires = WireFormat::ALL.map(|wire| format!("{:?}", wire.id())).join(", ");
-                    let hint = format!("wire is one of {wires}; base_url = \"https://…\"");
-                    self.problem(name.span(), message, Some(hint));
-                }
+                settings.built_in.insert(name_text, BuiltInSettings { wire, key_variable, headers });
+            }
+            (wire, _) => {
+                let missing = if wire.is_none() { "wire" } else { "base_url" };
+                let message = format!("the provider {name_text:?} has no {missing}");
+                let wires = WireFormat::ALL.map(|wire| format!("{:?}", wire.id())).join(", ");
+                let hint = format!("wire is one of {wires}; base_url = \"https://…\"");
+                self.problem(name.span(), message, Some(hint));
             }
         }
     }
@@ -255,37 +323,37 @@ impl ConfigReader<'_> {
     fn compaction(&mut self, value: &TomlValue<'_>, compaction: &mut CompactionSettings) {
         let Some(table) = self.table(value, "compaction") else { return };
         fields!(self, table, key, value, {
-            "auto" => self.set(value, &mut compaction.auto, truth),
+            "auto" => self.set(value, &mut compaction.auto, truth()),
             "threshold" | "ratio" | "compact_ratio" => {
-                self.set(value, &mut compaction.threshold, threshold);
+                self.set(value, &mut compaction.threshold, threshold());
             },
-            "must_ratio" => self.set(value, &mut compaction.must_ratio, share),
-            "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
+            "must_ratio" => self.set(value, &mut compaction.must_ratio, share()),
+            "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share()),
             "model" => {
                 let own = matches!(value.get_ref().as_str(), Some("main" | "small" | "none"));
                 if own || !self.refused(key.span(), "compaction.model") {
-                    self.set(value, &mut compaction.model, summariser);
+                    self.set(value, &mut compaction.model, summariser());
                 }
             },
-            "max_summary_tokens" => self.set(value, &mut compaction.max_summary_tokens, small_tokens),
-            "pin_share" => self.set(value, &mut compaction.pin_share, share),
-            "person_share" => self.set(value, &mut compaction.person_share, share),
-            "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens),
-            "ahead" => self.set(value, &mut compaction.ahead, truth),
-            "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, seconds),
-            "timeout_s" => self.set(value, &mut compaction.timeout, seconds),
-            "message_chars" => self.set(value, &mut compaction.message_chars, characters),
+            "max_summary_tokens" => self.set(value, &mut compaction.max_summary_tokens, small_tokens()),
+            "pin_share" => self.set(value, &mut compaction.pin_share, share()),
+            "person_share" => self.set(value, &mut compaction.person_share, share()),
+            "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens()),
+            "ahead" => self.set(value, &mut compaction.ahead, truth()),
+            "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, call_seconds()),
+            "timeout_s" => self.set(value, &mut compaction.timeout, call_seconds()),
+            "message_chars" => self.set(value, &mut compaction.message_chars, characters()),
             "prune" => self.prune(value, &mut compaction.prune),
-            "summary_role" => self.set(value, &mut (), summary_role),
+            "summary_role" => self.set(value, &mut (), summary_role()),
         });
     }
 
     fn prune(&mut self, value: &TomlValue<'_>, prune: &mut PruneSettings) {
         let Some(table) = self.table(value, "compaction.prune") else { return };
         fields!(self, table, key, value, {
-            "min_chars" => self.set(value, &mut prune.min_chars, characters),
-            "keep_chars" => self.set(value, &mut prune.keep_chars, characters),
-            "keep_recent" => self.set(value, &mut prune.keep_recent, messages),
+            "min_chars" => self.set(value, &mut prune.min_chars, characters()),
+            "keep_chars" => self.set(value, &mut prune.keep_chars, characters()),
+            "keep_recent" => self.set(value, &mut prune.keep_recent, messages()),
         });
     }
 }

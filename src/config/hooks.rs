@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use toml::de::DeValue;
 
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{ValueError, between, json, text, truth};
-use epitome_problem::nearest;
+use super::kind::{Kind, between, milliseconds, one_of, seconds, truth};
+use super::values::any;
 
 /// Hook settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,56 +98,49 @@ impl ConfigReader<'_> {
     pub(super) fn hooks(&mut self, value: &TomlValue<'_>, hooks: &mut HookSettings) {
         let Some(table) = self.table(value, "hooks") else { return };
         fields!(self, table, key, value, {
-            "enabled" => self.set(value, &mut hooks.enabled, truth),
-            "trust" => self.set(value, &mut hooks.trust, trust),
-            "timeout_ms" => self.set(value, &mut hooks.timeout, |value| {
-                between(value, TIMEOUT_MS, "a number of milliseconds").map(Duration::from_millis)
-            }),
-            "max_continuations" => self.set(value, &mut hooks.max_continuations, continuations),
-            "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, |value| {
-                between(value, CALLBACK_TIMEOUT_S, "a number of seconds").map(Duration::from_secs)
-            }),
-            "cross_session" => self.set(value, &mut hooks.cross_session, truth),
-            "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth),
+            "enabled" => self.set(value, &mut hooks.enabled, truth()),
+            "trust" => self.set(value, &mut hooks.trust, trust()),
+            "timeout_ms" => self.set(value, &mut hooks.timeout, milliseconds(TIMEOUT_MS)),
+            "max_continuations" => {
+                self.set(value, &mut hooks.max_continuations, between(CONTINUATIONS, "a whole number"));
+            },
+            "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, seconds(CALLBACK_TIMEOUT_S)),
+            "cross_session" => self.set(value, &mut hooks.cross_session, truth()),
+            "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth()),
             "overrides" => self.overrides(value, &mut hooks.overrides),
         });
     }
 
-    /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.
     fn overrides(&mut self, value: &TomlValue<'_>, overrides: &mut BTreeMap<String, Map<String, Json>>) {
         let Some(table) = self.table(value, "hooks.overrides") else { return };
-        for (name, value) in table {
-            let Some(fields) = self.table(value, "what counts for a hook") else { continue };
-            let manifest = overrides.entry(name.get_ref().to_string()).or_default();
-            for (key, value) in fields {
-                let field = &**key.get_ref();
-                if !MANIFEST_KEYS.contains(&field) {
-                    self.unknown(key.span(), field, &MANIFEST_KEYS);
-                    continue;
-                }
-                let mut read = Json::Null;
-                self.set(value, &mut read, json);
-                if !read.is_null() {
-                    manifest.insert(field.to_owned(), read);
-                }
+        for (name, value) in self.entries(table, &[]) {
+            self.enter(&name);
+            self.override_manifest(value, overrides.entry(name.get_ref().to_string()).or_default());
+            self.leave();
+        }
+    }
+
+    /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.
+    fn override_manifest(&mut self, value: &TomlValue<'_>, manifest: &mut Map<String, Json>) {
+        let Some(table) = self.table(value, "what counts for a hook") else { return };
+        let names = MANIFEST_KEYS.each_ref().map(std::slice::from_ref);
+        for (key, value) in self.entries(table, &names) {
+            let field = &**key.get_ref();
+            if !MANIFEST_KEYS.contains(&field) {
+                self.unknown(key.span(), field, &MANIFEST_KEYS);
+                continue;
             }
+            self.enter(&key);
+            let mut read = Json::Null;
+            self.set(value, &mut read, any());
+            if !read.is_null() {
+                manifest.insert(field.to_owned(), read);
+            }
+            self.leave();
         }
     }
 }
 
-fn trust(value: &DeValue<'_>) -> Result<HookTrust, ValueError> {
-    let id = text(value)?;
-    HookTrust::parse(&id).ok_or_else(|| {
-        let known = HookTrust::ALL.map(HookTrust::id);
-        let hint = match nearest(&id, known) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("one of {}", known.join(", ")),
-        };
-        ValueError { message: format!("there is no trust {id:?}"), hint: Some(hint) }
-    })
-}
-
-fn continuations(value: &DeValue<'_>) -> Result<u32, ValueError> {
-    let number = between(value, CONTINUATIONS, "a whole number")?;
-    Ok(u32::try_from(number).unwrap_or(u32::MAX))
+fn trust() -> Kind<HookTrust> {
+    one_of("trust", &HookTrust::ALL, HookTrust::id, |trust| trust.id().into())
 }

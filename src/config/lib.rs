@@ -10,6 +10,8 @@ mod agents;
 mod exposure;
 mod file;
 mod hooks;
+mod keys;
+mod kind;
 mod mcp;
 mod mcp_json;
 mod mcp_variables;
@@ -36,10 +38,12 @@ use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
+pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSettings, McpSource, McpTransport, origin};
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::SandboxSettings;
+pub use values::MAX_ROUNDS_MAX;
 
 /// All configurable settings, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +129,15 @@ enum FileOwner<'a> {
     Repository { instead: &'a Path },
 }
 
+/// Settings with what set them.
+#[derive(Debug)]
+pub struct LoadedSettings {
+    pub settings: Settings,
+    /// What files and the environment set, from the weakest layer to the strongest.
+    pub values: Vec<SetValue>,
+    pub problems: Vec<Problem>,
+}
+
 impl Settings {
     /// Loads all layers. Missing files are fine; any error in a file becomes a problem. Blocks on disk I/O.
     /// `environment` is the editor's environment, not that of this process.
@@ -133,69 +146,124 @@ impl Settings {
         cwd: Option<&Path>,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> (Settings, Vec<Problem>) {
-        let mut settings = Settings::default();
-        let mut problems = Vec::new();
-        settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
+        let loaded = LoadedSettings::load(paths, cwd, environment);
+        (loaded.settings, loaded.problems)
+    }
+
+    /// Every key that the user's file may have, with its value here.
+    pub fn keys(&self) -> Vec<ConfigKey> {
+        file::keys(self)
+    }
+
+    /// The file of a repository's settings, for sessions of this directory.
+    pub fn repository_file(cwd: &Path) -> PathBuf {
+        cwd.join(".epitome/config.toml")
+    }
+}
+
+impl LoadedSettings {
+    /// As [`Settings::load`].
+    pub fn load(
+        paths: &Paths,
+        cwd: Option<&Path>,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> LoadedSettings {
+        let settings = Settings::default();
+        let mut loaded = LoadedSettings { settings, values: Vec::new(), problems: Vec::new() };
+        if let Some(threshold) = old_ratio(&environment) {
+            loaded.settings.compaction.threshold = threshold;
+            loaded.set_by(OLD_RATIO, &["compaction", "threshold"], values::threshold().written(&threshold));
+        }
         let users = paths.config_file();
-        settings.read(&users, FileOwner::User { home: paths.user_home.as_deref() }, &mut problems);
+        loaded.read(&users, FileOwner::User { home: paths.user_home.as_deref() });
         // If the session's directory is the parent of Epitome's home, this file is the user's and was already
         // read.
-        let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != users);
+        let repository = cwd.map(Settings::repository_file).filter(|file| *file != users);
         if let Some(file) = repository {
-            settings.read(&file, FileOwner::Repository { instead: &users }, &mut problems);
+            loaded.read(&file, FileOwner::Repository { instead: &users });
         }
         if let Some(cwd) = cwd {
-            let file = cwd.join(mcp_json::MCP_JSON);
-            match text_of(&file) {
-                Ok(Some(text)) => problems.extend(mcp_json::read(&file, &text, &mut settings.mcp.servers)),
-                Ok(None) => {}
-                Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
-            }
+            loaded.read_mcp_json(&cwd.join(mcp_json::MCP_JSON));
         }
         if let Some(cwd) = cwd {
-            problems.extend(plugin_servers::read(cwd, paths, &mut settings.mcp.servers));
+            loaded.problems.extend(plugin_servers::read(cwd, paths, &mut loaded.settings.mcp.servers));
         }
-        settings.mcp.apply_allowed_variables();
-        settings.environment(&environment, &mut problems);
-        (settings, problems)
+        loaded.settings.mcp.apply_allowed_variables();
+        loaded.environment(&environment);
+        loaded
     }
 
-    fn read(&mut self, path: &Path, owner: FileOwner<'_>, problems: &mut Vec<Problem>) {
+    fn read(&mut self, path: &Path, owner: FileOwner<'_>) {
         match text_of(path) {
-            Ok(Some(text)) => problems.extend(file::apply(self, path, &text, owner)),
-            Ok(None) => {}
-            Err(message) => {
-                problems.push(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            Ok(Some(text)) => {
+                let (values, problems) = file::apply(&mut self.settings, path, &text, owner);
+                self.values.extend(values);
+                self.problems.extend(problems);
             }
+            Ok(None) => {}
+            Err(message) => self.problem(path, message, None),
         }
     }
 
-    fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>, problems: &mut Vec<Problem>) {
+    fn read_mcp_json(&mut self, path: &Path) {
+        let known = self.settings.mcp.servers.len();
+        match text_of(path) {
+            Ok(Some(text)) => {
+                self.problems.extend(mcp_json::read(path, &text, &mut self.settings.mcp.servers));
+            }
+            Ok(None) => {}
+            Err(message) => self.problem(path, message, None),
+        }
+        for server in self.settings.mcp.servers.iter().skip(known) {
+            let key = ["mcp", "servers", &server.name].map(str::to_owned).to_vec();
+            let value = serde_json::Value::from("<a server>");
+            self.values.push(SetValue { key, value, path: path.to_path_buf(), line: None });
+        }
+    }
+
+    fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>) {
         let value = |name: &str| get(name)?.into_string().ok().filter(|value| !value.is_empty());
-        let mut problem = |name: &str, message, hint| {
-            problems.push(Problem { path: PathBuf::from(name), place: None, message, hint: Some(hint) });
-        };
         if let Some(model) = value("EPITOME_MODEL") {
             match values::full_model_name(&model) {
-                Ok(model) => self.model = Some(model),
-                Err((message, hint)) => problem("$EPITOME_MODEL", message, hint),
+                Ok(model) => {
+                    self.set_by("EPITOME_MODEL", &["model"], model.as_str().into());
+                    self.settings.model = Some(model);
+                }
+                Err((message, hint)) => self.problem(Path::new("$EPITOME_MODEL"), message, Some(hint)),
             }
         }
         if let Some(id) = value("EPITOME_MODE") {
             match Mode::parse(&id) {
-                Some(mode) => self.mode = mode,
+                Some(mode) => {
+                    self.set_by("EPITOME_MODE", &["mode"], mode.id().into());
+                    self.settings.mode = mode;
+                }
                 None => {
-                    let hint = format!("one of {}", values::modes());
-                    problem("$EPITOME_MODE", format!("there is no mode {id:?}"), hint);
+                    let hint = kind::suggestion(&id, &Mode::ALL.map(Mode::id));
+                    let message = format!("there is no mode {id:?}");
+                    self.problem(Path::new("$EPITOME_MODE"), message, Some(hint));
                 }
             }
         }
     }
+
+    fn problem(&mut self, path: &Path, message: String, hint: Option<String>) {
+        self.problems.push(Problem { path: path.to_path_buf(), place: None, message, hint });
+    }
+
+    /// Records a value from the environment.
+    fn set_by(&mut self, variable: &str, key: &[&str], value: serde_json::Value) {
+        let key = key.iter().map(|name| (*name).to_owned()).collect();
+        self.values.push(SetValue { key, value, path: PathBuf::from(format!("${variable}")), line: None });
+    }
 }
+
+/// A variable of the predecessor kodelet.
+const OLD_RATIO: &str = "KODELET_COMPACT_RATIO";
 
 /// Compaction threshold from the environment variable of the predecessor kodelet; any file overrides it.
 fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThreshold> {
-    CompactionThreshold::from_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
+    CompactionThreshold::from_ratio(&get(OLD_RATIO)?.into_string().ok()?)
 }
 
 /// Reads a file; `None` if it does not exist.

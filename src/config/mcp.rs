@@ -12,8 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::FileOwner;
-use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{between, header_map, names, text, truth, url, variable};
+use super::file::{ConfigReader, TomlKey, TomlValue, fields};
+use super::kind::{names, seconds, text, truth};
+use super::values::{arguments, header_map, url, variable};
 use epitome_thread::visible::code;
 
 /// MCP servers, and how long the first prompt waits for them.
@@ -211,9 +212,7 @@ impl ConfigReader<'_> {
         fields!(self, table, key, value, {
             "wait_s" => {
                 if !self.refused(key.span(), "mcp.wait_s") {
-                    self.set(value, &mut mcp.wait, |value| {
-                        between(value, WAIT_S, "a number of seconds").map(Duration::from_secs)
-                    });
+                    self.set(value, &mut mcp.wait, seconds(WAIT_S));
                 }
             },
             "servers" => self.mcp_servers(value, &mut mcp.servers),
@@ -227,56 +226,67 @@ impl ConfigReader<'_> {
 
     fn repository_variables(&mut self, value: &TomlValue<'_>, variables: &mut BTreeMap<String, Vec<String>>) {
         let Some(table) = self.table(value, "mcp.repository_variables") else { return };
-        for (server, value) in table {
+        for (server, value) in self.entries(table, &[]) {
+            self.enter(&server);
             let mut read = Vec::new();
-            self.set(value, &mut read, names);
+            self.set(value, &mut read, names());
             variables.insert(server.get_ref().to_string(), read);
+            self.leave();
         }
     }
 
     fn mcp_servers(&mut self, value: &TomlValue<'_>, servers: &mut Vec<McpServer>) {
         let Some(table) = self.table(value, "mcp.servers") else { return };
-        for (name, value) in table.iter().take(MCP_SERVERS_MAX) {
-            let before = self.problem_count();
-            let Some(table) = self.table(value, "an MCP server") else { continue };
-            let mut fields = ServerFields { enabled: true, ..ServerFields::default() };
-            fields!(self, table, key, value, {
-                "command" => self.set(value, &mut fields.command, text),
-                "args" => self.set(value, &mut fields.args, names),
-                "env" => self.set(value, &mut fields.env, header_map),
-                "url" => self.set(value, &mut fields.url, url),
-                "headers" => self.set(value, &mut fields.headers, header_map),
-                "key_variable" => {
-                    self.set(value, &mut fields.key_variable, variable);
-                },
-                "enabled" => self.set(value, &mut fields.enabled, truth),
-                "timeout_s" => self.set(value, &mut fields.timeout, |value| {
-                    between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs)
-                }),
-                "tools" => self.set(value, &mut fields.tools, names),
-            });
-            // With an invalid value left out, the server could be a different one than intended.
-            if self.problem_count() > before {
-                continue;
+        for (name, value) in self.entries(table, &[]).into_iter().take(MCP_SERVERS_MAX) {
+            let values = self.value_count();
+            self.enter(&name);
+            match self.mcp_server(&name, value) {
+                Some(server) => servers.push(server),
+                None => self.unset(values),
             }
-            let server = match fields.server(name.get_ref(), &self.source()) {
-                Ok(server) => server,
-                Err((message, hint)) => {
-                    self.problem(name.span(), message, Some(hint));
-                    continue;
-                }
-            };
-            if servers.iter().any(|other| other.name == server.name) {
+            self.leave();
+            // With a name twice, the first counts.
+            if let Some((last, others)) = servers.split_last()
+                && others.iter().any(|other| other.name == last.name)
+            {
                 let hint = "yours is the one that counts; give this one another name";
-                let message = format!("there is an MCP server {:?} already", server.name);
+                let message = format!("there is an MCP server {:?} already", last.name);
                 self.problem(name.span(), message, Some(hint.to_owned()));
-                continue;
+                self.unset(values);
+                servers.pop();
             }
-            servers.push(server);
         }
         if table.len() > MCP_SERVERS_MAX {
             let message = format!("only the first {MCP_SERVERS_MAX} MCP servers of a file are used");
             self.problem(value.span(), message, None);
+        }
+    }
+
+    fn mcp_server(&mut self, name: &TomlKey<'_>, value: &TomlValue<'_>) -> Option<McpServer> {
+        let before = self.problem_count();
+        let table = self.table(value, "an MCP server")?;
+        let mut fields = ServerFields { enabled: true, ..ServerFields::default() };
+        fields!(self, table, key, value, {
+            "command" => self.set(value, &mut fields.command, text()),
+            "args" => self.set(value, &mut fields.args, arguments()),
+            "env" => self.set(value, &mut fields.env, header_map()),
+            "url" => self.set(value, &mut fields.url, url()),
+            "headers" => self.set(value, &mut fields.headers, header_map()),
+            "key_variable" => self.set(value, &mut fields.key_variable, variable()),
+            "enabled" => self.set(value, &mut fields.enabled, truth()),
+            "timeout_s" => self.set(value, &mut fields.timeout, seconds(TIMEOUT_S)),
+            "tools" => self.set(value, &mut fields.tools, names()),
+        });
+        // With an invalid value left out, the server could be a different one than intended.
+        if self.problem_count() > before {
+            return None;
+        }
+        match fields.server(name.get_ref(), &self.source()) {
+            Ok(server) => Some(server),
+            Err((message, hint)) => {
+                self.problem(name.span(), message, Some(hint));
+                None
+            }
         }
     }
 

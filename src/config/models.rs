@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use toml::de::DeValue;
 
-use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{
-    ValueError, model_name, names, number, seconds, small_tokens, text, tokens, truth, wrong_type,
-};
+use super::file::{ConfigReader, TomlKey, TomlValue, fields};
+use super::keys::ANY_NAME;
+use super::kind::{Kind, names, text, truth};
+use super::values::{ValueError, call_seconds, model_name, number, small_tokens, tokens, wrong_type};
 use super::{Settings, WireFormat};
 
 /// User-supplied model properties, which take precedence over every other source.
@@ -93,48 +94,52 @@ impl Effort {
     }
 }
 
-const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
-
 impl ConfigReader<'_> {
     pub(super) fn models(&mut self, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(models) = self.table(value, "models") else { return };
-        for (name, value) in models {
+        for (name, value) in self.entries(models, &[&["small"], &[ANY_NAME]]) {
+            self.enter(&name);
             // `models.small` is a model name; all other keys are model tables.
-            if name.get_ref() == "small" && value.get_ref().is_str() {
-                if !self.refused(name.span(), "models.small") {
-                    self.set(value, &mut settings.small_model, model_name);
-                }
-                continue;
-            }
-            let Some(table) = self.table(value, "what is known of a model") else { continue };
-            let mut model: ModelSettings =
-                settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
-            // Beta features may cost more, and so does an effort list containing only the highest level, which
-            // overrides the level that the user chose; a price of 0 would hide costs.
-            fields!(self, table, key, value, {
-                "context_window" => self.set(value, &mut model.context_window, tokens),
-                "max_output" => self.set(value, &mut model.max_output, small_tokens),
-                "images" => self.set(value, &mut model.images, truth),
-                "documents" => self.set(value, &mut model.documents, truth),
-                "betas" => if !self.refused(key.span(), "betas") {
-                    self.set(value, &mut model.betas, names);
-                },
-                "thinking" => if !self.refused(key.span(), "thinking") {
-                    self.set(value, &mut model.thinking, thinking);
-                },
-                "compaction" => if !self.refused(key.span(), "compaction of a model") {
-                    self.set(value, &mut model.native_compaction, native);
-                    if model.native_compaction == Some(true) {
-                        self.native.push((name.get_ref().to_string(), value.span()));
+            match &**name.get_ref() {
+                "small" if !value.get_ref().is_table() => {
+                    if !self.refused(name.span(), "models.small") {
+                        self.set(value, &mut settings.small_model, model_name());
                     }
-                },
-                "silence_s" => self.set(value, &mut model.silence, seconds),
-                "price" => if !self.refused(key.span(), "price") {
-                    self.price(value, &mut model.price);
-                },
-            });
-            settings.models.insert(name.get_ref().to_string(), model);
+                }
+                _ => self.model(&name, value, settings),
+            }
+            self.leave();
         }
+    }
+
+    fn model(&mut self, name: &TomlKey<'_>, value: &TomlValue<'_>, settings: &mut Settings) {
+        let Some(table) = self.table(value, "what is known of a model") else { return };
+        let mut model: ModelSettings = settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
+        // Beta features may cost more, and so does an effort list containing only the highest level, which
+        // overrides the level that the user chose; a price of 0 would hide costs.
+        fields!(self, table, key, value, {
+            "context_window" => self.set(value, &mut model.context_window, tokens()),
+            "max_output" => self.set(value, &mut model.max_output, small_tokens()),
+            "images" => self.set(value, &mut model.images, truth()),
+            "documents" => self.set(value, &mut model.documents, truth()),
+            "betas" => if !self.refused(key.span(), "betas") {
+                self.set(value, &mut model.betas, names());
+            },
+            "thinking" => if !self.refused(key.span(), "thinking") {
+                self.set(value, &mut model.thinking, thinking());
+            },
+            "compaction" => if !self.refused(key.span(), "compaction of a model") {
+                self.set(value, &mut model.native_compaction, native());
+                if model.native_compaction == Some(true) {
+                    self.native.push((name.get_ref().to_string(), value.span()));
+                }
+            },
+            "silence_s" => self.set(value, &mut model.silence, call_seconds()),
+            "price" => if !self.refused(key.span(), "price") {
+                self.price(value, &mut model.price);
+            },
+        });
+        settings.models.insert(name.get_ref().to_string(), model);
     }
 
     /// Reports models that are set to native compaction although their provider has none, and resets the
@@ -160,18 +165,20 @@ impl ConfigReader<'_> {
 
     fn price(&mut self, value: &TomlValue<'_>, price: &mut Option<PriceSettings>) {
         let Some(table) = self.table(value, "a price") else { return };
-        let mut read = [None; PRICE_KEYS.len()];
-        for (key, value) in table {
-            match PRICE_KEYS.iter().position(|known| *known == key.get_ref()) {
-                Some(at) => self.set(value, &mut read[at], dollars),
-                None => self.unknown(key.span(), key.get_ref(), &PRICE_KEYS),
-            }
-        }
-        match read {
-            [Some(input), Some(output), cache_read, cache_write] => {
+        let before = self.problem_count();
+        let [mut input, mut output, mut cache_read, mut cache_write] = [None; 4];
+        fields!(self, table, key, value, {
+            "input" => self.set(value, &mut input, dollars()),
+            "output" => self.set(value, &mut output, dollars()),
+            "cache_read" => self.set(value, &mut cache_read, dollars()),
+            "cache_write" => self.set(value, &mut cache_write, dollars()),
+        });
+        match (input, output) {
+            (Some(input), Some(output)) => {
                 *price = Some(PriceSettings { input, output, cache_read, cache_write });
             }
-            [input, _, _, _] => {
+            _ if self.problem_count() > before => {}
+            (input, _) => {
                 let missing = if input.is_none() { "input" } else { "output" };
                 let hint = "in dollars for a million tokens: price = { input = 0.5, output = 2.0 }";
                 let message = format!("the price has no {missing}");
@@ -194,26 +201,46 @@ fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
     })
 }
 
-/// Parses the compaction method; `true` is native.
-fn native(value: &DeValue<'_>) -> Result<bool, ValueError> {
-    match text(value)?.as_str() {
+/// The compaction method; `true` is native.
+fn native() -> Kind<bool> {
+    let written = |is_native: &bool| json!(if *is_native { "native" } else { "summary" });
+    Kind::new(json!({ "enum": ["summary", "native"] }), written, |value| match text().read(value)?.as_str() {
         "native" => Ok(true),
         "summary" => Ok(false),
         other => Err(ValueError {
             message: format!("there is no way of compacting {other:?}"),
             hint: Some("one of summary (a model writes it), native (the provider's own)".to_owned()),
         }),
-    }
+    })
 }
 
-fn dollars(value: &DeValue<'_>) -> Result<f64, ValueError> {
-    let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
-    dollars.ok_or_else(|| wrong_type("dollars for a million tokens, from 0", value))
+fn dollars() -> Kind<f64> {
+    Kind::new(
+        json!({ "type": "number", "minimum": 0 }),
+        |dollars| json!(dollars),
+        |value| {
+            let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+            dollars.ok_or_else(|| wrong_type("dollars for a million tokens, from 0", value))
+        },
+    )
 }
 
-fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
+fn thinking() -> Kind<ThinkingSettings> {
+    let efforts = json!({ "enum": Effort::ALL.map(Effort::word) });
+    let list = json!({ "type": "array", "items": efforts, "minItems": 1 });
+    let schema = json!({ "anyOf": [{ "enum": ["none", "budget", "effort"] }, list] });
+    let written = |thinking: &ThinkingSettings| match thinking {
+        ThinkingSettings::None => json!("none"),
+        ThinkingSettings::Budget => json!("budget"),
+        ThinkingSettings::Efforts(efforts) => json!(efforts),
+    };
+    Kind::new(schema, written, read_thinking)
+}
+
+fn read_thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
     if value.as_array().is_none() {
-        let way = text(value)
+        let way = text()
+            .read(value)
             .map_err(|_| wrong_type("\"none\", \"budget\", \"effort\" or a list of efforts", value))?;
         return match way.as_str() {
             "none" => Ok(ThinkingSettings::None),
@@ -227,7 +254,7 @@ fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, ValueError> {
         };
     }
     let mut efforts = Vec::new();
-    for word in names(value)? {
+    for word in names().read(value)? {
         let effort = Effort::ALL.into_iter().find(|effort| effort.word() == word);
         efforts.push(effort.ok_or_else(|| ValueError {
             message: format!("there is no effort {word:?}"),

@@ -1,50 +1,79 @@
 //! Permission settings: the `[permissions]` and `[secrets]` tables. Rules of all files add up; a repository's
 //! file may only add `ask` and `deny` rules.
 
+use std::path::PathBuf;
+
+use serde_json::json;
 use toml::de::DeValue;
 
+use super::Settings;
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{truth, wrong_type};
+use super::kind::truth;
+use super::values::wrong_type;
 use epitome_rules::{self as rules, RuleEffect, WrittenRule};
 
 /// Maximum rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
 
+impl Settings {
+    /// Adds an allow rule that `by` gives, for example an option. An error says why it is no rule.
+    pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), String> {
+        let pattern = rules::parse(rule).and_then(|pattern| pattern.check_tool().map(|()| pattern));
+        let pattern = pattern.map_err(|rules::RuleError { message, hint }| match hint {
+            Some(hint) => format!("{message} ({hint})"),
+            None => message,
+        })?;
+        let (path, line) = (PathBuf::from(by), 1);
+        self.permissions.push(WrittenRule { word: RuleEffect::Allow, pattern, path, line });
+        Ok(())
+    }
+}
+
 impl ConfigReader<'_> {
     pub(super) fn permissions(&mut self, value: &TomlValue<'_>, rules: &mut Vec<WrittenRule>) {
         let Some(table) = self.table(value, "permissions") else { return };
-        for (key, value) in table {
-            let name = &**key.get_ref();
-            let Some(word) = RuleEffect::ALL.into_iter().find(|word| word.id() == name) else {
-                self.unknown(key.span(), name, &RuleEffect::ALL.map(RuleEffect::id));
-                continue;
-            };
+        fields!(self, table, key, value, {
             // A repository may only make the agent more restrictive.
-            if word == RuleEffect::Allow && self.refused(key.span(), "permissions.allow") {
-                continue;
-            }
-            let DeValue::Array(list) = value.get_ref() else {
-                let wrong = wrong_type("a list of rules", value.get_ref());
-                let hint = format!("for example {name} = [\"bash(cargo test *)\"]");
-                self.problem(value.span(), wrong.message, Some(hint));
+            "allow" => if !self.refused(key.span(), "permissions.allow") {
+                self.rules(value, RuleEffect::Allow, rules);
+            },
+            "ask" => self.rules(value, RuleEffect::Ask, rules),
+            "deny" => self.rules(value, RuleEffect::Deny, rules),
+        });
+    }
+
+    fn rules(&mut self, value: &TomlValue<'_>, word: RuleEffect, rules: &mut Vec<WrittenRule>) {
+        let schema = json!({ "type": "array", "items": { "type": "string" }, "maxItems": RULES_MAX });
+        let current = || {
+            let rules = rules.iter().filter(|rule| rule.word == word);
+            rules.map(|rule| rule.pattern.to_string()).collect::<Vec<_>>()
+        };
+        if self.collects(&schema, Some(json!(current()))) {
+            return;
+        }
+        let DeValue::Array(list) = value.get_ref() else {
+            let wrong = wrong_type("a list of rules", value.get_ref());
+            let hint = format!("for example {} = [\"bash(cargo test *)\"]", word.id());
+            return self.problem(value.span(), wrong.message, Some(hint));
+        };
+        if list.len() > RULES_MAX {
+            let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
+            self.problem(value.span(), message, Some("use patterns with *".to_owned()));
+        }
+        for item in list.iter().take(RULES_MAX) {
+            let Some(text) = item.get_ref().as_str() else {
+                self.problem(item.span(), wrong_type("a rule, as text", item.get_ref()).message, None);
                 continue;
             };
-            if list.len() > RULES_MAX {
-                let message = format!("there are {} rules, and only the first {RULES_MAX} apply", list.len());
-                self.problem(value.span(), message, Some("use patterns with *".to_owned()));
+            let parsed = rules::parse(text);
+            let checked = parsed.clone().and_then(|pattern| pattern.check_tool());
+            if let Err(rules::RuleError { message, hint }) = checked {
+                self.problem(item.span(), message, hint);
             }
-            for item in list.iter().take(RULES_MAX) {
-                let Some(text) = item.get_ref().as_str() else {
-                    self.problem(item.span(), wrong_type("a rule, as text", item.get_ref()).message, None);
-                    continue;
-                };
-                match rules::parse(text) {
-                    Ok(pattern) => {
-                        let (path, line) = self.place(item.span());
-                        rules.push(WrittenRule { word, pattern, path, line });
-                    }
-                    Err(rules::RuleError { message, hint }) => self.problem(item.span(), message, hint),
-                }
+            if let Ok(pattern) = parsed {
+                let (path, line) = self.place(item.span());
+                self.note_value(item.span(), json!(pattern.to_string()));
+                rules.push(WrittenRule { word, pattern, path, line });
             }
         }
     }
@@ -52,7 +81,7 @@ impl ConfigReader<'_> {
     pub(super) fn secrets(&mut self, value: &TomlValue<'_>, mask: &mut bool) {
         let Some(table) = self.table(value, "secrets") else { return };
         fields!(self, table, key, value, {
-            "mask" => self.set(value, mask, truth),
+            "mask" => self.set(value, mask, truth()),
         });
     }
 }

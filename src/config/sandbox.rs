@@ -4,10 +4,11 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use toml::de::DeValue;
+use serde_json::json;
 
 use super::file::{ConfigReader, TomlValue, fields};
-use super::values::{ValueError, between, names, truth};
+use super::kind::{Kind, between, truth};
+use super::values::{ValueError, names};
 
 /// Sandbox restrictions on the model's commands, in addition to the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,28 +63,35 @@ impl ConfigReader<'_> {
     ) {
         let Some(table) = self.table(value, "sandbox") else { return };
         fields!(self, table, key, value, {
-            "enabled" => self.set(value, &mut sandbox.enabled, truth),
-            "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth),
-            "network" => self.set(value, &mut sandbox.network, truth),
-            "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth),
+            "enabled" => self.set(value, &mut sandbox.enabled, truth()),
+            "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth()),
+            "network" => self.set(value, &mut sandbox.network, truth()),
+            "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth()),
             "processes" => {
-                let processes =
-                    |value: &DeValue<'_>| between(value, PROCESSES_BOUNDS, "a number of processes");
-                self.set(value, &mut sandbox.processes, processes);
+                self.set(value, &mut sandbox.processes, between(PROCESSES_BOUNDS, "a number of processes"));
             },
             "memory" => {
-                let memory = |value: &DeValue<'_>| between(value, MEMORY_MIB_BOUNDS, "a number of MiB").map(Some);
-                self.set(value, &mut sandbox.memory_mib, memory);
+                self.set(value, &mut sandbox.memory_mib, between::<u64>(MEMORY_MIB_BOUNDS, "a number of MiB"));
             },
-            "write" => self.set(value, &mut sandbox.write, |value| places(value, home)),
-            "hide" => self.set(value, &mut sandbox.hide, |value| places(value, home)),
+            "write" => self.set(value, &mut sandbox.write, places(home)),
+            "hide" => self.set(value, &mut sandbox.hide, places(home)),
         });
     }
 }
 
-/// Parses absolute paths; `~/` expands to the home directory.
-fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, ValueError> {
-    let place = |name: String| match (name.strip_prefix("~/"), home) {
+/// Absolute paths; `~/` expands to the home directory.
+fn places(home: Option<&Path>) -> Kind<Vec<PathBuf>> {
+    let home = home.map(Path::to_path_buf);
+    let schema = json!({ "type": "array", "items": { "type": "string", "pattern": "^(/|~/)" } });
+    Kind::new(
+        schema,
+        |places| json!(places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>()),
+        move |value| names(value)?.into_iter().map(|name| place(name, home.as_deref())).collect(),
+    )
+}
+
+fn place(name: String, home: Option<&Path>) -> Result<PathBuf, ValueError> {
+    match (name.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Ok(home.join(below)),
         (_, _) if Path::new(&name).is_absolute() => Ok(PathBuf::from(name)),
         (_, _) => Err(ValueError {
@@ -92,6 +100,5 @@ fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, Valu
                 "the directories of a session may always be changed; write others as /… or ~/…".to_owned(),
             ),
         }),
-    };
-    names(value)?.into_iter().map(place).collect()
+    }
 }

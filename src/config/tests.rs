@@ -1,5 +1,8 @@
 //! The layers of the settings, what each may set, and how invalid values are reported.
 
+#[path = "keys_tests.rs"]
+mod keys;
+
 use std::time::Duration;
 
 use super::*;
@@ -231,8 +234,8 @@ fn a_repository_sets_model_capabilities_but_not_costs() {
         [
             "a repository cannot set \"betas\"",
             "a repository cannot set \"compaction of a model\"",
-            "a repository cannot set \"price\"",
-            "a repository cannot set \"thinking\""
+            "a repository cannot set \"thinking\"",
+            "a repository cannot set \"price\""
         ]
     );
 }
@@ -485,7 +488,7 @@ fn a_repository_cannot_set_the_small_model_or_betas() {
     assert_eq!((settings.small_model, settings.go_compat), (None, true));
     assert!(settings.models["a/b"].betas.is_empty());
     let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["a repository cannot set \"betas\"", "a repository cannot set \"models.small\""]);
+    assert_eq!(told, ["a repository cannot set \"models.small\"", "a repository cannot set \"betas\""]);
 }
 
 #[test]
@@ -494,7 +497,7 @@ fn only_the_user_configures_the_sandbox() {
     let apply = |owner| {
         let mut settings = Settings::default();
         let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
-        (settings.sandbox, problems.len())
+        (settings.sandbox, problems.1.len())
     };
     let (sandbox, problems) = apply(FileOwner::User { home: Some(Path::new("/home/me")) });
     assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
@@ -546,12 +549,12 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
         [
             (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
             (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
-            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
             (
                 Some((3, 8)),
                 "this must be a list of rules, not a value of the kind string",
                 Some("for example deny = [\"bash(cargo test *)\"]")
             ),
+            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
         ]
     );
 }
@@ -579,4 +582,25 @@ fn the_environment_of_commands_is_chosen_by_word_or_names() {
         assert_eq!((exposure, problems.len()), (ExposureSettings::default(), 1), "{text}");
         assert!(!problems[0].contains("made-up-key"), "{problems:?}");
     }
+}
+
+/// Problems were listed in the order in which the reader met them: lines 5, 3, 2, 1, 7.
+#[test]
+fn problems_are_in_the_order_of_their_lines() {
+    let text = "web_fetch = 1\nmodle = \"a/b\"\nmode = \"yolo\"\n[agents]\nmax_depth = 9\n\n[compaction]\nauto = 1\n";
+    let (_, problems) = ConfigDisk::new(text, "").load(&[]);
+    let lines: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.place?.0)).collect();
+    assert_eq!(lines, [1, 2, 3, 5, 8]);
+    assert_eq!(problems[1].hint.as_deref(), Some("did you mean \"model\"?"));
+}
+
+/// `allow = ["Foo(x)"]` was accepted without a word.
+#[test]
+fn a_rule_for_an_unknown_tool_is_reported_and_kept() {
+    let (settings, problems) = ConfigDisk::new("[permissions]\ndeny = [\"Foo(x)\"]\n", "").load(&[]);
+    assert!(
+        problems[0].message.contains("no tool \"Foo\"") && problems[0].place == Some((2, 9)),
+        "{problems:?}"
+    );
+    assert_eq!(settings.permissions[0].to_string(), "deny Foo(x)");
 }

@@ -1,16 +1,21 @@
-//! Parsers for single values of a configuration file. Each reports the expected kind if the value has
-//! another; none repeats a value that could be a secret.
+//! Kinds of single values that only configuration files have, and errors of values. An error says which kind is expected
+//! and never repeats a value that could be a secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
+use super::kind::{Kind, between, one_of, seconds, text, whole};
 use super::{CompactionThreshold, EditorWrites, Summariser, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Highest configurable round limit; a larger number would mean "no limit", which nobody wants to pay for.
-const MAX_ROUNDS_MAX: i64 = 10_000;
+pub const MAX_ROUNDS_MAX: u32 = 10_000;
+
+/// What is shown in place of a secret.
+const MASKED: &str = "<masked>";
 
 /// Why a value is rejected.
 pub(super) struct ValueError {
@@ -26,68 +31,15 @@ pub(super) fn wrong_type(what: &str, value: &DeValue<'_>) -> ValueError {
     }
 }
 
-pub(super) fn text(value: &DeValue<'_>) -> Result<String, ValueError> {
-    value.as_str().map(str::to_owned).ok_or_else(|| wrong_type("text", value))
-}
-
 pub(super) fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueError> {
     let wrong = || wrong_type("a list of texts", value);
     let list = value.as_array().ok_or_else(wrong)?;
     list.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
-pub(super) fn truth(value: &DeValue<'_>) -> Result<bool, ValueError> {
-    value.as_bool().ok_or_else(|| wrong_type("true or false", value))
-}
-
 pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
     let integer = value.as_integer()?;
     i64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-pub(super) fn tokens(value: &DeValue<'_>) -> Result<u64, ValueError> {
-    let tokens = integer(value).and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0);
-    tokens.ok_or_else(|| wrong_type("a number of tokens above 0", value))
-}
-
-pub(super) fn small_tokens(value: &DeValue<'_>) -> Result<u32, ValueError> {
-    let tokens = tokens(value)?;
-    u32::try_from(tokens)
-        .map_err(|_| ValueError { message: "this number is too large".to_owned(), hint: None })
-}
-
-pub(super) fn summariser(value: &DeValue<'_>) -> Result<Summariser, ValueError> {
-    Ok(match text(value)?.as_str() {
-        "main" => Summariser::Main,
-        "small" => Summariser::Small,
-        "none" => Summariser::Nobody,
-        name => Summariser::Named(name.to_owned()),
-    })
-}
-
-/// The only role in which a summary is sent. The key exists for files that are shared with other programs.
-pub(super) fn summary_role(value: &DeValue<'_>) -> Result<(), ValueError> {
-    match text(value)?.as_str() {
-        "user" => Ok(()),
-        // A summary contains text from tool results, which must not carry the authority of a system message.
-        _ => Err(ValueError {
-            message: "a summary is always sent as a message of the user's".to_owned(),
-            hint: Some("summary_role = \"user\", or leave it out".to_owned()),
-        }),
-    }
-}
-
-/// A duration for model calls, from one second to one hour.
-pub(super) fn seconds(value: &DeValue<'_>) -> Result<Duration, ValueError> {
-    between(value, 1..=3_600, "seconds").map(Duration::from_secs)
-}
-
-pub(super) fn characters(value: &DeValue<'_>) -> Result<usize, ValueError> {
-    between(value, 0..=1_000_000, "characters").map(|number| number as usize)
-}
-
-pub(super) fn messages(value: &DeValue<'_>) -> Result<usize, ValueError> {
-    between(value, 0..=10_000, "messages").map(|number| number as usize)
 }
 
 pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
@@ -98,13 +50,82 @@ pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-pub(super) fn share(value: &DeValue<'_>) -> Result<f64, ValueError> {
-    let share = number(value).filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| wrong_type("a share of the window, from 0 to 1", value))
+pub(super) fn tokens() -> Kind<u64> {
+    whole(1..=i64::MAX, "a number of tokens above 0".to_owned())
 }
 
-pub(super) fn threshold(value: &DeValue<'_>) -> Result<CompactionThreshold, ValueError> {
-    match (integer(value), number(value)) {
+pub(super) fn small_tokens() -> Kind<u32> {
+    let all = tokens();
+    let mut schema = all.schema().clone();
+    schema["maximum"] = json!(u32::MAX);
+    Kind::new(
+        schema,
+        |tokens| json!(tokens),
+        move |value| {
+            u32::try_from(all.read(value)?)
+                .map_err(|_| ValueError { message: "this number is too large".to_owned(), hint: None })
+        },
+    )
+}
+
+pub(super) fn summariser() -> Kind<Summariser> {
+    let written = |summariser: &Summariser| match summariser {
+        Summariser::Cheapest => Json::Null,
+        Summariser::Main => json!("main"),
+        Summariser::Small => json!("small"),
+        Summariser::Nobody => json!("none"),
+        Summariser::Named(name) => json!(name),
+    };
+    let schema = json!({ "type": "string", "examples": ["main", "small", "none"] });
+    Kind::new(schema, written, |value| {
+        Ok(match text().read(value)?.as_str() {
+            "main" => Summariser::Main,
+            "small" => Summariser::Small,
+            "none" => Summariser::Nobody,
+            name => Summariser::Named(name.to_owned()),
+        })
+    })
+}
+
+/// The only role in which a summary is sent. The key exists for files that are shared with other programs.
+pub(super) fn summary_role() -> Kind<()> {
+    Kind::new(
+        json!({ "const": "user" }),
+        |()| json!("user"),
+        |value| match text().read(value)?.as_str() {
+            "user" => Ok(()),
+            // A summary contains text from tool results, which must not carry the authority of a system message.
+            _ => Err(ValueError {
+                message: "a summary is always sent as a message of the user's".to_owned(),
+                hint: Some("summary_role = \"user\", or leave it out".to_owned()),
+            }),
+        },
+    )
+}
+
+/// A duration for model calls, from one second to one hour.
+pub(super) fn call_seconds() -> Kind<Duration> {
+    seconds(1..=3_600)
+}
+
+pub(super) fn characters() -> Kind<usize> {
+    between(0..=1_000_000, "characters")
+}
+
+pub(super) fn messages() -> Kind<usize> {
+    between(0..=10_000, "messages")
+}
+
+pub(super) fn threshold() -> Kind<CompactionThreshold> {
+    let written = |threshold: &CompactionThreshold| match threshold {
+        CompactionThreshold::Never => json!(0),
+        CompactionThreshold::Ratio(ratio) => json!(ratio),
+        CompactionThreshold::Used(tokens) => json!(tokens),
+        CompactionThreshold::Left(tokens) => json!(-i64::try_from(*tokens).unwrap_or(i64::MAX)),
+    };
+    let schema =
+        json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, { "type": "integer" }] });
+    Kind::new(schema, written, |value| match (integer(value), number(value)) {
         (Some(0), _) => Ok(CompactionThreshold::Never),
         (Some(tokens), _) if tokens > 1 => Ok(CompactionThreshold::Used(tokens.unsigned_abs())),
         (Some(tokens), _) if tokens < 0 => Ok(CompactionThreshold::Left(tokens.unsigned_abs())),
@@ -113,12 +134,19 @@ pub(super) fn threshold(value: &DeValue<'_>) -> Result<CompactionThreshold, Valu
         _ => {
             Err(wrong_type("a ratio (0.80; 0 is never), tokens used (60000) or tokens left (-20000)", value))
         }
-    }
+    })
 }
 
-pub(super) fn model_name(value: &DeValue<'_>) -> Result<Option<String>, ValueError> {
-    let name = full_model_name(&text(value)?);
-    Ok(Some(name.map_err(|(message, hint)| ValueError { message, hint: Some(hint) })?))
+pub(super) fn model_name() -> Kind<String> {
+    let schema = json!({ "type": "string", "examples": ["anthropic/claude-sonnet-5-5"] });
+    Kind::new(
+        schema,
+        |name| json!(name),
+        |value| {
+            let name = full_model_name(&text().read(value)?);
+            name.map_err(|(message, hint)| ValueError { message, hint: Some(hint) })
+        },
+    )
 }
 
 /// Completes a model's name with its provider. An error is a message and a hint.
@@ -131,20 +159,12 @@ pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
     Err((format!("{name:?} names no provider"), hint))
 }
 
-/// An integer within limits; `what` names the unit.
-pub(super) fn between(
-    value: &DeValue<'_>,
-    limits: std::ops::RangeInclusive<i64>,
-    what: &str,
-) -> Result<u64, ValueError> {
-    let within = integer(value).filter(|number| limits.contains(number));
-    let within = within.and_then(|number| u64::try_from(number).ok());
-    within.ok_or_else(|| wrong_type(&format!("{what} from {} to {}", limits.start(), limits.end()), value))
+/// Any value as JSON; dates become strings.
+pub(super) fn any() -> Kind<Json> {
+    Kind::new(json!({}), Json::clone, json_of)
 }
 
-/// Any value as JSON; dates become strings.
-pub(super) fn json(value: &DeValue<'_>) -> Result<serde_json::Value, ValueError> {
-    use serde_json::Value as Json;
+fn json_of(value: &DeValue<'_>) -> Result<Json, ValueError> {
     Ok(match value {
         DeValue::String(text) => Json::from(&**text),
         DeValue::Boolean(truth) => Json::from(*truth),
@@ -157,109 +177,122 @@ pub(super) fn json(value: &DeValue<'_>) -> Result<serde_json::Value, ValueError>
             Json::Number(number.ok_or_else(|| wrong_type("a finite number", value))?)
         }
         DeValue::Array(items) => {
-            Json::Array(items.iter().map(|item| json(item.get_ref())).collect::<Result<_, _>>()?)
+            Json::Array(items.iter().map(|item| json_of(item.get_ref())).collect::<Result<_, _>>()?)
         }
         DeValue::Table(table) => {
             let fields =
-                table.iter().map(|(name, value)| Ok((name.get_ref().to_string(), json(value.get_ref())?)));
+                table.iter().map(|(name, value)| Ok((name.get_ref().to_string(), json_of(value.get_ref())?)));
             Json::Object(fields.collect::<Result<_, _>>()?)
         }
     })
 }
 
-pub(super) fn mode(value: &DeValue<'_>) -> Result<Mode, ValueError> {
-    let id = text(value)?;
-    let unknown = || ValueError {
-        message: format!("there is no mode {id:?}"),
-        hint: Some(format!("one of {}", modes())),
-    };
-    Mode::parse(&id).ok_or_else(unknown)
+pub(super) fn mode() -> Kind<Mode> {
+    one_of("mode", &Mode::ALL, Mode::id, |mode| json!(mode.id()))
 }
 
-pub(super) fn editor_writes(value: &DeValue<'_>) -> Result<EditorWrites, ValueError> {
-    let id = text(value)?;
-    let unknown = || ValueError {
-        message: format!("editor_writes can't be {id:?}"),
-        hint: Some(format!("one of {}", EditorWrites::ALL.map(EditorWrites::id).join(", "))),
-    };
-    EditorWrites::parse(&id).ok_or_else(unknown)
+pub(super) fn editor_writes() -> Kind<EditorWrites> {
+    one_of("value", &EditorWrites::ALL, EditorWrites::id, |writes| json!(writes.id()))
 }
 
-pub(super) fn thought(value: &DeValue<'_>) -> Result<ThoughtLevel, ValueError> {
-    let id = text(value)?;
-    let levels = ThoughtLevel::ALL.map(ThoughtLevel::id).join(", ");
-    let unknown = || ValueError {
-        message: format!("there is no thought level {id:?}"),
-        hint: Some(format!("one of {levels}")),
-    };
-    ThoughtLevel::parse(&id).ok_or_else(unknown)
+pub(super) fn thought() -> Kind<ThoughtLevel> {
+    one_of("thought level", &ThoughtLevel::ALL, ThoughtLevel::id, |level| json!(level.id()))
 }
 
-pub(super) fn max_rounds(value: &DeValue<'_>) -> Result<u32, ValueError> {
-    let rounds = integer(value).filter(|rounds| (1..=MAX_ROUNDS_MAX).contains(rounds));
-    let rounds = rounds.and_then(|rounds| u32::try_from(rounds).ok());
-    rounds.ok_or_else(|| wrong_type(&format!("a whole number from 1 to {MAX_ROUNDS_MAX}"), value))
+pub(super) fn max_rounds() -> Kind<u32> {
+    let most = i64::from(MAX_ROUNDS_MAX);
+    whole(1..=most, format!("a whole number from 1 to {most}"))
 }
 
 /// One round repeats nothing, so 1 would stop each turn.
-pub(super) fn max_repeats(value: &DeValue<'_>) -> Result<u32, ValueError> {
-    let repeats = integer(value).filter(|repeats| *repeats == 0 || (2..=MAX_ROUNDS_MAX).contains(repeats));
-    let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok());
-    let sentence = format!("0 for no limit, or a whole number from 2 to {MAX_ROUNDS_MAX}");
-    repeats.ok_or_else(|| wrong_type(&sentence, value))
+pub(super) fn max_repeats() -> Kind<u32> {
+    let most = MAX_ROUNDS_MAX;
+    let schema = json!({ "type": "integer", "minimum": 0, "maximum": most, "not": { "const": 1 } });
+    Kind::new(
+        schema,
+        |repeats| json!(repeats),
+        move |value| {
+            let repeats = integer(value).and_then(|repeats| u32::try_from(repeats).ok());
+            let sentence = || format!("0 for no limit, or a whole number from 2 to {most}");
+            repeats
+                .filter(|repeats| *repeats == 0 || (2..=most).contains(repeats))
+                .ok_or_else(|| wrong_type(&sentence(), value))
+        },
+    )
 }
 
-pub(super) fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, ValueError> {
-    let id = text(value)?;
-    let ids = || WireFormat::ALL.map(WireFormat::id).join(", ");
-    WireFormat::ALL.into_iter().find(|wire| wire.id() == id).ok_or_else(|| ValueError {
-        message: format!("there is no wire format {id:?}"),
-        hint: Some(format!("one of {}", ids())),
+pub(super) fn wire_format() -> Kind<WireFormat> {
+    one_of("wire format", &WireFormat::ALL, WireFormat::id, |wire| json!(wire.id()))
+}
+
+pub(super) fn url() -> Kind<String> {
+    let schema = json!({ "type": "string", "pattern": "^https?://." });
+    // The user's name, the path and the query of an address may contain keys.
+    let written = |url: &String| {
+        let origin = super::origin(url);
+        let is_all = url.trim_end_matches('/') == origin;
+        json!(if is_all { url.clone() } else { format!("{origin}/…") })
+    };
+    Kind::new(schema, written, |value| {
+        let url = text().read(value)?;
+        let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        if host.is_none_or(str::is_empty) {
+            let message = "a base URL begins with https:// or http://".to_owned();
+            return Err(ValueError { message, hint: None });
+        }
+        Ok(url)
     })
-}
-
-pub(super) fn url(value: &DeValue<'_>) -> Result<String, ValueError> {
-    let url = text(value)?;
-    let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    if host.is_none_or(str::is_empty) {
-        let message = "a base URL begins with https:// or http://".to_owned();
-        return Err(ValueError { message, hint: None });
-    }
-    Ok(url)
 }
 
 /// The name of an environment variable. Users paste the key itself here by mistake, so the value is not
 /// repeated.
-pub(super) fn variable(value: &DeValue<'_>) -> Result<String, ValueError> {
-    let name = text(value)?;
-    let plain = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-    if plain {
-        Ok(name)
-    } else {
-        let hint = Some(
-            "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file"
-                .to_owned(),
-        );
-        Err(ValueError {
-            message: "key_variable must be the name of an environment variable".to_owned(),
-            hint,
-        })
-    }
+pub(super) fn variable() -> Kind<String> {
+    let schema = json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" });
+    Kind::new(
+        schema,
+        |name| json!(name),
+        |value| {
+            let name = text().read(value)?;
+            let plain = !name.is_empty()
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+            let example =
+                "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file";
+            plain.then_some(name).ok_or_else(|| ValueError {
+                message: "key_variable must be the name of an environment variable".to_owned(),
+                hint: Some(example.to_owned()),
+            })
+        },
+    )
 }
 
-pub(super) fn header_map(value: &DeValue<'_>) -> Result<BTreeMap<String, String>, ValueError> {
-    let table = value.as_table().ok_or_else(|| wrong_type("a table of text", value))?;
-    table
-        .iter()
-        .map(|(name, value)| {
-            let wrong = || wrong_type(&format!("text, in the header {:?}", name.get_ref()), value.get_ref());
-            Ok((name.get_ref().to_string(), value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?))
-        })
-        .collect()
+/// Texts by name: headers or variables. Their values may be keys.
+pub(super) fn header_map() -> Kind<BTreeMap<String, String>> {
+    let schema = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    let written =
+        |map: &BTreeMap<String, String>| map.keys().map(|name| (name.clone(), json!(MASKED))).collect();
+    Kind::new(schema, written, |value| {
+        let table = value.as_table().ok_or_else(|| wrong_type("a table of text", value))?;
+        table
+            .iter()
+            .map(|(name, value)| {
+                let wrong =
+                    || wrong_type(&format!("text, in the header {:?}", name.get_ref()), value.get_ref());
+                Ok((
+                    name.get_ref().to_string(),
+                    value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?,
+                ))
+            })
+            .collect()
+    })
 }
 
-pub(super) fn modes() -> String {
-    Mode::ALL.map(Mode::id).join(", ")
+/// The arguments of a program. Any of them may be a key.
+pub(super) fn arguments() -> Kind<Vec<String>> {
+    let names = super::kind::names();
+    Kind::new(
+        names.schema().clone(),
+        |arguments| json!(format!("<{} arguments>", arguments.len())),
+        move |value| names.read(value),
+    )
 }

@@ -57,6 +57,11 @@ pub struct Given<'a> {
     pub name: &'a str,
 }
 
+/// The fields that a declarative file may have.
+pub fn field_names() -> impl Iterator<Item = &'static str> {
+    MANIFEST_KEYS.into_iter().chain(DECLARATIVE_FIELDS)
+}
+
 /// Parses an executable's answer to `hook`: one event name, several separated by white space or commas, or
 /// one JSON object.
 pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<ParsedManifest, Problem> {
@@ -213,10 +218,14 @@ impl<'a> ManifestReader<'a> {
             _ if value.is_null() => Ok(()),
             "events" => self.events(value, place),
             "match" => self.matches(value),
-            unknown if !MANIFEST_KEYS.into_iter().chain(DECLARATIVE_FIELDS).any(|known| known == unknown) => {
-                let known = MANIFEST_KEYS.into_iter().chain(DECLARATIVE_FIELDS);
+            unknown if !field_names().any(|known| known == unknown) => {
                 let message = format!("unknown field {:?}, ignored", short(unknown));
-                self.notes.push(at(self.path, place, message, nearest(unknown, known).map(did_you_mean)));
+                self.notes.push(at(
+                    self.path,
+                    place,
+                    message,
+                    nearest(unknown, field_names()).map(did_you_mean),
+                ));
                 Ok(())
             }
             _ => self.plain_field(name, value).map_err(|wanted| wrong(format!("{name:?} must be {wanted}"))),

@@ -46,31 +46,63 @@ pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
     (line as u64, before[line_start..].chars().count() as u64 + 1)
 }
 
-/// The known name that is a typing mistake away, if any.
+/// The known name that is a typing mistake away, if any. Of two equally near names, the one with the same
+/// letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);
+    let letters = |name: &str| {
+        let mut letters: Vec<char> = name.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
     // At most a third of the letters; with more, short names would all be similar.
     let most = (name.chars().count() / 3).max(1);
     known
         .into_iter()
-        .map(|candidate| (edit_distance(&name, &plain(candidate)), candidate))
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        .map(|candidate| (plain(candidate), candidate))
+        .map(|(plain, candidate)| {
+            (edit_distance(&name, &plain), letters(&plain) != letters(&name), candidate)
+        })
+        .filter(|(distance, ..)| *distance <= most)
+        .min_by_key(|(distance, has_others, _)| (*distance, *has_others))
+        .map(|(.., candidate)| candidate)
 }
 
-/// The Levenshtein distance between two words.
+/// The distance between two words in insertions, deletions, replacements and exchanges of neighbouring letters (the
+/// restricted Damerau-Levenshtein distance).
 fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+    for (at, letter) in from.iter().enumerate() {
+        let mut next = vec![at + 1];
         for (column, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+            let mut least = (row[column] + usize::from(letter != other)).min(row[column + 1] + 1);
+            least = least.min(next[column] + 1);
+            let is_exchanged = at > 0 && column > 0 && *letter == to[column - 1] && from[at - 1] == *other;
+            if is_exchanged {
+                least = least.min(before[column - 1] + 1);
+            }
+            next.push(least);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `modle` in config.toml was answered with "mode", because an exchange of two letters counted as two mistakes.
+    #[test]
+    fn an_exchange_of_two_letters_is_one_mistake() {
+        assert_eq!(nearest("modle", ["mode", "model"]), Some("model"));
+        assert_eq!(nearest("trun_end", ["session_end", "turn_end"]), Some("turn_end"));
+        assert_eq!(nearest("Max-Rounds", ["max_rounds"]), Some("max_rounds"));
+        assert_eq!(nearest("mdoe", ["model", "mode"]), Some("mode"));
+        assert_eq!(nearest("modell", ["model", "models"]), Some("model"));
+        assert_eq!(nearest("xy", ["mode", "model"]), None);
+    }
 }

@@ -16,7 +16,7 @@ use epitome_problem::Problem;
 pub(super) const LINES_BEFORE: u64 = 1;
 
 /// The fields of a recipe file.
-const FIELDS: &str = "name description aliases hidden allowed_tools allowed_commands arguments argument-hint \
+pub(super) const FIELDS: &str = "name description aliases hidden allowed_tools allowed_commands arguments argument-hint \
     argument_hint defaults hooks output context history model max_turns callable_by run_hooks";
 
 /// Fields of kodelet that have no effect here.

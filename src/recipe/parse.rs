@@ -223,6 +223,11 @@ pub fn parse(id: &str, source: RecipeSource, text: &str) -> Result<Parsed, Probl
     Ok(parsed)
 }
 
+/// The fields that the front matter of a recipe may have.
+pub fn field_names() -> impl Iterator<Item = &'static str> {
+    front_matter::FIELDS.split(' ')
+}
+
 /// Whether the text starts with front matter.
 pub fn has_front_matter(text: &str) -> bool {
     split(text.strip_prefix('\u{feff}').unwrap_or(text)).is_some()

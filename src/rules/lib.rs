@@ -139,11 +139,8 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     if tool.is_empty() || !tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-*.".contains(c)) {
         return wrong(format!("{tool:?} is not the name of a tool"), form);
     }
-    let known = TOOLS.iter().map(|(name, _)| *name);
-    if !tool.contains('*')
-        && !tool.starts_with("mcp__")
-        && !known.clone().any(|known| known == tool)
-        && let Some(near) = nearest(tool, known)
+    if !is_known(tool)
+        && let Some(near) = nearest(tool, TOOLS.iter().map(|(name, _)| *name))
     {
         return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
     }
@@ -170,6 +167,25 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
         ArgumentKind::Words => Some(about.to_owned()),
     };
     Ok(RulePattern { tool: tool.to_owned(), about })
+}
+
+/// Whether a name can be that of a tool: of a built-in one, of an MCP server's, or with `*`.
+fn is_known(tool: &str) -> bool {
+    tool.contains('*') || tool.starts_with("mcp__") || TOOLS.iter().any(|(known, _)| *known == tool)
+}
+
+impl RulePattern {
+    /// The error if no tool of this program has the name. Such a rule is accepted, as programs that embed this one have
+    /// tools of their own, but it is probably a mistake.
+    pub fn check_tool(&self) -> Result<(), RuleError> {
+        match is_known(&self.tool) {
+            true => Ok(()),
+            false => Err(RuleError {
+                message: format!("there is no tool {:?}, so this rule matches nothing", self.tool),
+                hint: Some(format!("tools are {}", TOOLS.map(|(name, _)| name).join(", "))),
+            }),
+        }
+    }
 }
 
 /// `cargo test:*` is equivalent to `cargo test *`, and `*` alone to no argument.
@@ -250,6 +266,18 @@ mod tests {
             let wanted = RulePattern { tool: tool.to_owned(), about: about.map(str::to_owned) };
             assert_eq!(parse(text), Ok(wanted), "{text}");
         }
+    }
+
+    /// `allow = ["Foo(x)"]` was accepted without a word.
+    #[test]
+    fn a_rule_for_an_unknown_tool_is_parsed_and_can_be_reported() {
+        for known in ["bash(ls)", "Read", "mcp__tracker__*", "file_*(a)"] {
+            assert_eq!(parse(known).expect(known).check_tool(), Ok(()), "{known}");
+        }
+        let unknown = parse("Foo(x)").expect("programs that embed this one have their own tools");
+        let error = unknown.check_tool().expect_err("no tool has this name");
+        assert!(error.message.contains("no tool \"Foo\""), "{error:?}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("bash, ")));
     }
 
     #[test]

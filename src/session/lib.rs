@@ -366,6 +366,8 @@ pub enum UserDecision {
     /// Allow, and remember `PermissionRequest::always`.
     AllowAlways,
     Reject,
+    /// Reject, and tell the model why.
+    RejectBecause(String),
     /// Reject, and remember `PermissionRequest::never`.
     RejectAlways,
     /// No answer, an unknown one, or a cancel: not approval.

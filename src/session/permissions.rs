@@ -12,6 +12,7 @@ use epitome_files::paths::Paths;
 use epitome_hooks::output::PermissionDecision;
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
+use epitome_thread::visible::shortened;
 use epitome_thread::{
     CallId, Change, Decider, Mode, PermissionChoice, RecordedDecision, Rule, ToolCall, ToolDisplay,
 };
@@ -23,6 +24,9 @@ use epitome_turn::Permit;
 
 /// How much of unreadable arguments the model is shown, in bytes.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
+
+/// How much of the user's reason for a refusal the model is shown, in characters.
+const REASON_CHARS_MAX: usize = 2_000;
 
 /// The refusal of an edit that would replace a key in a file by its mask.
 const MASK_WRITTEN: &str = "Not run: this contains a mask ([secret masked: …]) instead of a key that you \
@@ -307,6 +311,11 @@ impl Permissions {
                 rule = always.map(|(rule, _)| rule);
                 let answer = if rule.is_some() { PermissionChoice::Always } else { PermissionChoice::Once };
                 (Permit::Allowed, person(answer))
+            }
+            UserDecision::RejectBecause(reason) => {
+                let reason = shortened(reason.trim(), REASON_CHARS_MAX);
+                let why = format!("The user refused this call. They say: {reason}");
+                (Permit::Denied(why), person(PermissionChoice::No))
             }
             UserDecision::Reject | UserDecision::RejectAlways => {
                 let why = "The user refused this call. Don't try the same again; find another way or ask \

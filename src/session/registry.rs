@@ -32,13 +32,16 @@ use epitome_provider::learned::Learned;
 use epitome_recipe::watch::RecipeWatch;
 pub use epitome_store::Header;
 use epitome_store::{Store, StoreError};
-use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
+use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Rulers;
 use epitome_tools::Toolbox;
 
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
 const COMMANDS_MAX: usize = 256;
+
+/// The option that adds an allow rule, which messages name in place of a file.
+pub const ALLOW_OPTION: &str = "--allow";
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -69,6 +72,13 @@ pub struct SessionServices {
 pub struct Overrides {
     pub model: Option<String>,
     pub mode: Option<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thought: Option<ThoughtLevel>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rounds: Option<u32>,
+    /// Permission rules of the kind `allow`, as written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// Whether hooks run.
     pub hooks: Option<bool>,
     pub trust: Option<HookTrust>,
@@ -83,6 +93,14 @@ impl Overrides {
     pub fn over(&self, mut settings: Settings) -> Settings {
         settings.model = self.model.clone().or(settings.model);
         settings.mode = self.mode.unwrap_or(settings.mode);
+        settings.thought = self.thought.unwrap_or(settings.thought);
+        settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
+        for rule in &self.allow {
+            // The command line has reported what is no rule; here it must not allow anything.
+            if let Err(error) = settings.allow(rule, ALLOW_OPTION) {
+                tracing::warn!(error, "a rule is ignored");
+            }
+        }
         settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
         settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);
         settings.compaction.auto = self.auto_compact.unwrap_or(settings.compaction.auto);

@@ -3,6 +3,7 @@
 #![expect(clippy::duplicate_mod, reason = "the tests of an agent run without a daemon and with one")]
 
 mod cli;
+mod config;
 mod daemon;
 mod docs;
 mod hooks_unchanged;
@@ -10,6 +11,7 @@ mod observe;
 mod other_agents;
 mod process;
 mod protocol;
+mod terminal;
 
 // The worked handler of CONTRIBUTING.md uses the module paths that are valid inside of its crate.
 use epitome::hooks::{self, event, hook_context, output};

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::store::{Backup, Health, Rebuilt, Repair, Store};
 use crate::thread::visible::visible;
 
-/// Diagnose problems and suggest fixes
+/// Check the installation and suggest fixes
 ///
 /// Checks the stored sessions, the daemon, settings, recipes, hooks, MCP servers, API keys and editor configurations.
 /// The exit code is 1 if there is an error.

@@ -27,6 +27,7 @@ use crate::hooks::output::RawOutcome;
 use crate::hooks::resident::HookServices;
 use crate::hooks::run::{Runner, deliver, input};
 use crate::hooks::transcript::Transcript;
+use crate::problem::nearest;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
@@ -45,8 +46,12 @@ pub(super) fn test(
     json: bool,
 ) -> Result<i32, CliError> {
     let event = HookEvent::parse(event).ok_or_else(|| {
-        let names = HookEvent::ALL.map(HookEvent::name).join(", ");
-        CliError::failed(format!("there is no event {event:?}"), Some(format!("the events are {names}")))
+        let names = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
+        let hint = match nearest(event, names) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")),
+        };
+        CliError::failed(format!("there is no event {event:?}"), Some(hint))
     })?;
     let found = project.find();
     let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
@@ -56,7 +61,12 @@ pub(super) fn test(
                 format!("{name} is not trusted yet"),
                 format!("`epitome hooks trust {name}` allows it to run"),
             ),
-            false => (format!("there is no hook {name} here"), "`epitome hooks list` shows all".to_owned()),
+            false => {
+                let near = nearest(name, found.hooks.iter().map(|hook| hook.name.as_str()));
+                let all = "`epitome hooks list` shows all".to_owned();
+                let hint = near.map_or(all, |near| format!("did you mean {near:?}?"));
+                (format!("there is no hook {name} here"), hint)
+            }
         };
         return Err(CliError::failed(message, Some(hint)));
     };
@@ -79,7 +89,7 @@ pub(super) fn test(
         true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
         false => text(&ran, &said, took),
     })?;
-    Ok(i32::from(said.status == RunStatus::Failed))
+    Ok(i32::from(said.status != RunStatus::Result))
 }
 
 /// Runs hooks as a session of this directory does.
@@ -129,12 +139,13 @@ fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
     block("remarks", &said.remarks.join("\n"));
     let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
     let meaning = meaning(&said.output);
-    let nothing = match (meaning.is_empty(), said.status) {
-        (false, _) => "",
-        (true, RunStatus::Failed) => " nothing; the run failed, so its result is ignored",
-        (true, _) => " nothing",
+    let short = match (said.status, meaning.is_empty()) {
+        (RunStatus::Failed, true) => " the run failed, so what it printed is ignored",
+        (RunStatus::Skipped, true) => " it was not run",
+        (RunStatus::Result, true) => " nothing",
+        (_, false) => "",
     };
-    let _ = writeln!(out, "meaning:{nothing}");
+    let _ = writeln!(out, "meaning:{short}");
     for line in &meaning {
         let _ = writeln!(out, "    {}", visible(line));
     }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::keyboard::{Keyboard, decision, listen};
+use super::keyboard::{Keyboard, TypedAnswer, answer, listen};
 use super::named;
 use super::request::PromptRequest;
 use super::{CLIENT, failed};
@@ -25,7 +25,9 @@ use crate::session::{
     AskId, CommandInfo, PermissionRequest, QuestionReply, SessionAnswer, SessionCommand, SessionError,
     SessionEvent, SessionOptions, Ticket, UserDecision,
 };
-use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
+use crate::thread::{
+    Change, Content, Decider, Mode, SessionId, StopReason, ThoughtLevel, ToolOutcome, Usage, text,
+};
 
 /// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -33,13 +35,14 @@ const TICK: Duration = Duration::from_secs(1);
 const MODEL: Ticket = Ticket(2);
 const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
+const THOUGHT: Ticket = Ticket(5);
 
 /// How events are shown.
 pub enum EventPrinter {
     Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
-    /// Only the result of the command, as one object.
-    Result,
+    /// Only the result, as one object, with the text of the last reply.
+    Result(String),
 }
 
 impl EventPrinter {
@@ -47,7 +50,14 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => printer.show(out),
             EventPrinter::Json(lines) => lines.show(out),
-            EventPrinter::Result => Ok(()),
+            EventPrinter::Result(text) => {
+                if let SessionEvent::Entry { entry, replay: false, .. } = out
+                    && let Change::Replied { message, .. } = &entry.change
+                {
+                    *text = message.text();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -55,7 +65,17 @@ impl EventPrinter {
         match self {
             EventPrinter::Text(printer) => printer.decided(permission, decision),
             EventPrinter::Json(lines) => lines.decided(permission, decision),
-            EventPrinter::Result => Ok(()),
+            EventPrinter::Result(_) => Ok(()),
+        }
+    }
+
+    /// Prints what the user must see, whatever the format.
+    fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            EventPrinter::Text(printer) => print(printer),
+            EventPrinter::Json(_) | EventPrinter::Result(_) => {
+                print(&mut Printer::new(io::sink(), Style::Plain, io::stderr(), Style::for_stderr()))
+            }
         }
     }
 
@@ -63,7 +83,7 @@ impl EventPrinter {
     fn remark(&mut self, text: &str) -> io::Result<()> {
         match self {
             EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
-            EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
+            EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
         }
     }
 }
@@ -81,6 +101,7 @@ pub struct PromptRun<P> {
     recipe_dirs: Vec<PathBuf>,
     model: Option<String>,
     mode: Option<Mode>,
+    thought: Option<ThoughtLevel>,
     /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
@@ -143,6 +164,7 @@ impl<P: SessionPort> PromptRun<P> {
             recipe_dirs: request.overrides.recipe_dirs,
             model: request.overrides.model,
             mode: request.overrides.mode,
+            thought: request.overrides.thought,
             waits_for: Vec::new(),
             commands: None,
             ask: None,
@@ -271,6 +293,12 @@ impl<P: SessionPort> PromptRun<P> {
             self.sessions.send(&self.session, command)?;
             self.waits_for.push(ticket);
         }
+        if let Some(level) = self.thought.filter(|level| *level != options.thought) {
+            let (ticket, option, value) = (THOUGHT, "thought_level".to_owned(), level.id().to_owned());
+            let command = SessionCommand::SetOption { ticket, client, option, value };
+            self.sessions.send(&self.session, command)?;
+            self.waits_for.push(ticket);
+        }
         if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
             let (ticket, mode) = (MODE, mode.id().to_owned());
             self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
@@ -324,13 +352,7 @@ impl<P: SessionPort> PromptRun<P> {
         match &mut self.keyboard {
             Keyboard::Open { reading, wanted } => {
                 terminal::forget_typed();
-                match &mut self.sink {
-                    EventPrinter::Text(printer) => print_question(printer, &question)?,
-                    EventPrinter::Json(_) | EventPrinter::Result => {
-                        let (err, style) = (io::stderr(), Style::for_stderr());
-                        print_question(&mut Printer::new(io::sink(), Style::Plain, err, style), &question)?;
-                    }
-                }
+                self.sink.on_stderr(|printer| print_question(printer, &question))?;
                 self.ask = Some((ask, question));
                 if !std::mem::replace(reading, true) {
                     // The channel is only full while a line is being read, and then none is requested.
@@ -357,19 +379,27 @@ impl<P: SessionPort> PromptRun<P> {
         };
         match question {
             AskedQuestion::Permission(permission) => {
-                let allowed = decision(&line).filter(|decision| match decision {
-                    UserDecision::AllowAlways => {
-                        permission.always.is_some() && is_shown_whole(&permission.preview)
-                    }
-                    UserDecision::AllowOnce => is_shown_whole(&permission.preview),
+                let shown_whole = is_shown_whole(&permission.preview);
+                let is_possible = |decision: &UserDecision| match decision {
+                    UserDecision::AllowAlways => permission.always.is_some() && shown_whole,
+                    UserDecision::AllowOnce => shown_whole,
                     UserDecision::Reject
+                    | UserDecision::RejectBecause(_)
                     | UserDecision::RejectAlways
                     | UserDecision::Dismissed
                     | UserDecision::Absent => true,
-                });
-                match allowed {
-                    Some(decision) => self.decide(ask, &permission, decision)?,
-                    None => return self.ask_user(ask, AskedQuestion::Permission(permission)),
+                };
+                match answer(&line) {
+                    TypedAnswer::Decision(decision) if is_possible(&decision) => {
+                        self.decide(ask, &permission, decision)?;
+                    }
+                    TypedAnswer::Explain => {
+                        self.sink.on_stderr(|printer| printer.explain(&permission))?;
+                        return self.ask_user(ask, AskedQuestion::Permission(permission));
+                    }
+                    TypedAnswer::Decision(_) | TypedAnswer::Unclear => {
+                        return self.ask_user(ask, AskedQuestion::Permission(permission));
+                    }
                 }
             }
             AskedQuestion::Form(mut form) => match form.typed(&line) {
@@ -437,7 +467,7 @@ impl<P: SessionPort> PromptRun<P> {
         match &mut self.sink {
             // Do not overwrite the line of an open question.
             EventPrinter::Text(printer) if self.ask.is_none() => printer.tick(),
-            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result => Ok(()),
+            EventPrinter::Text(_) | EventPrinter::Json(_) | EventPrinter::Result(_) => Ok(()),
         }
     }
 
@@ -477,10 +507,16 @@ impl<P: SessionPort> PromptRun<P> {
                     lines.done(&self.session, told, &Usage::default(), &Map::new())
                 }
             },
-            EventPrinter::Result => match end {
-                RunEnd::Turn(_, _, told) => {
+            EventPrinter::Result(text) => match end {
+                RunEnd::Turn(reason, usage, told) => {
                     let mut object =
                         Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
+                    if told.0.is_empty() {
+                        object.insert("reason".to_owned(), reason.id().into());
+                        object.insert("text".to_owned(), std::mem::take(text).into());
+                        object.insert("usage".to_owned(), json!(usage));
+                        object.insert("cost".to_owned(), json!(self.cost));
+                    }
                     object.extend(told.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }

@@ -36,14 +36,28 @@ pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     }
 }
 
-/// The decision of a typed answer; `None` if the question must be asked again. An empty line is not a yes.
-pub fn decision(typed: &str) -> Option<UserDecision> {
-    match typed.to_ascii_lowercase().as_str() {
-        "y" | "yes" => Some(UserDecision::AllowOnce),
-        "a" | "always" => Some(UserDecision::AllowAlways),
-        "n" | "no" => Some(UserDecision::Reject),
-        _ => None,
-    }
+/// What a typed line means.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TypedAnswer {
+    Decision(UserDecision),
+    /// The answers are to be explained.
+    Explain,
+    /// The question must be asked again.
+    Unclear,
+}
+
+/// The meaning of a typed answer. An empty line is a no.
+pub fn answer(typed: &str) -> TypedAnswer {
+    let (word, reason) = typed.split_once(' ').unwrap_or((typed, ""));
+    let reason = reason.trim();
+    TypedAnswer::Decision(match (word.trim_end_matches(',').to_ascii_lowercase().as_str(), reason) {
+        ("?" | "help", "") => return TypedAnswer::Explain,
+        ("y" | "yes", "") => UserDecision::AllowOnce,
+        ("a" | "always", "") => UserDecision::AllowAlways,
+        ("n" | "no" | "", "") => UserDecision::Reject,
+        ("n" | "no", reason) => UserDecision::RejectBecause(reason.to_owned()),
+        _ => return TypedAnswer::Unclear,
+    })
 }
 
 #[cfg(test)]
@@ -52,10 +66,19 @@ mod tests {
 
     #[test]
     fn only_a_plain_answer_allows() {
-        assert_eq!(decision("y"), Some(UserDecision::AllowOnce));
-        assert_eq!(decision("Always"), Some(UserDecision::AllowAlways));
-        assert_eq!(decision("n"), Some(UserDecision::Reject));
-        assert_eq!(decision(""), None);
-        assert_eq!(decision("yy"), None);
+        for (typed, decision) in [
+            ("y", UserDecision::AllowOnce),
+            ("Always", UserDecision::AllowAlways),
+            ("n", UserDecision::Reject),
+            ("", UserDecision::Reject),
+            ("no, use make", UserDecision::RejectBecause("use make".to_owned())),
+            ("n  Not yet ", UserDecision::RejectBecause("Not yet".to_owned())),
+        ] {
+            assert_eq!(answer(typed), TypedAnswer::Decision(decision), "{typed:?}");
+        }
+        assert_eq!(answer("?"), TypedAnswer::Explain);
+        for typed in ["yy", "y please", "always yes", "not now", "nope"] {
+            assert_eq!(answer(typed), TypedAnswer::Unclear, "{typed:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How long stdin may stay open before the user is told what the command is waiting for.
 const STDIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// Run one prompt without an editor
+/// Run one prompt in this terminal
 ///
 /// Text on stdin is appended to the prompt. Permission questions are asked on the terminal; without a terminal,
 /// calls that need permission are denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
@@ -37,6 +37,7 @@ Examples:
   epitome run \"why does the build fail?\"
   epitome run --follow \"and on Windows?\"
   git diff | epitome run \"review this\"
+  epitome run --allow \"bash(cargo test *)\" --max-rounds 20 \"make the tests pass\"
   epitome run -r compact --follow
 
 Exit codes:
@@ -45,11 +46,14 @@ Exit codes:
   2    wrong usage
   130  cancelled
 
-JSON output: each line is an object with a \"type\". Later versions only add fields.
+--output json prints one object at the end: session, reason, text (of the last reply), usage and
+cost; for a command, its result.
+
+--output jsonl, or --json, prints an object with a \"type\" per line. Later versions only add fields.
   text, thinking  message, text (in pieces; those of one message have the same id)
   tool_call       id, name, title, input
   permission      id, name, title, decision (allow_once, allow_always, reject),
-                  by (person, nobody)
+                  by (person, nobody), reason (what the person said)
   tool_result     id, status (completed, failed, denied, interrupted), text
   usage           used, size (tokens in context and of the window), cost (US dollars of the
                   session, if known)
@@ -66,9 +70,9 @@ JSON output: each line is an object with a \"type\". Later versions only add fie
                   undo, redo, pin, unpin, history, rewind, checkpoints, permissions, rename).
                   Always the last line";
 
-/// Compact a session, as /compact does in an editor
+/// Summarize the older part of a session
 ///
-/// Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
+/// Does what /compact does in an editor. Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -101,9 +105,18 @@ struct PromptOptions {
     // The alias and the short name are those of another agent's command line.
     #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
     resume: Vec<String>,
-    /// Print JSON instead of text
+    /// Print JSON instead of text: the same as --output jsonl
     #[arg(long)]
     json: bool,
+    /// Print text, one JSON object at the end, or a line of JSON for each event
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "json")]
+    output: Option<OutputChoice>,
+    /// Print replies as they are, without rendering Markdown on a terminal
+    #[arg(long)]
+    plain: bool,
+    /// Work in this directory instead of the current one
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
     /// Run in this process even if a daemon is running
     #[arg(long)]
     standalone: bool,
@@ -111,11 +124,19 @@ struct PromptOptions {
     overrides: OverrideArgs,
 }
 
+/// How a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OutputChoice {
+    Text,
+    Json,
+    Jsonl,
+}
+
 /// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
 /// a difference.
 #[derive(Debug, clap::Args)]
 #[command(mut_args(|arg| {
-    let is_useful = arg.is_positional() || ["resume", "json", "standalone"].contains(&arg.get_id().as_str());
+    let is_useful = arg.is_positional() || ["resume", "json", "standalone", "plain", "cwd"].contains(&arg.get_id().as_str());
     arg.hide(!is_useful)
 }))]
 #[command(after_help = "\
@@ -130,7 +151,7 @@ pub struct CommandOptions {
 /// Commands of a session that have a command line of their own.
 #[derive(Debug, clap::Subcommand)]
 pub enum SessionSubcommand {
-    /// Undo the newest compaction or other change of a session's history
+    /// Undo a compaction or other change of history
     ///
     /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
     Undo {
@@ -139,21 +160,21 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Redo an undone change of a session's history
+    /// Redo what was undone
     Redo {
         /// The change to redo, for example e12 [default: the one undone last]
         entry: Option<String>,
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List the changes of a session's history, newest first, and what can be undone
+    /// List the changes of history that can be undone
     History {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Keep an entry or a text verbatim through every compaction
+    /// Keep a text through every compaction
     ///
-    /// Without an argument, lists what is pinned and how much of the context window it takes.
+    /// An entry or a text that is pinned stays verbatim.     /// Without an argument, lists what is pinned and how much of the context window it takes.
     Pin {
         /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
         #[arg(value_name = "ENTRY|TEXT")]
@@ -161,7 +182,7 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Unpin what `epitome pin` pinned
+    /// Unpin what was pinned
     Unpin {
         /// An entry such as e12, or `all`
         #[arg(value_name = "ENTRY|all")]
@@ -169,9 +190,9 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// Go back to before a turn: restore the files it changed, the conversation, or both
+    /// Go back to before a turn
     ///
-    /// `epitome sessions rewind ID` does the same with options.
+    /// Restores the files it changed, the conversation, or both. `epitome sessions rewind ID` does the same with options.
     Rewind {
         /// An entry of the turn, such as e12 [default: the last turn]; `files` or `conversation` for one of the two;
         /// `dry` shows what would happen; `force` also restores files that were changed by others since; `undo`
@@ -181,12 +202,12 @@ pub enum SessionSubcommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List the turns, newest first, with the files each of them changed
+    /// List turns with the files they changed
     Checkpoints {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List or change what may run without question
+    /// List or change what runs without asking
     ///
     /// Without an argument, lists the rules and the remembered answers to permission questions.
     #[command(override_usage = "epitome permissions [forget N|forget all|keep N] [OPTIONS]")]
@@ -217,6 +238,10 @@ pub struct PromptRequest {
     pub session: SessionChoice,
     pub overrides: Overrides,
     pub output: OutputFormat,
+    /// Whether Markdown is printed as it is.
+    pub plain: bool,
+    /// The directory of the session, if not the current one.
+    pub cwd: Option<PathBuf>,
     /// Whether text on stdin is appended to the prompt.
     stdin: bool,
     /// Whether the session runs in this process even if a daemon is running.
@@ -237,7 +262,7 @@ pub enum OutputFormat {
     Text,
     /// All events of the turn, one object per line.
     Json,
-    /// One object: the result of the command.
+    /// One object: the result of the command, or of the turn.
     Result,
 }
 
@@ -307,7 +332,14 @@ impl PromptOptions {
             recipe,
             session,
             overrides: self.overrides.into(),
-            output: if self.json { OutputFormat::Json } else { OutputFormat::Text },
+            output: match self.output {
+                Some(OutputChoice::Jsonl) => OutputFormat::Json,
+                Some(OutputChoice::Json) => OutputFormat::Result,
+                None if self.json => OutputFormat::Json,
+                Some(OutputChoice::Text) | None => OutputFormat::Text,
+            },
+            plain: self.plain,
+            cwd: self.cwd,
             stdin: true,
             standalone: self.standalone,
             notice,
@@ -325,6 +357,8 @@ impl PromptRequest {
             session: SessionChoice::Named(session),
             overrides: Overrides::default(),
             output: if json { OutputFormat::Json } else { OutputFormat::Text },
+            plain: false,
+            cwd: None,
             stdin: true,
             standalone: false,
             notice: None,
@@ -472,6 +506,45 @@ mod tests {
         assert_eq!(dirs.recipe_dirs, ["a", "b", "c"].map(PathBuf::from));
         let untouched = request(&["run", "x"]).overrides.over(Settings::default());
         assert_eq!(untouched, Settings::default());
+    }
+
+    #[test]
+    fn a_script_allows_what_it_needs_and_no_more() {
+        let line = [
+            "run",
+            "--allow",
+            "bash(cargo test *)",
+            "--allow",
+            "Edit",
+            "--thought",
+            "low",
+            "--max-rounds",
+            "9",
+            "x",
+        ];
+        let settings = request(&line).overrides.over(Settings::default());
+        let rules: Vec<String> = settings.permissions.iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["allow bash(cargo test *)", "allow Edit"]);
+        assert_eq!((settings.thought.id(), settings.max_rounds), ("low", 9));
+        usage_error(&["run", "--allow", "bsh(ls)", "x"], "did you mean \"bash\"?");
+        usage_error(&["run", "--allow", "Foo", "x"], "there is no tool \"Foo\"");
+        usage_error(&["run", "--max-rounds", "0", "x"], "--max-rounds");
+        usage_error(&["run", "--thought", "lots", "x"], "off, low, medium, high, max");
+    }
+
+    #[test]
+    fn json_is_the_same_as_output_jsonl() {
+        for (option, output) in [
+            (&["--json"][..], OutputFormat::Json),
+            (&["--output", "jsonl"], OutputFormat::Json),
+            (&["--output", "json"], OutputFormat::Result),
+            (&["--output", "text"], OutputFormat::Text),
+        ] {
+            assert_eq!(request(&[&["run"], option, &["x"]].concat()).output, output, "{option:?}");
+        }
+        usage_error(&["run", "--json", "--output", "text", "x"], "cannot be used with");
+        let elsewhere = request(&["run", "--cwd", "/w", "--plain", "x"]);
+        assert_eq!((elsewhere.cwd.as_deref(), elsewhere.plain), (Some(std::path::Path::new("/w")), true));
     }
 
     #[test]

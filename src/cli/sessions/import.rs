@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::list::short_title;
-use super::{hook_context, print_json, real_directory};
+use super::{local_time, print_json, real_directory};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
@@ -153,7 +153,7 @@ fn list(
         let _ = writeln!(
             out,
             "{id}  {}  {}\n    {} kB · {folder}{imported}",
-            hook_context(session.updated_at),
+            local_time(session.updated_at),
             short_title(session.title.as_deref()),
             session.bytes.div_ceil(1000),
             id = visible(&id),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{hook_context, real_directory};
+use super::{ago, local_time, real_directory};
 use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
@@ -15,26 +15,37 @@ use crate::thread::visible::visible;
 const TITLE_CHARS_MAX: usize = 60;
 
 /// List sessions, newest first, with those that are live or running marked
+///
+/// With --json, prints one object per line.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     /// Only sessions of this directory
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
+    /// Largest number of sessions to list
+    #[arg(long, value_name = "N")]
+    pub(super) limit: Option<usize>,
 }
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
     let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd }))?;
     let all = |field: &str| listed[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let sessions = all("sessions");
+    let shown = &sessions[..args.limit.unwrap_or(usize::MAX).min(sessions.len())];
     let mut out = String::new();
     if json {
-        for header in all("sessions") {
+        for header in shown {
             let _ = writeln!(out, "{header}");
         }
-    } else if all("sessions").is_empty() {
+    } else if sessions.is_empty() {
         out.push_str("There are no sessions yet.\n");
     } else {
-        all("sessions").iter().for_each(|header| out.push_str(&header_lines(header)));
+        let now = jiff::Timestamp::now().as_millisecond();
+        shown.iter().for_each(|header| out.push_str(&header_lines(header, now)));
+        if shown.len() < sessions.len() {
+            let _ = writeln!(out, "… and {} more; --limit N shows more", sessions.len() - shown.len());
+        }
     }
     terminal::print(&out)?;
     for problem in all("problems") {
@@ -44,7 +55,8 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     Ok(0)
 }
 
-fn header_lines(header: &Value) -> String {
+/// A session in two lines. `now` is in milliseconds since the epoch.
+fn header_lines(header: &Value, now: i64) -> String {
     let text = |field: &str| visible(header[field].as_str().unwrap_or_default()).into_owned();
     let number = |field: &str| header[field].as_u64().unwrap_or_default();
     let turns = match number("turns") {
@@ -57,9 +69,10 @@ fn header_lines(header: &Value) -> String {
         (false, false) => "",
     };
     format!(
-        "{}  {}  {}\n    {turns} · {}{state}\n",
+        "{}  {} ({})  {}\n    {turns} · {}{state}\n",
         text("session"),
-        hook_context(number("updated_at")),
+        local_time(number("updated_at")),
+        ago(number("updated_at"), now),
         short_title(header["title"].as_str()),
         text("cwd"),
     )
@@ -86,7 +99,7 @@ mod tests {
                 "session": "s_1", "updated_at": 0, "title": "The build", "turns": 2, "cwd": "/work",
                 "live": live, "running": running,
             });
-            let lines = header_lines(&header);
+            let lines = header_lines(&header, 90_000);
             lines.lines().nth(1).expect("a second line").to_owned()
         };
         assert_eq!(header(false, false), "    2 turns · /work");

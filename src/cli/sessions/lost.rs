@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{find, hook_context, print_json};
+use super::{find, local_time, print_json};
 use crate::cli::CliError;
 use crate::cli::terminal;
 use crate::compaction::{self, LostContent, LostKind};
@@ -65,7 +65,7 @@ fn report(lost: &LostContent) -> String {
     let mut out = format!(
         "{which} ({}, {}) left a summary of {} tokens. It no longer mentions\n",
         lost.entry,
-        hook_context(lost.at),
+        local_time(lost.at),
         text::tokens(lost.tokens),
     );
     for (kind, count) in lost.counts.iter().filter(|(_, count)| *count > 0) {

@@ -24,7 +24,7 @@ pub use crate::session_library::IN_USE_HINT;
 pub use list::short_title;
 use terminal::print_json;
 
-/// List, inspect and manage sessions
+/// List, search, export and delete sessions
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
@@ -128,12 +128,27 @@ pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
 }
 
 /// A local time in milliseconds since the epoch.
-fn hook_context(milliseconds: u64) -> String {
+fn local_time(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     match time {
         Some(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
         None => "(no time)".to_owned(),
     }
+}
+
+/// How long ago a time was, in the largest unit that fits. Both are in milliseconds since the epoch.
+fn ago(milliseconds: u64, now: i64) -> String {
+    let seconds = now.saturating_sub_unsigned(milliseconds).max(0) / 1000;
+    let (count, unit) = match seconds {
+        0..60 => return "just now".to_owned(),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
+        86_400..2_592_000 => (seconds / 86_400, "day"),
+        2_592_000..31_536_000 => (seconds / 2_592_000, "month"),
+        _ => (seconds / 31_536_000, "year"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural} ago")
 }
 
 #[cfg(test)]
@@ -150,11 +165,27 @@ mod tests {
     }
 
     #[test]
+    fn times_are_also_shown_as_ages() {
+        const DAY: i64 = 86_400_000;
+        for (age, shown) in [
+            (59_999, "just now"),
+            (-5_000, "just now"),
+            (60_000, "1 minute ago"),
+            (7_200_000, "2 hours ago"),
+            (DAY, "1 day ago"),
+            (45 * DAY, "1 month ago"),
+            (800 * DAY, "2 years ago"),
+        ] {
+            assert_eq!(ago(1_000 * DAY as u64, 1_000 * DAY + age), shown);
+        }
+    }
+
+    #[test]
     fn each_command_takes_its_own_arguments() {
         command(&["show", "s_1", "--full"]);
         command(&["export", "s_1", "a.md", "--format", "raw"]);
         command(&["search", "two", "words", "--limit", "3"]);
-        command(&["--json", "list"]);
+        command(&["--json", "list", "--limit", "5"]);
         let SessionsCommand::List(args) = command(&["--cwd", "/w", "list"]) else { panic!("it is a list") };
         assert_eq!(args.cwd.as_deref(), Some(Path::new("/w")));
         let SessionsCommand::Tail(args) = command(&["tail", "ab", "--from", "e5"]) else {
@@ -176,7 +207,7 @@ mod tests {
             (&["fork", "s_1", "--at"], "--at"),
             (&["fork", "s_1", "--at", "9"], "entries are named like e12"),
             (&["tail"], "<ID>"),
-            (&["lst"], "some similar subcommands exist: 'list', 'lost'"),
+            (&["lst"], "did you mean 'list'?"),
         ];
         for (arguments, expected) in wrong {
             usage_error(&[&["sessions"], arguments].concat(), expected);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::list::short_title;
-use super::{hook_context, print_json, real_directory};
+use super::{local_time, print_json, real_directory};
 use crate::cli::CliError;
 use crate::cli::terminal;
 use crate::session_library::{self, SearchRequest, SearchResults};
@@ -50,7 +50,7 @@ fn text_of(found: &SearchResults) -> String {
     let mut out = String::new();
     for session in &found.sessions {
         let title = short_title(session.title.as_deref());
-        let _ = writeln!(out, "{}  {}  {title}", session.session, hook_context(session.updated_at));
+        let _ = writeln!(out, "{}  {}  {title}", session.session, local_time(session.updated_at));
         for find in &session.finds {
             let _ = writeln!(out, "    {} {}", find.entry, find.what);
             for excerpt in &find.excerpts {

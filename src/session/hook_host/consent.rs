@@ -174,9 +174,10 @@ impl HookHost {
             UserDecision::RejectAlways => {
                 (OutcomeStatus::Denied, "Never run.", Some(trust::TrustDecision::Never))
             }
-            UserDecision::Reject | UserDecision::Dismissed | UserDecision::Absent => {
-                (OutcomeStatus::Denied, "Not run in this session.", None)
-            }
+            UserDecision::Reject
+            | UserDecision::RejectBecause(_)
+            | UserDecision::Dismissed
+            | UserDecision::Absent => (OutcomeStatus::Denied, "Not run in this session.", None),
         };
         let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
         if *decision == UserDecision::Absent {

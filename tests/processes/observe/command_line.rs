@@ -10,9 +10,9 @@ use epitome_test_harness::user::User;
 /// The names of the commands that `epitome --help` lists.
 fn commands(user: &User) -> Vec<String> {
     let help = user.run(&["--help"]).ok();
-    let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
-    let names = list.expect("a list of commands").lines().filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    let groups = help.split("\nOptions:\n").next().expect("groups of commands");
+    let commands = groups.lines().filter_map(|line| line.strip_prefix("  "));
+    commands.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 #[test]
@@ -108,10 +108,12 @@ fn bash_completes_commands_flags_and_sessions() {
         ("epitome run --mode re", 3, "read_only"),
         ("epitome sessions show s_1", 3, "s_123"),
         ("epitome compact --resume s_", 3, "s_123"),
+        ("epitome run --model s_", 3, "s_123"),
+        ("epitome recipes show s_", 3, "s_123"),
     ] {
         let script = format!(
             "{completions}\nepitome() {{ printf 's_123\\tThe build\\n'; }}\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n\
-             _epitome_or_session epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
+             _epitome_or_value epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
              printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
         );
         let (_, told) = bash(&script);
@@ -168,7 +170,7 @@ fn zsh_completes_commands_flags_and_sessions() {
     let directory = completing(&User::new().run(&["completions", "zsh"]).ok(), "_epitome");
     let at = directory.path().display();
     for (line, wanted) in [
-        ("epitome se", "List, inspect and manage sessions"),
+        ("epitome se", "List, search, export and delete sessions"),
         ("epitome sessions ", "Export a session to a file"),
         ("epitome run --m", "PROVIDER/NAME"),
         ("epitome run --mode ", "accept_edits"),

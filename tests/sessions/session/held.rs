@@ -93,6 +93,15 @@ fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
 }
 
 #[test]
+fn the_model_is_told_why_the_user_refused() {
+    let mut test = started("", in_turn(vec![bash(json!({ "command": "cargo build" })), vec![text("ok")]]));
+    let (card, outcome) = try_it(&mut test, UserDecision::RejectBecause(" use make instead ".to_owned()));
+    assert!(card.is_some());
+    assert_eq!(outcome.status, OutcomeStatus::Denied);
+    assert_eq!(outcome.model_text(), "The user refused this call. They say: use make instead");
+}
+
+#[test]
 fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
     let mut test = started("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
     let (card, _) = try_it(&mut test, UserDecision::AllowOnce);

@@ -1,0 +1,161 @@
+//! `epitome config`: where settings are, what they are and where each comes from, what is wrong with them, and their
+//! JSON Schema.
+
+mod schema;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use super::terminal;
+use super::{CliError, serve};
+use crate::config::{LoadedSettings, Settings};
+use crate::paths::Paths;
+use crate::problem::Problem;
+use crate::thread::visible::visible;
+
+/// Show, check and edit the settings
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = false,
+    after_help = "\
+Settings are described in docs/configuration.md.
+
+Exit codes: 0 done, 1 failed or there are problems, 2 wrong usage."
+)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ConfigCommand {
+    /// Print the path of your settings file
+    ///
+    /// With --json, also that of the repository's, and whether they exist.
+    Path,
+    /// Show each setting and where it comes from: a file with its line, a variable, or the default
+    ///
+    /// Secrets are masked.
+    Show {
+        /// Only settings whose name begins with this, for example compaction
+        #[arg(value_name = "KEY", default_value = "", hide_default_value = true)]
+        key: String,
+        /// Leave out what nobody has set
+        #[arg(long)]
+        set: bool,
+    },
+    /// Report everything that is wrong in the settings, with line and column
+    Check,
+    /// Open your settings file in $VISUAL or $EDITOR, and check it afterwards
+    Edit,
+    /// Print the JSON Schema of a kind of file, for editors that complete from it
+    ///
+    /// For example `epitome config schema > ~/.epitome/config.schema.json`, and as the first line of config.toml
+    /// `#:schema ./config.schema.json`.
+    Schema {
+        /// Settings, the front matter of a recipe, or a declarative hook
+        #[arg(value_name = "FILE", value_enum, default_value_t = schema::SchemaFile::Config)]
+        file: schema::SchemaFile,
+    },
+}
+
+pub fn main(args: ConfigArgs) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    let cwd = serve::working_directory()?;
+    match args.command {
+        ConfigCommand::Path => path(&paths, &cwd, args.json).map(|()| 0),
+        ConfigCommand::Show { key, set } => show::show(&load(&paths, &cwd), &key, set, args.json),
+        ConfigCommand::Check => check(&load(&paths, &cwd).problems, args.json),
+        ConfigCommand::Edit => edit(&paths, &cwd),
+        ConfigCommand::Schema { file } => terminal::print_pretty(&file.schema()).map(|()| 0),
+    }
+}
+
+fn load(paths: &Paths, cwd: &Path) -> LoadedSettings {
+    LoadedSettings::load(paths, Some(cwd), |name| std::env::var_os(name))
+}
+
+fn path(paths: &Paths, cwd: &Path, json: bool) -> Result<(), CliError> {
+    let users = paths.config_file();
+    if !json {
+        return terminal::print(&format!("{}\n", visible(&users.display().to_string())));
+    }
+    let file = |path: PathBuf| json!({ "path": path, "exists": path.is_file() });
+    let repository = Settings::repository_file(cwd);
+    terminal::print_pretty(&json!({ "user": file(users), "repository": file(repository) }))
+}
+
+fn check(problems: &[Problem], json: bool) -> Result<i32, CliError> {
+    if json {
+        terminal::print_pretty(&problems.iter().map(Problem::to_json).collect::<Vec<_>>())?;
+    } else if problems.is_empty() {
+        terminal::print("The settings have no problems.\n")?;
+    } else {
+        let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+        terminal::print(&visible(&text))?;
+    }
+    Ok(i32::from(!problems.is_empty()))
+}
+
+/// What a new settings file begins with.
+const TEMPLATE: &str = "\
+# Settings of Epitome. `epitome config show` shows all of them, `epitome config check` finds mistakes.
+
+# model = \"anthropic/claude-sonnet-5-5\"
+# mode = \"ask\"            # or accept_edits, auto, read_only, full
+# thought = \"medium\"      # or off, low, high, max
+
+# [permissions]
+# allow = [\"bash(cargo test *)\"]
+# deny = [\"bash(git push *)\"]
+
+# [compaction]
+# threshold = 0.80        # a share of the context window
+";
+
+fn edit(paths: &Paths, cwd: &Path) -> Result<i32, CliError> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let editor = variable("VISUAL").or_else(|| variable("EDITOR")).ok_or_else(|| {
+        let hint = format!("set one of them, or open {} yourself", paths.config_file().display());
+        CliError::failed("neither VISUAL nor EDITOR is set", Some(hint))
+    })?;
+    let file = paths.config_file();
+    if !file.exists() {
+        let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+        made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", file.display()), None))?;
+        terminal::write_new(&file, TEMPLATE)?;
+    }
+    // As in git, the variable is a line for the shell, such as `code --wait`.
+    let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(&file).status();
+    match ended {
+        Ok(status) if status.success() => check(&load(paths, cwd).problems, false),
+        Ok(status) => Err(CliError::failed(format!("the editor {editor:?} ended with {status}"), None)),
+        Err(error) => Err(CliError::failed(format!("the editor can't be started: {error}"), None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_valid_when_its_lines_are_uncommented() {
+        let text: String = TEMPLATE
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .filter(|line| line.contains(" = ") || line.starts_with('['))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let home = tempfile::tempdir().expect("a directory");
+        std::fs::write(home.path().join("config.toml"), &text).expect("a file");
+        let loaded = LoadedSettings::load(&Paths::below(home.path()), None, |_| None);
+        assert_eq!(loaded.problems, []);
+        assert_eq!(loaded.settings.permissions.len(), 2, "{text}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Emphasis, code and links within a line of Markdown.
+
+use crate::cli::terminal::{Color, Style};
+
+/// Text in one style.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StyledText {
+    pub text: String,
+    pub styles: Vec<Color>,
+}
+
+impl StyledText {
+    pub fn painted(&self, style: Style) -> String {
+        self.styles.iter().fold(self.text.clone(), |text, color| style.paint(*color, &text))
+    }
+}
+
+/// The marks of emphasis, the longest first.
+const MARKS: [(&str, Color); 5] = [
+    ("**", Color::Bold),
+    ("__", Color::Bold),
+    ("~~", Color::Dim),
+    ("*", Color::Italic),
+    ("_", Color::Italic),
+];
+
+/// Longest line in which marks are looked for, in bytes. Longer ones, which nobody has written, are shown as they are.
+pub const LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Splits a text into pieces without marks.
+pub fn pieces(text: &str) -> Vec<StyledText> {
+    if text.len() > LINE_BYTES_MAX {
+        return vec![StyledText { text: text.to_owned(), styles: Vec::new() }];
+    }
+    let mut found = Vec::new();
+    split(text, &[], &mut found);
+    found
+}
+
+fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
+    let mut plain = String::new();
+    let mut at = 0;
+    let put = |plain: &mut String, found: &mut Vec<StyledText>| {
+        if !plain.is_empty() {
+            found.push(StyledText { text: std::mem::take(plain), styles: styles.to_vec() });
+        }
+    };
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let escaped = rest.strip_prefix('\\').and_then(|rest| rest.chars().next());
+        if let Some(escaped) = escaped.filter(char::is_ascii_punctuation) {
+            plain.push(escaped);
+            at += 1 + escaped.len_utf8();
+            continue;
+        }
+        match span(text, at) {
+            Some(Span { inner, end, kind }) => {
+                put(&mut plain, found);
+                match kind {
+                    SpanKind::Emphasis(color) => split(inner, &[styles, &[color]].concat(), found),
+                    SpanKind::Code => found.push(StyledText {
+                        text: inner.to_owned(),
+                        styles: [styles, &[Color::Cyan]].concat(),
+                    }),
+                    SpanKind::Link(target) => {
+                        split(inner, &[styles, &[Color::Underline]].concat(), found);
+                        if target != inner {
+                            let text = format!(" ({target})");
+                            found.push(StyledText { text, styles: [styles, &[Color::Dim]].concat() });
+                        }
+                    }
+                }
+                at = end;
+            }
+            None => {
+                plain.push(c);
+                at += c.len_utf8();
+            }
+        }
+    }
+    put(&mut plain, found);
+}
+
+struct Span<'a> {
+    inner: &'a str,
+    /// Where the text goes on.
+    end: usize,
+    kind: SpanKind<'a>,
+}
+
+enum SpanKind<'a> {
+    Emphasis(Color),
+    Code,
+    Link(&'a str),
+}
+
+/// The span that begins here, if it also ends.
+fn span(text: &str, at: usize) -> Option<Span<'_>> {
+    let rest = &text[at..];
+    if rest.starts_with('`') {
+        let ticks = &rest[..rest.len() - rest.trim_start_matches('`').len()];
+        let inner = &rest[ticks.len()..];
+        let end = inner.find(ticks)?;
+        let code = &inner[..end];
+        let code = code.strip_prefix(' ').and_then(|code| code.strip_suffix(' ')).unwrap_or(code);
+        return Some(Span { inner: code, end: at + 2 * ticks.len() + end, kind: SpanKind::Code });
+    }
+    if let Some(inner) = rest.strip_prefix('[') {
+        let middle = inner.find("](")?;
+        let target = &inner[middle + 2..];
+        let end = target.find(')')?;
+        let is_target = !target[..end].contains(char::is_whitespace);
+        let kind = SpanKind::Link(&target[..end]);
+        return is_target.then_some(Span {
+            inner: &inner[..middle],
+            end: at + 1 + middle + 2 + end + 1,
+            kind,
+        });
+    }
+    let (mark, color) = mark_at(text, at)?;
+    let inner = &rest[mark.len()..];
+    let end = closing(inner, mark)?;
+    Some(Span { inner: &inner[..end], end: at + 2 * mark.len() + end, kind: SpanKind::Emphasis(color) })
+}
+
+/// The mark of emphasis that may open here.
+fn mark_at(text: &str, at: usize) -> Option<(&'static str, Color)> {
+    let (mark, color) = MARKS.into_iter().find(|(mark, _)| text[at..].starts_with(mark))?;
+    let next = text[at + mark.len()..].chars().next();
+    let before = text[..at].chars().next_back();
+    let opens = next.is_none_or(|c| !c.is_whitespace() && !mark.contains(c));
+    // An underscore within a word is a part of it.
+    let is_within = mark.starts_with('_') && before.is_some_and(char::is_alphanumeric);
+    (opens && !is_within).then_some((mark, color))
+}
+
+/// Where the emphasis ends, in the text behind its mark.
+fn closing(inner: &str, mark: &str) -> Option<usize> {
+    let mut from = 1;
+    while let Some(found) = inner.get(from..)?.find(mark) {
+        let at = from + found;
+        let before = inner[..at].chars().next_back();
+        let after = inner[at + mark.len()..].chars().next();
+        let is_longer = mark.len() == 1 && (after == mark.chars().next() || before == mark.chars().next());
+        let is_within = mark.starts_with('_') && after.is_some_and(char::is_alphanumeric);
+        if before.is_some_and(|c| !c.is_whitespace()) && !is_longer && !is_within {
+            return Some(at);
+        }
+        from = at + mark.len();
+        while !inner.is_char_boundary(from) {
+            from += 1;
+        }
+    }
+    None
+}
+
+/// The last blank that is in no span, before anything that may open a span whose end has not arrived. What precedes it
+/// can't change its meaning. Text is not held back for longer than `held_max` bytes.
+pub fn settled(text: &str, held_max: usize) -> Option<usize> {
+    let (mut at, mut blank) = (0, None);
+    while let Some(c) = text[at..].chars().next() {
+        match span(text, at) {
+            Some(span) => at = span.end,
+            None => {
+                let may_open = matches!(c, '`' | '[' | '\\') || mark_at(text, at).is_some();
+                if may_open && text.len() - at < held_max {
+                    break;
+                }
+                if c == ' ' {
+                    blank = Some(at);
+                }
+                at += c.len_utf8();
+            }
+        }
+    }
+    blank
+}

@@ -1,0 +1,124 @@
+//! The program in a pseudo-terminal, as a person sees it who types.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use epitome_test_harness::user::User;
+use epitome_test_harness::{call, text as say};
+use serde_json::json;
+
+/// How long the program may be silent before a test fails.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// A program that runs in a terminal.
+struct InTerminal {
+    child: Child,
+    keyboard: File,
+    screen: Receiver<Vec<u8>>,
+    shown: String,
+}
+
+impl InTerminal {
+    fn start(user: &User, arguments: &[&str]) -> InTerminal {
+        let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").expect("a terminal");
+        let mut name = [0; 64];
+        // SAFETY: the descriptor is open, and the buffer is as long as it is said to be.
+        let made = unsafe {
+            libc::grantpt(master.as_raw_fd()) == 0
+                && libc::unlockpt(master.as_raw_fd()) == 0
+                && libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()) == 0
+        };
+        assert!(made, "a terminal can be opened");
+        // SAFETY: `ptsname_r` has ended the name with a zero.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().expect("it is text");
+        let slave = OpenOptions::new().read(true).write(true).open(name).expect("the terminal is open");
+        let end = || slave.try_clone().expect("a descriptor");
+        let child = user.command(arguments).stdin(end()).stdout(end()).stderr(end()).spawn();
+        let mut from = master.try_clone().expect("a descriptor");
+        let (sender, screen) = sync_channel(1_000);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It ends with an error when the last program has closed the terminal.
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        InTerminal {
+            child: child.expect("the program starts"),
+            keyboard: master,
+            screen,
+            shown: String::new(),
+        }
+    }
+
+    /// Waits until the screen shows this, and forgets what it has shown so far.
+    fn until(&mut self, wanted: &str) -> String {
+        while !self.shown.contains(wanted) {
+            match self.screen.recv_timeout(SILENCE) {
+                Ok(bytes) => self.shown += &String::from_utf8_lossy(&bytes),
+                Err(error) => panic!("{wanted:?} was not shown ({error}): {:?}", self.shown),
+            }
+        }
+        std::mem::take(&mut self.shown)
+    }
+
+    fn types(&mut self, line: &str) {
+        self.keyboard.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    }
+
+    /// The exit code, and what was shown until the end.
+    fn ends(mut self) -> (Option<i32>, String) {
+        while let Ok(bytes) = self.screen.recv_timeout(SILENCE) {
+            self.shown += &String::from_utf8_lossy(&bytes);
+        }
+        (self.child.wait().expect("it ends").code(), self.shown)
+    }
+}
+
+/// `epitome acp` waited silently, and answered what was typed with a JSON error.
+#[test]
+fn acp_says_what_it_is_for() {
+    let (code, shown) = InTerminal::start(&User::new(), &["acp"]).ends();
+    assert_eq!(code, Some(2), "{shown}");
+    for part in ["is what an editor starts", "\"agent_servers\"", "epitome run"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_refusal_may_have_a_reason() {
+    let edit = || vec![call("file_write", json!({ "file_path": "new.txt", "text": "x\n" }))];
+    let user = User::with_replies(vec![edit(), edit(), vec![say("Then with make.")]]);
+    let mut run = InTerminal::start(&user, &["run", "write it"]);
+    run.until("[n]o, and say why");
+    run.types("?");
+    let explained = run.until("[n]o, and say why");
+    assert!(explained.contains("n REASON") && explained.contains("allow this call"), "{explained}");
+    run.types("n use make");
+    run.until("refused by you");
+    run.until("[n]o, and say why");
+    // Enter is a no.
+    run.types("");
+    let (code, shown) = run.ends();
+    assert!(code == Some(0) && shown.contains("refused by you"), "{shown}");
+    let told = user.model().requests()[1].body.to_string();
+    assert!(told.contains("They say: use make"), "{told}");
+    assert!(!user.project().join("new.txt").exists());
+}
+
+#[test]
+fn replies_are_rendered_unless_they_are_wanted_plain() {
+    let reply = || vec![say("**Made** it with `make`.")];
+    let user = User::with_replies(vec![reply(), reply()]);
+    let (_, shown) = InTerminal::start(&user, &["run", "make it"]).ends();
+    assert!(shown.contains("\x1b[1mMade\x1b[0m it with \x1b[36mmake\x1b[0m."), "{shown:?}");
+    let (_, shown) = InTerminal::start(&user, &["run", "--plain", "make it"]).ends();
+    assert!(shown.contains("**Made** it with `make`."), "{shown:?}");
+}
