@@ -10,6 +10,7 @@ mod agents;
 mod exposure;
 mod file;
 mod hooks;
+mod logins;
 mod mcp;
 mod mcp_json;
 mod mcp_variables;
@@ -35,6 +36,7 @@ use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
+pub use logins::{LoginSecret, Logins, StoredLogin};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSettings, McpSource, McpTransport, origin};
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
@@ -77,6 +79,8 @@ pub struct Settings {
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
     /// it.
     pub fetch_private: bool,
+    /// The stored logins. No file sets it.
+    pub logins: Logins,
 }
 
 /// Default limit of model calls per turn.
@@ -108,6 +112,7 @@ impl Default for Settings {
             mask_secrets: true,
             go_compat: false,
             fetch_private: false,
+            logins: Logins::default(),
         }
     }
 }
@@ -129,7 +134,7 @@ impl Settings {
         cwd: Option<&Path>,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> (Settings, Vec<Problem>) {
-        let mut settings = Settings::default();
+        let mut settings = Settings { logins: Logins::below(&paths.data), ..Settings::default() };
         let mut problems = Vec::new();
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let users = paths.config_file();

@@ -22,16 +22,20 @@ impl ConfigDisk {
 
     fn load(&self, environment: &[(&str, &str)]) -> (Settings, Vec<Problem>) {
         let paths = Paths::below(&self.root.path().join("home"));
-        Settings::load(&paths, Some(&self.root.path().join("repo")), |name| {
+        let (settings, problems) = Settings::load(&paths, Some(&self.root.path().join("repo")), |name| {
             environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
-        })
+        });
+        // Where logins are is no setting.
+        (Settings { logins: Logins::default(), ..settings }, problems)
     }
 }
 
 #[test]
 fn without_files_everything_is_default() {
     let paths = Paths::below(Path::new("/nowhere/at/all"));
-    assert_eq!(Settings::load(&paths, None, |_| None), (Settings::default(), Vec::new()));
+    let (settings, problems) = Settings::load(&paths, None, |_| None);
+    let logins = Logins::below(&paths.data);
+    assert_eq!((settings, problems), (Settings { logins, ..Settings::default() }, Vec::new()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
+use super::credential::Credential;
 use super::network::Network;
 use epitome_config::WireFormat;
 use epitome_thread::ModelName;
@@ -17,9 +18,10 @@ use epitome_thread::ModelName;
 pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
+pub(crate) use resolve::key_check_url;
 pub use resolve::{
     ConfiguredModel, EnvironmentPairs, built_in_providers, choose, configured, exposure, is_searched,
-    local_urls, provider_title, resolve, resolve_local,
+    key_page, local_urls, provider_title, resolve, resolve_local, service,
 };
 
 /// An endpoint for calls to one model.
@@ -31,9 +33,12 @@ pub struct Endpoint {
     pub wire: WireFormat,
     /// Without a trailing slash.
     pub base_url: String,
-    /// Names are lower case and unique.
+    /// What authenticates requests.
+    pub credential: Credential,
+    /// Other headers, which override those of the credential. Names are lower case and unique.
     pub headers: Vec<(String, Secret)>,
-    /// The environment variable that contains the key, for messages; `None` if no key is sent.
+    /// The environment variable that contains the key, for messages; `None` if the key is not
+    /// of an environment.
     pub key_variable: Option<String>,
     /// Maximum tokens of a request.
     pub window: u64,

@@ -22,7 +22,7 @@ fn named(name: &str) -> ConfiguredModel {
 }
 
 fn header<'a>(endpoint: &'a Endpoint, name: &str) -> Option<&'a str> {
-    endpoint.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.expose())
+    endpoint.sent_headers().find(|(key, _)| key == name).map(|(_, value)| value.expose())
 }
 
 fn with_provider(name: &str, wire: WireFormat, base_url: &str, key: Option<&str>) -> Settings {

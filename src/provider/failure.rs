@@ -228,6 +228,7 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
         "gemini" => "Gemini".into(),
+        "openrouter" => "OpenRouter".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
@@ -310,6 +311,9 @@ fn hint(
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
+        None if endpoint.credential.is_stored() => {
+            format!("The stored login was rejected: run `epitome login {}` in a terminal.", endpoint.provider())
+        }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(
             "No key was sent to the service{place}. Name the variable with the key: key_variable in \
