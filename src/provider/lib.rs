@@ -21,6 +21,7 @@ pub mod learned;
 pub mod listing;
 mod local;
 pub mod login;
+pub mod loopback;
 pub mod models;
 pub mod network;
 pub mod retry;
