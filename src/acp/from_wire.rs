@@ -46,12 +46,19 @@ pub struct ClientTraits {
     pub boolean_options: bool,
     pub elicitation_form: bool,
     pub elicitation_url: bool,
+    /// Can run this program in a terminal to log in.
     pub auth_terminal: bool,
+    /// Shows only that a prompt needs a login, not why; it shows the message of an error of `session/new`.
+    pub drops_prompt_errors: bool,
     /// Shows subagents as separate sessions.
     pub subagents: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
 }
+
+/// Names of clients that drop the message of a prompt's authentication error. Zed: `prompt` and `map_acp_error` in
+/// `crates/agent_servers/src/acp.rs`.
+const DROP_PROMPT_ERRORS: [&str; 1] = ["zed"];
 
 /// Names of clients that show only `data.details` of an error. Without details, their users would only read
 /// that the agent returned an error.
@@ -71,6 +78,7 @@ impl ClientTraits {
         let client = field("clientInfo");
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
+        let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
         ClientTraits {
             compaction: marker("/session/compaction"),
             notices: marker("/session/notices"),
@@ -82,7 +90,8 @@ impl ClientTraits {
             elicitation_url: marker("/elicitation/url"),
             subagents: marker("/subagents"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
-            details_alone: client["name"].as_str().is_some_and(|name| SHOW_DETAILS_ALONE.contains(&name)),
+            drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
+            details_alone: is_one_of(&SHOW_DETAILS_ALONE),
         }
     }
 }
@@ -488,6 +497,10 @@ mod tests {
         assert_eq!(
             traits(r#"{"clientInfo":{"name":"toad"},"clientCapabilities":[]}"#),
             ClientTraits { details_alone: true, ..ClientTraits::default() }
+        );
+        assert_eq!(
+            traits(r#"{"clientInfo":{"name":"zed"},"clientCapabilities":{"auth":{"terminal":true}}}"#),
+            ClientTraits { auth_terminal: true, drops_prompt_errors: true, ..ClientTraits::default() }
         );
         assert_eq!(traits(r#"{"clientInfo":"toad"}"#), ClientTraits::default());
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::answers;
+use super::answers::{self, LoginProgram};
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::outbox::Outbox;
@@ -44,6 +44,8 @@ pub struct ConnectionConfig<P> {
     /// Checks whether a model is currently usable; the error says what is missing. Called on `initialize`;
     /// must be quick.
     pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
+    /// Removes all stored logins, and returns whether there were any. An error is a clause. It accesses the disk.
+    pub log_out: Arc<dyn Fn() -> Result<bool, String> + Send + Sync>,
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
@@ -117,6 +119,8 @@ pub struct AcpServer<P> {
     held: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
+    /// Opening a session requires a usable model.
+    gated: AtomicBool,
 }
 
 /// A response that is known immediately, or one that arrives through the outbox.
@@ -144,7 +148,14 @@ impl<P: SessionPort> AcpServer<P> {
         background: PendingCount,
         held: PendingCount,
     ) -> AcpServer<P> {
-        AcpServer { config, background, held, outbox, initialized: AtomicBool::new(false) }
+        AcpServer {
+            config,
+            background,
+            held,
+            outbox,
+            initialized: AtomicBool::new(false),
+            gated: AtomicBool::new(false),
+        }
     }
 
     /// Handles one message. Each request gets exactly one response, now or later; other messages get none.
@@ -179,6 +190,7 @@ impl<P: SessionPort> AcpServer<P> {
         let params = &RequestParams::read(params)?;
         match method {
             "authenticate" => self.authenticate(params),
+            "logout" => self.log_out(id),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
             "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
@@ -241,8 +253,49 @@ impl<P: SessionPort> AcpServer<P> {
 
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         self.outbox.set_traits(ClientTraits::from_initialize(params));
+        let traits = self.outbox.traits();
+        self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
-        answers::initialized_with_fork((self.config.configured)().is_ok())
+        let methods = match (self.config.configured)() {
+            Ok(()) => Vec::new(),
+            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
+        };
+        answers::initialize(methods)
+    }
+
+    /// How the client starts a login that stores its keys where this client's sessions look for them.
+    fn login_program(&self) -> LoginProgram {
+        let program = std::env::current_exe().ok().filter(|path| path.exists());
+        let program =
+            program.map_or_else(|| "epitome".to_owned(), |path| path.to_string_lossy().into_owned());
+        let places = self
+            .config
+            .environment
+            .iter()
+            .filter(|(name, _)| ["EPITOME_HOME", "XDG_DATA_HOME"].iter().any(|place| name == place));
+        let text = |text: &OsString| text.to_string_lossy().into_owned();
+        LoginProgram { program, environment: places.map(|(name, path)| (text(name), text(path))).collect() }
+    }
+
+    /// Refuses to open a session that could not answer a prompt, where the client needs it.
+    fn check_gate(&self) -> Result<(), wire::Error> {
+        if !self.gated.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        (self.config.configured)().map_err(|missing| answers::session_error(&missing))
+    }
+
+    fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {
+        self.gated.store(true, Ordering::Relaxed);
+        let is_usable = (self.config.configured)().is_ok();
+        let log_out = self.config.log_out.clone();
+        self.in_background(id, RequestKind::Logout, None, move |_| match log_out() {
+            Ok(false) if is_usable => Err(answers::internal(
+                "There is no stored login: the key is in the environment of the editor, or the model needs none",
+            )),
+            Ok(_) => answers::raw(&wire::LogoutResponse::new()),
+            Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
+        })
     }
 
     fn authenticate(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
@@ -252,13 +305,14 @@ impl<P: SessionPort> AcpServer<P> {
                 "`methodId` names no method of this agent".to_owned(),
             )));
         }
-        // There is nothing to log in to: this succeeds if a prompt would, and otherwise says what to do.
+        // The login itself happens elsewhere: this succeeds if a prompt would, and otherwise says what to do.
         (self.config.configured)().map_err(|missing| answers::session_error(&missing))?;
         Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
     }
 
     fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
+        self.check_gate()?;
         let ticket = self.open(id, RequestKind::New, None)?;
         self.config.sessions.create(ticket, opening);
         Ok(Routed::Later)
@@ -273,7 +327,14 @@ impl<P: SessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let session = session_of(params)?;
-        let replay = self.rest(params, &session)?.unwrap_or(replay);
+        let replay = match self.rest(params, &session)? {
+            // The session was open before its daemon died.
+            Some(rest) => rest,
+            None => {
+                self.check_gate()?;
+                replay
+            }
+        };
         let ticket = self.open(id, kind, Some(session.clone()))?;
         self.outbox.requests().session_opens(session.clone());
         self.config.sessions.attach(ticket, session, opening, replay);

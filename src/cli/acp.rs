@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
-use super::{CliError, log, serve};
+use super::{CliError, log, login, serve};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
@@ -43,9 +43,20 @@ pub struct AcpArgs {
     standalone: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
+    #[command(subcommand)]
+    action: Option<AcpAction>,
+}
+
+/// What editors run in a terminal with the command that starts the agent, instead of starting it.
+#[derive(Debug, clap::Subcommand)]
+enum AcpAction {
+    Login(login::LoginArgs),
 }
 
 pub fn main(args: AcpArgs) -> Result<i32, CliError> {
+    if let Some(AcpAction::Login(args)) = args.action {
+        return login::main(args);
+    }
     let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);
@@ -91,6 +102,10 @@ fn standalone(
     let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
+    let log_out = {
+        let paths = paths.clone();
+        Arc::new(move || daemon::log_out(&paths))
+    };
     let configured = {
         let (overrides, environment) = (overrides.clone(), environment.clone());
         move || daemon::configured(&paths, &overrides, &environment)
@@ -102,6 +117,7 @@ fn standalone(
         environment,
         overrides,
         configured: Box::new(configured),
+        log_out,
         ids_above: 0,
         positions: Positions::Untold,
     };

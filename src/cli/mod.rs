@@ -18,6 +18,7 @@ mod inspect;
 mod json_lines;
 mod live;
 mod log;
+mod login;
 mod manual;
 mod methods;
 mod models;
@@ -84,6 +85,8 @@ enum CliCommand {
     #[command(flatten)]
     Session(run::SessionSubcommand),
     Recipes(recipes::RecipesArgs),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -190,6 +193,8 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::Compact(args) => run::compact(args),
         CliCommand::Session(command) => run::session_command(command),
         CliCommand::Recipes(args) => recipes::main(args),
+        CliCommand::Login(args) => login::main(args),
+        CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

@@ -62,8 +62,7 @@ pub async fn login(
     let listener = RedirectListener::open(CALLBACK).await?;
     let begun = async {
         let mut state = OAuthState::Unauthorized(manager(url, context).await?);
-        let mut request =
-            AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
+        let mut request = AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
         if let Some(challenge) = challenge {
             request = request.with_challenge(challenge);
         }

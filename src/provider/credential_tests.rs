@@ -37,7 +37,10 @@ async fn the_environment_has_precedence_over_a_stored_login() {
     assert_eq!(key_sent(&settings, &both).await.as_deref(), Ok("of-the-environment"));
     assert_eq!(configured(&settings, &[]), Ok(()));
     let chosen = choose(&settings, &[]);
-    assert_eq!(chosen, crate::endpoint::ConfiguredModel::Named(ModelName("anthropic/claude-sonnet-5-5".into())));
+    assert_eq!(
+        chosen,
+        crate::endpoint::ConfiguredModel::Named(ModelName("anthropic/claude-sonnet-5-5".into()))
+    );
 }
 
 /// A repository's `.envrc` may set `ANTHROPIC_BASE_URL`.

@@ -132,11 +132,33 @@ impl Endpoint {
         self.max_output = self.max_output.min(resolve::quarter_of(window));
     }
 
+    /// Where the credential comes from, for messages.
+    pub fn credential_origin(&self) -> CredentialOrigin<'_> {
+        match (&self.credential, &self.key_variable) {
+            (Credential::Stored(_), _) => CredentialOrigin::Stored,
+            (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
+            (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
+            (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,
+        }
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
         self.headers.push((name, Secret::new(value)));
     }
+}
+
+/// Where a credential comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialOrigin<'a> {
+    Absent,
+    /// A header in the user's settings.
+    Configured,
+    /// The environment variable, or several.
+    Variable(&'a str),
+    /// What `epitome login` stored.
+    Stored,
 }
 
 /// Omits the base URL, which may contain a user and a password.

@@ -312,7 +312,10 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
         None if endpoint.credential.is_stored() => {
-            format!("The stored login was rejected: run `epitome login {}` in a terminal.", endpoint.provider())
+            format!(
+                "The stored login was rejected: run `epitome login {}` in a terminal.",
+                endpoint.provider()
+            )
         }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(

@@ -316,9 +316,7 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
 
 /// Builds headers whose values are never logged. They replace those that the client would send on its own,
 /// such as the user of a URL. An error is a clause that names a header without its value.
-fn header_map<'a>(
-    headers: impl IntoIterator<Item = &'a (String, Secret)>,
-) -> Result<HeaderMap, String> {
+fn header_map<'a>(headers: impl IntoIterator<Item = &'a (String, Secret)>) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         // Such a name may be a misplaced key.

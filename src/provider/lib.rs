@@ -25,6 +25,7 @@ pub mod loopback;
 pub mod models;
 pub mod network;
 pub mod retry;
+pub mod sign_in;
 pub mod spent;
 pub mod wire;
 

@@ -113,8 +113,13 @@ mod tests {
         let url = listener.url();
         let origin = url.strip_suffix("/callback").expect("its path").to_owned();
         let browser = tokio::spawn(async move {
-            let paths =
-                ["/favicon.ico", "/callback", "/callback?code=1", "/callback?code=1&state=", "/callbacks?code=1&state=2"];
+            let paths = [
+                "/favicon.ico",
+                "/callback",
+                "/callback?code=1",
+                "/callback?code=1&state=",
+                "/callbacks?code=1&state=2",
+            ];
             for path in paths {
                 assert!(visit(&format!("{origin}{path}")).await.contains(NOTHING_PAGE), "{path}");
             }

@@ -6,6 +6,7 @@ mod cli;
 mod daemon;
 mod docs;
 mod hooks_unchanged;
+mod login;
 mod observe;
 mod process;
 mod protocol;

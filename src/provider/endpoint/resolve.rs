@@ -316,7 +316,7 @@ impl Endpoint {
         }
     }
 
-    fn has_key(&self) -> bool {
+    pub(super) fn has_key(&self) -> bool {
         let is_key = |name: &str| matches!(name, "x-api-key" | "authorization" | "x-goog-api-key");
         !self.credential.is_absent() || self.headers.iter().any(|(name, _)| is_key(name))
     }
