@@ -198,7 +198,8 @@
 //! - No tool but a command changes a file that the model has not read or that has changed since.
 //! - An editor's unsaved buffer takes precedence over the disk only if it cannot be an older state of the file. Edits of
 //!   such a file go through that editor or are refused.
-//! - A key exists in an environment, in memory and on the wire to its provider, and nowhere else.
+//! - A key exists in an environment or in the private file of a login, in memory and on the wire to its provider, and
+//!   nowhere else. A stored key is sent to no other service than the one that it was stored for.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
 //! - When a daemon dies, each request still gets its one response: that of its finished turn, or of the next daemon. A
 //!   window gets everything that it was not shown, and nothing twice.

@@ -81,7 +81,7 @@ impl Logins {
     pub fn find(&self, provider: &str) -> io::Result<Option<StoredLogin>> {
         let Some(path) = self.file_of(provider) else { return Ok(None) };
         match read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
             found => found.map(Some),
         }
     }
@@ -142,6 +142,10 @@ impl Logins {
 fn unusable_name(provider: &str) -> io::Error {
     let what = format!("no file can be named after the provider {provider:?}");
     io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Errors don't quote the file.

@@ -3,6 +3,8 @@
 //! A key of an environment is fixed when the endpoint is resolved. A stored login is read when a request is sent, so
 //! that a running session uses what `epitome login` stores in the meantime.
 
+use std::io;
+
 use super::endpoint::{Endpoint, Secret};
 use super::{ErrorClass, ProviderError};
 use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
@@ -33,8 +35,9 @@ impl Credential {
         // One that can't be read counts: the request fails with the reason.
         match logins.find(provider) {
             Ok(Some(login)) if is_for(&login, base_url) => Credential::Stored(source),
-            Err(_) => Credential::Stored(source),
-            Ok(_) => Credential::Absent,
+            // Where nothing can be read, such as in a sandbox, nothing is known of a login.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Credential::Stored(source),
+            Ok(_) | Err(_) => Credential::Absent,
         }
     }
 

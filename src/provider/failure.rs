@@ -319,9 +319,9 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
         }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(
-            "No key was sent to the service{place}. Name the variable with the key: key_variable in \
-             [providers.{}] of config.toml, with wire and base_url.",
-            endpoint.provider()
+            "No key was sent to the service{place}. Run `epitome login {provider}`, or name the variable with the \
+             key: key_variable in [providers.{provider}] of config.toml, with wire and base_url.",
+            provider = endpoint.provider()
         ),
     };
     // Company proxies reject addresses with this status and an HTML page of their own.

@@ -1,6 +1,7 @@
 //! Logging in, from a shell and from an editor, with the built program.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
@@ -139,6 +140,56 @@ fn the_environment_has_precedence_and_the_status_says_so() {
         (&rows[0]["source"], &rows[0]["variable"]),
         (&json!("environment"), &json!("ANTHROPIC_API_KEY"))
     );
+}
+
+/// Plays OpenRouter's part: gives a key for a code, and knows that key.
+fn openrouter() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let base = format!("http://{}/api/v1", listener.local_addr().expect("it is bound"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+            let is_known = head.iter().any(|line| line.ends_with("Bearer sk-or-PLANTED"));
+            let (status, body) = match head.first().map(String::as_str).unwrap_or_default() {
+                "POST /api/v1/auth/keys HTTP/1.1" => ("200 OK", r#"{"key":"sk-or-PLANTED"}"#),
+                "GET /api/v1/key HTTP/1.1" if is_known => ("200 OK", r#"{"data":{"label":"sk-or"}}"#),
+                _ => ("401 Unauthorized", r#"{"error":{"code":401,"message":"no"}}"#),
+            };
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            // What is left of the request, so that closing the connection does not reset it.
+            drop((&stream).write_all(answer.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write)));
+            drop(std::io::copy(&mut &stream, &mut std::io::sink()));
+        }
+    });
+    base
+}
+
+#[test]
+fn a_sign_in_waits_for_the_browser() {
+    let mut user = User::new();
+    user.set("OPENROUTER_BASE_URL", openrouter());
+    let mut child = user.command(&["login", "openrouter", "--no-browser"]).spawn().expect("it starts");
+    let mut told = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let line = told.next().expect("a line").expect("text");
+    let link = line.strip_prefix("Sign in at ").expect("the link");
+    let callback = link.split("callback_url=").nth(1).and_then(|rest| rest.split('&').next());
+    let callback = callback.expect("an address").replace("%3A", ":").replace("%2F", "/").replace("%2E", ".");
+    let callback = callback.replace("%2D", "-").replace("%5F", "_");
+    let (authority, path) = callback["http://".len()..].split_once('/').expect("it has a path");
+    let mut browser = TcpStream::connect(authority).expect("it listens");
+    write!(browser, "GET /{path}?code=c HTTP/1.1\r\n\r\n").expect("it reads");
+    let mut page = String::new();
+    browser.read_to_string(&mut page).expect("it answers");
+    assert!(page.contains("You are logged in"), "{page}");
+    let output = child.wait_with_output().expect("it ends");
+    let out = String::from_utf8(output.stdout).expect("text");
+    assert!(out.starts_with("The key works. Logged in to OpenRouter."), "{out}");
+    let stored =
+        std::fs::read_to_string(user.own().join("data/logins/openrouter.json")).expect("it is there");
+    assert!(stored.contains("sk-or-PLANTED") && !out.contains("PLANTED"), "{out}");
 }
 
 #[test]
