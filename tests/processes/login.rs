@@ -97,6 +97,7 @@ fn the_first_minute_in_an_editor_without_a_key_leads_to_a_session() {
     assert_eq!((agent_text(&updates).as_str(), reason.as_str()), ("You said hello.", "end_turn"));
     let requests = model.requests();
     assert_eq!(requests.last().expect("it was asked").header("x-api-key"), Some(KEY));
+    agent.close_input();
     agent.ended();
 }
 
@@ -117,7 +118,7 @@ fn a_stored_key_is_used_shown_nowhere_and_removed() {
     );
     let rows = user.run(&["login", "--status", "--json"]).json();
     assert_eq!((&rows[0]["provider"], &rows[0]["source"]), (&json!("anthropic"), &json!("stored")));
-    let report = user.run(&["bug-report", "--file", "-"]).ok();
+    let report = user.run(&["bug-report", "-"]).ok();
     for text in [told, status, rows.to_string(), report] {
         assert!(!text.contains("PLANTED"), "{text}");
     }
