@@ -78,7 +78,7 @@ impl LoginSource {
     async fn headers(&self, endpoint: &Endpoint) -> Result<Vec<(String, Secret)>, ProviderError> {
         let source = self.clone();
         let found = tokio::task::spawn_blocking(move || source.logins.find(&source.provider)).await;
-        let login = match found.unwrap_or_else(|_| Ok(None)) {
+        let login = match found.unwrap_or(Ok(None)) {
             Ok(Some(login)) if is_for(&login, &endpoint.base_url) => login,
             Ok(_) => return Err(self.unusable("There is no stored login for")),
             Err(error) => {
