@@ -18,7 +18,7 @@ pub enum Credential {
     /// Headers with keys of an environment.
     Fixed(Vec<(String, Secret)>),
     /// What `epitome login` stored.
-    Stored(LoginSource),
+    Stored(Box<LoginSource>),
 }
 
 /// Where the login of a provider is looked up.
@@ -31,7 +31,7 @@ pub struct LoginSource {
 impl Credential {
     /// The stored login of a provider, if there is one for the service at this base URL.
     pub(super) fn stored(logins: &Logins, provider: &str, base_url: &str) -> Credential {
-        let source = LoginSource { logins: logins.clone(), provider: provider.to_owned() };
+        let source = Box::new(LoginSource { logins: logins.clone(), provider: provider.to_owned() });
         // One that can't be read counts: the request fails with the reason.
         match logins.find(provider) {
             Ok(Some(login)) if is_for(&login, base_url) => Credential::Stored(source),
