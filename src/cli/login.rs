@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{CliError, inspect, serve, terminal};
-use crate::config::{Logins, Settings, StoredLogin, origin};
+use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
 use crate::provider::login::{KeyCheck, check_key};
-use crate::provider::sign_in::{SignIn, has_sign_in};
+use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in};
 use crate::thread::visible::visible;
 
 /// Longest key, in bytes; real ones have about a hundred, signed tokens two thousand.
@@ -22,14 +22,14 @@ const KEY_BYTES_MAX: usize = 16 * 1024;
 /// Time limit for a sign-in in the browser.
 const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Log in to a model provider: store its API key
+/// Log in to a model provider: store its API key, or sign in
 ///
 /// The key is tested with the provider and stored in a file that only you can read. A key in the environment has
 /// precedence over a stored one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Providers: anthropic, openai, gemini, openrouter, and those in config.toml.
-`epitome login openrouter` signs in with the browser; the others need an API key.
+Providers: anthropic, openai, gemini, openrouter, chatgpt, and those in config.toml.
+You sign in to openrouter and chatgpt with the browser; the others need an API key.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.")]
 pub struct LoginArgs {
@@ -77,23 +77,27 @@ pub fn main(args: LoginArgs) -> Result<i32, CliError> {
     let service = service(provider, &settings)?;
     let runtime = serve::runtime()?;
     let http = Http::new();
-    let key = if args.key_stdin {
-        key_of_stdin()?
-    } else if has_sign_in(provider) {
-        let opens_browser = !args.no_browser;
-        runtime.block_on(sign_in(&http, &service, opens_browser))?
+    if args.key_stdin && needs_sign_in(provider) {
+        return Err(CliError::usage(format!("{provider} has no keys: you sign in with the browser")));
+    }
+    let login = if has_sign_in(provider) && !args.key_stdin {
+        runtime.block_on(sign_in(&http, &service, &settings.logins, !args.no_browser))?
     } else {
-        match ask_for_key(provider)? {
-            Some(key) => key,
-            None => return Ok(super::EXIT_CANCELLED),
+        let key = match args.key_stdin {
+            true => Some(key_of_stdin()?),
+            false => ask_for_key(provider)?,
+        };
+        let Some(key) = key else { return Ok(super::EXIT_CANCELLED) };
+        StoredLogin::api_key(origin(&service.base_url), checked_form(&key)?)
+    };
+    let remark = match &login.secret {
+        LoginSecret::ApiKey { .. } if args.no_test => "It was not tested.".to_owned(),
+        LoginSecret::ApiKey { key } => test(provider, runtime.block_on(check_key(&http, &service, key)))?,
+        LoginSecret::ChatGpt(_) => {
+            "You are using your ChatGPT plan; its usage is at https://chatgpt.com/settings/usage.".to_owned()
         }
     };
-    let key = checked_form(&key)?;
-    let remark = match args.no_test {
-        true => "It was not tested.".to_owned(),
-        false => test(provider, runtime.block_on(check_key(&http, &service, key)))?,
-    };
-    store(&paths, provider, &StoredLogin::api_key(origin(&service.base_url), key))?;
+    store(&paths, provider, &login)?;
     terminal::print(&visible(&done(provider, &service, &settings, &remark))).map(|()| 0)
 }
 
@@ -125,7 +129,7 @@ fn usual_name(provider: &str) -> &str {
     match provider {
         "claude" => "anthropic",
         "google" => "gemini",
-        "chatgpt" | "codex" => "openai",
+        "codex" => "chatgpt",
         other => other,
     }
 }
@@ -166,7 +170,7 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     chosen.cloned().ok_or_else(named)
 }
 
-/// Why a subscription of the vendor does not help; as of October 2026.
+/// What a subscription of the vendor is good for here; as of October 2026.
 fn about_subscriptions(provider: &str) -> Option<&'static str> {
     match provider {
         "anthropic" => Some(
@@ -176,6 +180,7 @@ fn about_subscriptions(provider: &str) -> Option<&'static str> {
             "Google does not allow other programs to use a Gemini subscription or Gemini CLI's login, so this takes an \
              API key.",
         ),
+        "openai" => Some("With a ChatGPT Plus or Pro plan, `epitome login chatgpt` signs in without a key."),
         _ => None,
     }
 }
@@ -219,12 +224,16 @@ fn checked_form(key: &str) -> Result<&str, CliError> {
 // ── Signing in ─────────────────────────────────────────────────────────────────────────────────────
 
 /// Waits for the browser, or for its address if the user pastes it.
-async fn sign_in(http: &Http, service: &Endpoint, opens_browser: bool) -> Result<String, CliError> {
+async fn sign_in(
+    http: &Http,
+    service: &Endpoint,
+    logins: &Logins,
+    opens_browser: bool,
+) -> Result<StoredLogin, CliError> {
     let failed = |why: String| {
-        let hint = format!("`epitome login {} --key-stdin` stores a key instead", service.provider());
-        CliError::failed(format!("the sign-in failed: {why}"), Some(hint))
+        CliError::failed(format!("the sign-in failed: {why}"), Some("nothing was stored".to_owned()))
     };
-    let sign_in = SignIn::begin(http, service).await.map_err(failed)?;
+    let sign_in = SignIn::begin(http, service, logins).await.map_err(failed)?;
     eprintln!("Sign in at {}", sign_in.link());
     let is_open = opens_browser && inspect::open(sign_in.link());
     if opens_browser && !is_open {
@@ -242,23 +251,23 @@ async fn sign_in(http: &Http, service: &Endpoint, opens_browser: bool) -> Result
             }
         });
     }
-    let code = tokio::time::timeout(SIGN_IN_TIME_MAX, async {
-        let browser = sign_in.code();
+    let redirected = tokio::time::timeout(SIGN_IN_TIME_MAX, async {
+        let browser = sign_in.redirected();
         tokio::pin!(browser);
         loop {
             tokio::select! {
                 came = &mut browser => break came,
-                Some(line) = pasted.recv() => match sign_in.code_in(&line) {
-                    Some(code) => break Ok(code),
+                Some(line) = pasted.recv() => match sign_in.redirect_in(&line) {
+                    Some(redirected) => break Ok(redirected),
                     None => eprintln!("That is not the address of this sign-in. Paste all of it:"),
                 },
             }
         }
     });
-    let code = code.await.unwrap_or_else(|_| {
+    let redirected = redirected.await.unwrap_or_else(|_| {
         Err(format!("nobody signed in within {} minutes", SIGN_IN_TIME_MAX.as_secs() / 60))
     });
-    sign_in.key(&code.map_err(failed)?).await.map_err(failed)
+    sign_in.login(&redirected.map_err(failed)?).await.map_err(failed)
 }
 
 // ── Testing and storing ────────────────────────────────────────────────────────────────────────────

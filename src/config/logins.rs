@@ -47,6 +47,31 @@ pub struct StoredLogin {
 pub enum LoginSecret {
     /// A key that does not expire.
     ApiKey { key: String },
+    /// The sign-in with ChatGPT.
+    ChatGpt(ChatGptLogin),
+}
+
+/// What the sign-in with ChatGPT leaves. The registration outlives the tokens.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatGptLogin {
+    /// Identifies this installation, chosen once.
+    pub host_id: String,
+    /// What the first sign-in registered this installation as.
+    pub client_id: Option<String>,
+    /// `None` after they have become invalid: the user has to sign in again.
+    pub tokens: Option<ChatGptTokens>,
+}
+
+/// Tokens of the sign-in with ChatGPT.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatGptTokens {
+    pub access: String,
+    /// Valid once: each refresh replaces it.
+    pub refresh: String,
+    /// When the access token expires, in milliseconds since the Unix epoch.
+    pub expires_at: u64,
+    /// The user that signed in.
+    pub subject: String,
 }
 
 impl fmt::Debug for StoredLogin {
@@ -58,7 +83,11 @@ impl fmt::Debug for StoredLogin {
 impl StoredLogin {
     /// A key for the service at `origin`, stored now.
     pub fn api_key(origin: impl Into<String>, key: impl Into<String>) -> StoredLogin {
-        let secret = LoginSecret::ApiKey { key: key.into() };
+        StoredLogin::new(origin, LoginSecret::ApiKey { key: key.into() })
+    }
+
+    /// A login to the service at `origin`, stored now.
+    pub fn new(origin: impl Into<String>, secret: LoginSecret) -> StoredLogin {
         StoredLogin { origin: origin.into(), stored_at: now(), secret }
     }
 
@@ -66,6 +95,17 @@ impl StoredLogin {
     pub fn secrets(&self) -> Vec<&str> {
         match &self.secret {
             LoginSecret::ApiKey { key } => vec![key],
+            LoginSecret::ChatGpt(login) => {
+                login.tokens.iter().flat_map(|tokens| [&*tokens.access, &*tokens.refresh]).collect()
+            }
+        }
+    }
+
+    /// Whether there is something to authenticate with.
+    pub fn is_usable(&self) -> bool {
+        match &self.secret {
+            LoginSecret::ApiKey { .. } => true,
+            LoginSecret::ChatGpt(login) => login.tokens.is_some(),
         }
     }
 }
@@ -88,9 +128,13 @@ impl Logins {
 
     /// Stores a login, replacing the provider's previous one.
     pub fn store(&self, provider: &str, login: &StoredLogin) -> io::Result<()> {
+        self.lock(provider)?.store(login)
+    }
+
+    /// Keeps other tasks and processes from changing a provider's login. Waits for the one that does.
+    pub fn lock(&self, provider: &str) -> io::Result<LockedLogin> {
         let path = self.file_of(provider).ok_or_else(|| unusable_name(provider))?;
-        let _lock = lock_for_change(&path)?;
-        replace_in_private_directory(&path, &serde_json::to_vec(login)?)
+        Ok(LockedLogin { _lock: lock_for_change(&path)?, path })
     }
 
     /// Removes a login; returns whether there was one. A file that isn't a login is removed too.
@@ -139,6 +183,18 @@ impl Logins {
     }
 }
 
+/// A login that nobody else changes.
+pub struct LockedLogin {
+    _lock: fs::File,
+    path: PathBuf,
+}
+
+impl LockedLogin {
+    pub fn store(&self, login: &StoredLogin) -> io::Result<()> {
+        replace_in_private_directory(&self.path, &serde_json::to_vec(login)?)
+    }
+}
+
 fn unusable_name(provider: &str) -> io::Error {
     let what = format!("no file can be named after the provider {provider:?}");
     io::Error::new(io::ErrorKind::InvalidInput, what)
@@ -156,7 +212,8 @@ fn read(path: &Path) -> io::Result<StoredLogin> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it does not contain a login"))
 }
 
-fn now() -> u64 {
+/// Milliseconds since the Unix epoch.
+pub fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::{McpContext, McpEvent};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_provider::http::Http;
-use epitome_provider::loopback::RedirectListener;
+use epitome_provider::loopback::{RedirectListener, has};
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
 /// Time limit for the user to log in.
@@ -80,7 +80,8 @@ pub async fn login(
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
     let shown = show(name, link, id.clone(), door, news);
-    let back = tokio::time::timeout(LOGIN_TIME_MAX, listener.redirected(&["code", "state"]));
+    let back =
+        tokio::time::timeout(LOGIN_TIME_MAX, listener.redirected(|query| has(query, &["code", "state"])));
     tokio::pin!(shown);
     tokio::pin!(back);
     let mut is_shown = false;

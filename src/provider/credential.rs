@@ -5,7 +5,9 @@
 
 use std::io;
 
+use super::chatgpt::{self, RefreshError, TokenRefresher};
 use super::endpoint::{Endpoint, Secret};
+use super::http::Http;
 use super::{ErrorClass, ProviderError};
 use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
 
@@ -34,7 +36,7 @@ impl Credential {
         let source = Box::new(LoginSource { logins: logins.clone(), provider: provider.to_owned() });
         // One that can't be read counts: the request fails with the reason.
         match logins.find(provider) {
-            Ok(Some(login)) if is_for(&login, base_url) => Credential::Stored(source),
+            Ok(Some(login)) if is_for(&login, base_url) && login.is_usable() => Credential::Stored(source),
             // Where nothing can be read, such as in a sandbox, nothing is known of a login.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Credential::Stored(source),
             Ok(_) | Err(_) => Credential::Absent,
@@ -75,7 +77,13 @@ impl Credential {
 
 impl LoginSource {
     /// The headers for one request to this endpoint.
-    async fn headers(&self, endpoint: &Endpoint) -> Result<Vec<(String, Secret)>, ProviderError> {
+    /// `rejected` is an access token that the service no longer accepts.
+    async fn headers(
+        &self,
+        endpoint: &Endpoint,
+        http: &Http,
+        rejected: Option<&str>,
+    ) -> Result<Vec<(String, Secret)>, ProviderError> {
         let source = self.clone();
         let found = tokio::task::spawn_blocking(move || source.logins.find(&source.provider)).await;
         let login = match found.unwrap_or(Ok(None)) {
@@ -87,6 +95,26 @@ impl LoginSource {
         };
         match login.secret {
             LoginSecret::ApiKey { key } => Ok(vec![key_header(endpoint.wire, &key)]),
+            LoginSecret::ChatGpt(login) => {
+                let issuer = chatgpt::issuer(&endpoint.base_url)
+                    .ok_or_else(|| self.unusable("The sign-in is for another service than that of"))?;
+                let http = http.within(endpoint.network.clone());
+                let refresher = TokenRefresher {
+                    logins: &self.logins,
+                    provider: &self.provider,
+                    issuer: &issuer,
+                    http: &http,
+                };
+                match refresher.token(login, rejected).await {
+                    Ok(token) => Ok(vec![key_header(endpoint.wire, &token)]),
+                    Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
+                    Err(RefreshError::Failed(why)) => Err(ProviderError {
+                        class: ErrorClass::Retry { after: None },
+                        message: format!("The sign-in with ChatGPT could not be renewed: {why}."),
+                        hint: None,
+                    }),
+                }
+            }
         }
     }
 
@@ -101,17 +129,26 @@ impl LoginSource {
 
 impl Endpoint {
     /// This endpoint with the headers that authenticate one request.
-    pub(super) async fn authenticated(&self) -> Result<Endpoint, ProviderError> {
+    pub(super) async fn authenticated(&self, http: &Http) -> Result<Endpoint, ProviderError> {
+        self.authenticated_unlike(http, None).await
+    }
+
+    async fn authenticated_unlike(
+        &self,
+        http: &Http,
+        rejected: Option<&str>,
+    ) -> Result<Endpoint, ProviderError> {
         let Credential::Stored(source) = &self.credential else { return Ok(self.clone()) };
-        let mut headers = source.headers(self).await?;
+        let mut headers = source.headers(self, http, rejected).await?;
         headers.extend(self.headers.iter().cloned());
         Ok(Endpoint { headers, ..self.clone() })
     }
 
     /// The endpoint for a second attempt after the service rejected the credential of the first; `None` if there is no
     /// other to try.
-    pub(super) async fn reauthenticated(&self, rejected: &Endpoint) -> Option<Endpoint> {
-        let renewed = self.authenticated().await.ok()?;
+    pub(super) async fn reauthenticated(&self, http: &Http, rejected: &Endpoint) -> Option<Endpoint> {
+        let sent = rejected.headers.iter().find_map(|(_, value)| value.expose().strip_prefix("Bearer "));
+        let renewed = self.authenticated_unlike(http, sent).await.ok()?;
         (renewed.headers != rejected.headers).then_some(renewed)
     }
 

@@ -23,7 +23,7 @@ fn logged_in(data: &tempfile::TempDir, at: &str, key: &str) -> Settings {
 
 async fn key_sent(settings: &Settings, env: &EnvironmentPairs) -> Result<String, ProviderError> {
     let endpoint = resolve(&ModelName("anthropic/claude-sonnet-5-5".into()), settings, env)?;
-    let endpoint = endpoint.authenticated().await?;
+    let endpoint = endpoint.authenticated(&Http::new()).await?;
     let key = endpoint.sent_headers().find(|(name, _)| name == "x-api-key");
     Ok(key.expect("a key is sent").1.expose().to_owned())
 }
@@ -108,10 +108,10 @@ async fn a_login_in_another_process_counts_from_the_next_request_on() {
     logged_in(&data, &base, "good");
     assert_eq!(ask().await.expect("the new key is sent").len(), 1);
     // Between reading the key and the answer: the rejected request is sent again with the new one.
-    let old = endpoint.authenticated().await.expect("a key is stored");
-    assert!(endpoint.reauthenticated(&old).await.is_none(), "there is no other key to try");
+    let old = endpoint.authenticated(&Http::new()).await.expect("a key is stored");
+    assert!(endpoint.reauthenticated(&Http::new(), &old).await.is_none(), "there is no other key to try");
     logged_in(&data, &base, "newer");
-    assert!(endpoint.reauthenticated(&old).await.is_some());
+    assert!(endpoint.reauthenticated(&Http::new(), &old).await.is_some());
 }
 
 #[tokio::test]

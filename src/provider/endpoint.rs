@@ -46,6 +46,8 @@ pub struct Endpoint {
     pub max_output: u32,
     /// Whether this is the service of the vendor that defined the wire format, not a compatible one.
     pub own_api: bool,
+    /// Whether calls use a ChatGPT plan, which takes fewer fields and endpoints.
+    pub is_plan: bool,
     pub abilities: Abilities,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
@@ -79,6 +81,7 @@ impl Endpoint {
     /// services may lack it.
     pub fn count_url(&self) -> Option<String> {
         match self.wire {
+            _ if self.is_plan => None,
             WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
             WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
@@ -90,6 +93,7 @@ impl Endpoint {
     /// may lack it.
     pub fn compact_url(&self) -> Option<String> {
         match self.wire {
+            _ if self.is_plan => None,
             // Compaction is a field of an ordinary request there.
             WireFormat::AnthropicMessages => Some(self.url()),
             WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),

@@ -183,6 +183,9 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if is_billing(failure.status, said) {
         return ErrorClass::Auth;
     }
+    if said.is(&[PLAN_LIMIT]) {
+        return ErrorClass::Refused;
+    }
     match failure.should_retry {
         Some(true) => return retry,
         Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
@@ -217,6 +220,9 @@ fn is_billing(status: u16, said: &ErrorBody) -> bool {
         || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
+/// OpenAI's code for a ChatGPT plan without usage left. It may come in the middle of a stream.
+const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
+
 /// The service doesn't know the model. A wrong URL yields the same status, but doesn't mention models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
@@ -229,6 +235,7 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
         "openai" => "OpenAI".into(),
         "gemini" => "Gemini".into(),
         "openrouter" => "OpenRouter".into(),
+        "chatgpt" => "ChatGPT".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
@@ -296,6 +303,9 @@ fn hint(
         ErrorClass::Refused if failure.status == 407 => {
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
+        }
+        ErrorClass::Refused if said.is(&[PLAN_LIMIT]) => {
+            Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
         }
         ErrorClass::Refused if said.is_daily => {
             Some("The day's quota is used up. Choose another model, or look at the account's plan.".into())

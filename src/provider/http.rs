@@ -227,7 +227,7 @@ impl Http {
             connect: limits.connect,
         };
         let made = self.shared.clients.get(key.clone()).map_err(|why| unusable(endpoint, &why))?;
-        Ok(Sending { asked, key, made, limits, shared: self.shared.clone() })
+        Ok(Sending { asked, key, made, limits, http: self.clone() })
     }
 }
 
@@ -261,17 +261,17 @@ struct Sending {
     key: ClientKey,
     made: CachedClient,
     limits: CallTimeouts,
-    shared: Arc<HttpShared>,
+    http: Http,
 }
 
 impl Sending {
     /// Authenticates and sends the request. If the service rejects the credential, the request is sent once more with
     /// a newer one, if there is one. Returns the endpoint as authenticated, and the response.
     async fn send(self, endpoint: &Endpoint) -> Result<(Endpoint, Response), ProviderError> {
-        let authenticated = endpoint.authenticated().await?;
+        let authenticated = endpoint.authenticated(&self.http).await?;
         let response = self.attempt(&authenticated).await?;
         if response.status() == StatusCode::UNAUTHORIZED
-            && let Some(renewed) = endpoint.reauthenticated(&authenticated).await
+            && let Some(renewed) = endpoint.reauthenticated(&self.http, &authenticated).await
         {
             let response = self.attempt(&renewed).await?;
             return Ok((renewed, response));
@@ -280,13 +280,13 @@ impl Sending {
     }
 
     async fn attempt(&self, endpoint: &Endpoint) -> Result<Response, ProviderError> {
-        let Sending { asked, key, made, limits, shared } = self;
+        let Sending { asked, key, made, limits, http } = self;
         let request = asked.build(&made.client, endpoint)?;
         match timeout(limits.first_byte, made.client.execute(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 if is_untrusted(&error) {
-                    shared.clients.forget(key);
+                    http.shared.clients.forget(key);
                 }
                 Err(unreachable_now(endpoint, &error, *limits, &made.faults))
             }

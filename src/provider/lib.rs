@@ -10,6 +10,7 @@ pub mod abilities;
 mod address;
 pub mod attachments;
 pub mod catalog;
+mod chatgpt;
 pub mod collect;
 pub mod compact;
 pub mod count;

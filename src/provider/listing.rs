@@ -87,7 +87,7 @@ async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<ListedMod
     let asked = serde_json::json!({ "model": endpoint.model }).to_string().into_bytes();
     let url = at("/api/show");
     let near = http.within(endpoint.network.clone());
-    let Ok(authenticated) = endpoint.authenticated().await else { return };
+    let Ok(authenticated) = endpoint.authenticated(http).await else { return };
     let headers: Vec<(String, Secret)> = authenticated.sent_headers().cloned().collect();
     let shown = match near.post(&url, &headers, asked, BYTES_MAX, TIME_MAX).await {
         Ok((200, body)) => read::ollama_shown(&body),

@@ -36,9 +36,8 @@ impl RedirectListener {
         format!("{}{}", self.origin, self.path)
     }
 
-    /// Waits for a redirect whose query has these parameters, and returns its address. Other requests are answered and
-    /// ignored. An error completes a sentence: the user refused.
-    pub async fn redirected(&self, required: &[&str]) -> Result<String, String> {
+    /// Waits for a redirect whose query is accepted, and returns its address. Other requests are answered and ignored. An error completes a sentence: the user refused.
+    pub async fn redirected(&self, accepts: impl Fn(&str) -> bool) -> Result<String, String> {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else { continue };
             let asked = tokio::time::timeout(CALLBACK_TIME_MAX, read_requested_path(&mut stream)).await;
@@ -52,13 +51,18 @@ impl RedirectListener {
                 respond(&mut stream, "200 OK", REFUSED_PAGE).await;
                 return Err("its login was refused".to_owned());
             }
-            if required.iter().all(|name| parameter(query, name).is_some()) {
+            if accepts(query) {
                 respond(&mut stream, "200 OK", DONE_PAGE).await;
                 return Ok(format!("{}{path}", self.origin));
             }
-            respond(&mut stream, "404 Not Found", NOTHING_PAGE).await;
+            respond(&mut stream, "400 Bad Request", NOTHING_PAGE).await;
         }
     }
+}
+
+/// Whether a query has all of these parameters.
+pub fn has(query: &str, names: &[&str]) -> bool {
+    names.iter().all(|name| parameter(query, name).is_some())
 }
 
 /// The value of a query parameter, as it was sent; `None` for an empty one.
@@ -125,7 +129,7 @@ mod tests {
             }
             assert!(visit(&format!("{origin}/callback?code=1&state=2")).await.contains(DONE_PAGE));
         });
-        let came = listener.redirected(&["code", "state"]).await;
+        let came = listener.redirected(|query| has(query, &["code", "state"])).await;
         assert_eq!(came, Ok(format!("{url}?code=1&state=2")));
         browser.await.expect("no panic");
         drop(listener);
@@ -138,7 +142,10 @@ mod tests {
         let listener = RedirectListener::open("/callback").await.expect("loopback has free ports");
         let url = format!("{}?error=access_denied&state=2", listener.url());
         let browser = tokio::spawn(async move { visit(&url).await });
-        assert_eq!(listener.redirected(&["code"]).await, Err("its login was refused".to_owned()));
+        assert_eq!(
+            listener.redirected(|query| has(query, &["code"])).await,
+            Err("its login was refused".to_owned())
+        );
         assert!(browser.await.expect("no panic").contains(REFUSED_PAGE));
     }
 }

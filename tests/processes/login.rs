@@ -211,7 +211,7 @@ fn without_a_network_nothing_is_stored_unless_the_test_is_left_out() {
 fn a_login_that_cannot_be_asked_for_says_how_to_give_the_key() {
     let user = User::new();
     let ran = user.run(&["login"]).exited(2);
-    assert!(ran.err.contains("name a provider: anthropic, openai, gemini, openrouter"), "{ran:?}");
+    assert!(ran.err.contains("name a provider: anthropic, openai, gemini, openrouter, chatgpt"), "{ran:?}");
     let ran = user.run(&["login", "nobody", "--key-stdin"]).exited(2);
     assert!(ran.err.contains("there is no provider \"nobody\""), "{ran:?}");
     let ran = user.run_with_stdin(&["login", "openai", "--key-stdin"], "two words").exited(1);

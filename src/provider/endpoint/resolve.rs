@@ -219,6 +219,7 @@ impl Endpoint {
             window,
             max_output,
             own_api: false,
+            is_plan: false,
             abilities: Abilities::likely(wire, name),
             native_compaction: false,
             silence: None,

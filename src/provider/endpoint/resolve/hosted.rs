@@ -31,12 +31,14 @@ pub struct Hosted {
     key_page: &'static str,
     /// Path below the base URL that only accepts a valid key, if the list of models is public.
     key_check: Option<&'static str>,
+    /// Whether calls use a plan and not an account that pays for each.
+    is_plan: bool,
     /// The model to use if only a key is set.
     pub default_model: &'static str,
 }
 
 /// In order of preference.
-pub const HOSTED: [Hosted; 4] = [
+pub const HOSTED: [Hosted; 5] = [
     Hosted {
         name: "anthropic",
         title: "Anthropic",
@@ -50,6 +52,7 @@ pub const HOSTED: [Hosted; 4] = [
         custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS"),
         key_page: "https://platform.claude.com/settings/keys",
         key_check: None,
+        is_plan: false,
         default_model: "anthropic/claude-sonnet-5-5",
     },
     Hosted {
@@ -65,6 +68,7 @@ pub const HOSTED: [Hosted; 4] = [
         custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
         key_page: "https://platform.openai.com/api-keys",
         key_check: None,
+        is_plan: false,
         default_model: "openai/gpt-6-sol",
     },
     Hosted {
@@ -81,6 +85,7 @@ pub const HOSTED: [Hosted; 4] = [
         custom_headers: None,
         key_page: "https://aistudio.google.com/apikey",
         key_check: None,
+        is_plan: false,
         default_model: "gemini/gemini-3.8-flash",
     },
     Hosted {
@@ -96,8 +101,26 @@ pub const HOSTED: [Hosted; 4] = [
         custom_headers: None,
         key_page: "https://openrouter.ai/settings/keys",
         key_check: Some("/key"),
+        is_plan: false,
         // Their router, which chooses a model for each request.
         default_model: "openrouter/openrouter/auto",
+    },
+    // A ChatGPT plan, by the sign-in that OpenAI offers to open-source programs.
+    Hosted {
+        name: "chatgpt",
+        title: "ChatGPT",
+        wire: WireFormat::OpenAiResponses,
+        base: "https://api.openai.com/v1",
+        base_variable: "CHATGPT_BASE_URL",
+        base_suffices: false,
+        keys: &[],
+        token: None,
+        headers: &[],
+        custom_headers: None,
+        key_page: "https://chatgpt.com/settings/usage",
+        key_check: None,
+        is_plan: true,
+        default_model: "chatgpt/gpt-6-sol",
     },
 ];
 
@@ -144,13 +167,15 @@ impl Hosted {
         let wire = configured.and_then(|configured| configured.wire).unwrap_or_else(|| match self.wire {
             // Services that are compatible with OpenAI usually support Chat Completions first.
             WireFormat::OpenAiResponses
-                if !is_own_host(self.wire, host_of(&base)) || needs_chat(&endpoint.model) =>
+                if !self.is_plan && !is_own_host(self.wire, host_of(&base))
+                    || needs_chat(&endpoint.model) =>
             {
                 WireFormat::OpenAiChat
             }
             wire => wire,
         });
         endpoint.set_place(wire, &base);
+        endpoint.is_plan = self.is_plan;
         // Both may be set, as Anthropic's own clients allow; the service prefers the key.
         if let Some((variable, key)) = self.key(configured, env) {
             endpoint.set_key(&key, variable);
@@ -174,7 +199,7 @@ impl Hosted {
         endpoint.adjust(configured);
         endpoint.use_stored_login(settings);
         // Self-hosted servers may need no key; the vendor's service does.
-        let is_vendor = endpoint.own_api || get(env, self.base_variable).is_none();
+        let is_vendor = endpoint.own_api || self.is_plan || get(env, self.base_variable).is_none();
         let is_missing = is_vendor && !endpoint.has_key();
         is_missing.then(|| missing_key(self.title, self.how_to_get_a_key(configured)))
     }
@@ -183,11 +208,14 @@ impl Hosted {
         if let Some(variable) = configured.and_then(|configured| configured.key_variable.as_ref()) {
             return how_to_set(variable, self.name);
         }
-        let others: Vec<&str> = self.keys[1..].iter().copied().chain(self.token).collect();
+        let Some((key, others)) = self.keys.split_first() else {
+            return format!("Run `epitome login {}` in a terminal.", self.name);
+        };
+        let others: Vec<&str> = others.iter().copied().chain(self.token).collect();
         let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
         format!(
             "Run `epitome login {}`, set {}{others}, or choose another model: --model, or the editor's picker.",
-            self.name, self.keys[0]
+            self.name, key
         )
     }
 }
