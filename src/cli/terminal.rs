@@ -127,7 +127,7 @@ pub fn hidden_line(question: &str) -> io::Result<Option<String>> {
     let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
     let hidden = HiddenInput::begin(&tty)?;
     tty.write_all(question.as_bytes())?;
-    let line = read_hidden(&mut tty);
+    let line = read_hidden(BufReader::new(&tty));
     drop(hidden);
     tty.write_all(b"\n")?;
     line
@@ -161,7 +161,7 @@ impl Drop for HiddenInput {
 }
 
 /// Reads keys up to the end of a line. Backspace and Ctrl-U work as in a line that is shown.
-fn read_hidden(keys: &mut impl Read) -> io::Result<Option<String>> {
+fn read_hidden(keys: impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     for key in keys.bytes() {
         match key? {
@@ -259,7 +259,7 @@ mod tests {
             ("\u{4}", None),
             ("sk-6", None),
         ] {
-            let line = read_hidden(&mut typed.as_bytes()).expect("it can be read");
+            let line = read_hidden(typed.as_bytes()).expect("it can be read");
             assert_eq!(line.as_deref(), expected, "{typed:?}");
         }
     }
