@@ -76,8 +76,9 @@
 //!  Reply ◄ collect ◄──── ProviderEvents ◄──────── Decode (one of four) ◄ wire::sse ◄───────┘
 //! ```
 //!
-//! A [`provider::endpoint::Endpoint`] has the address, headers, format and limits of a model. It is resolved from the
-//! settings and the editor's environment; `provider::learned` adds what the provider's model list and earlier refusals
+//! A [`provider::endpoint::Endpoint`] has the address, headers, credential, format and limits of a model. It is resolved
+//! from the settings, the editor's environment and the stored logins; its credential is read, and a token renewed, when
+//! a request is sent; `provider::learned` adds what the provider's model list and earlier refusals
 //! reveal. A provider that uses a known format is data, not code. `tokens` counts a view, calibrated per model by the
 //! usage that its replies report, so a session knows how full its window is without asking.
 //!

@@ -1,7 +1,8 @@
 //! Model providers: requests, streamed replies and errors.
 //!
 //! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
-//! on its own behalf and for `listing`, `local`, `count` and `compact`. Providers contain no agent loop.
+//! on its own behalf and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential`
+//! gives it the headers that authenticate a request. Providers contain no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
