@@ -66,22 +66,29 @@ enum ExchangeError {
 }
 
 /// Keeps the tokens of a stored login valid.
-pub(super) struct TokenRefresher<'a> {
-    pub logins: &'a Logins,
-    pub provider: &'a str,
-    pub issuer: &'a str,
-    pub http: &'a Http,
+pub(super) struct TokenRefresher {
+    pub logins: Logins,
+    pub provider: String,
+    pub issuer: String,
+    pub http: Http,
 }
 
-impl TokenRefresher<'_> {
-    /// An access token that is valid for a while and is not the rejected one.
-    pub async fn token(&self, login: ChatGptLogin, rejected: Option<&str>) -> Result<String, RefreshError> {
-        if let Some(token) = usable(&login, rejected)? {
+impl TokenRefresher {
+    /// An access token that is valid for a while and is not the rejected one. A refresh is completed even if the caller
+    /// is cancelled: its answer has the only valid refresh token.
+    pub async fn token(self, login: &ChatGptLogin, rejected: Option<&str>) -> Result<String, RefreshError> {
+        if let Some(token) = usable(login, rejected)? {
             return Ok(token);
         }
+        let rejected = rejected.map(str::to_owned);
+        let refreshed = tokio::spawn(async move { self.refreshed(rejected.as_deref()).await });
+        refreshed.await.unwrap_or_else(|_| Err(RefreshError::Failed("the refresh failed".to_owned())))
+    }
+
+    async fn refreshed(&self, rejected: Option<&str>) -> Result<String, RefreshError> {
         let lock = self.lock().await?;
         // Another task or process may have refreshed it in the meantime.
-        let stored = match self.logins.find(self.provider) {
+        let stored = match self.logins.find(&self.provider) {
             Ok(Some(stored)) => stored,
             Ok(None) => return Err(RefreshError::SignedOut),
             Err(error) => return Err(RefreshError::Failed(error.to_string())),
@@ -112,7 +119,7 @@ impl TokenRefresher<'_> {
             let stored = StoredLogin { secret: LoginSecret::ChatGpt(login), ..stored.clone() };
             lock.store(&stored).map_err(|error| RefreshError::Failed(format!("it can't be stored: {error}")))
         };
-        match request_tokens(self.http, self.issuer, &fields).await {
+        match request_tokens(&self.http, &self.issuer, &fields).await {
             Ok(answer) => {
                 let renewed = read_tokens(&answer, tokens.subject)
                     .ok_or_else(|| RefreshError::Failed("the answer has no tokens".to_owned()))?;
@@ -130,7 +137,7 @@ impl TokenRefresher<'_> {
     }
 
     async fn lock(&self) -> Result<LockedLogin, RefreshError> {
-        let (logins, provider) = (self.logins.clone(), self.provider.to_owned());
+        let (logins, provider) = (self.logins.clone(), self.provider.clone());
         let locking = tokio::task::spawn_blocking(move || logins.lock(&provider));
         match tokio::time::timeout(LOCK_TIME_MAX, locking).await {
             Ok(Ok(Ok(lock))) => Ok(lock),

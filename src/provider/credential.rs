@@ -98,14 +98,13 @@ impl LoginSource {
             LoginSecret::ChatGpt(login) => {
                 let issuer = chatgpt::issuer(&endpoint.base_url)
                     .ok_or_else(|| self.unusable("The sign-in is for another service than that of"))?;
-                let http = http.within(endpoint.network.clone());
                 let refresher = TokenRefresher {
-                    logins: &self.logins,
-                    provider: &self.provider,
-                    issuer: &issuer,
-                    http: &http,
+                    logins: self.logins.clone(),
+                    provider: self.provider.clone(),
+                    issuer,
+                    http: http.within(endpoint.network.clone()),
                 };
-                match refresher.token(login, rejected).await {
+                match refresher.token(&login, rejected).await {
                     Ok(token) => Ok(vec![key_header(endpoint.wire, &token)]),
                     Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
                     Err(RefreshError::Failed(why)) => Err(ProviderError {

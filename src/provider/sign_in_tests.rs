@@ -327,6 +327,26 @@ async fn tokens_are_used_and_refreshed_once_for_several_processes() {
     assert_eq!(chatgpt(&settings).tokens.expect("there are tokens").refresh, "refresh-2");
 }
 
+/// A turn that is cancelled during a refresh must not lose the only valid refresh token.
+#[tokio::test]
+async fn a_refresh_is_completed_although_its_request_is_cancelled() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Arc::new(OauthServer::start().await);
+    let settings = server.signed_in(&data).await;
+    expire(&settings);
+    let (asked, asks) = (server.clone(), settings.clone());
+    let request = tokio::spawn(async move { asked.models(&asks).await });
+    while server.state().refreshes == 0 {
+        tokio::task::yield_now().await;
+    }
+    request.abort();
+    while chatgpt(&settings).tokens.is_none_or(|tokens| tokens.refresh != "refresh-2") {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.models(&settings).await, Ok(1));
+    assert_eq!(server.state().refreshes, 1);
+}
+
 #[tokio::test]
 async fn a_rejected_token_is_refreshed_and_the_request_sent_again() {
     let data = tempfile::tempdir().expect("a temporary directory");
