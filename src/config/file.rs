@@ -37,7 +37,7 @@ const KEYS: &[&str] = &[
     "web_fetch",
 ];
 /// Providers with a default address.
-const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
+const BUILT_IN: [&str; 6] = ["anthropic", "openai", "gemini", "openrouter", "chatgpt", "local"];
 
 /// Applies the text and returns its problems.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: FileOwner<'_>) -> Vec<Problem> {

@@ -98,6 +98,16 @@ fn a_full_user_file_is_read() {
 }
 
 #[test]
+fn a_built_in_provider_can_be_changed_without_an_address() {
+    for name in ["anthropic", "openai", "gemini", "openrouter", "chatgpt"] {
+        let text = format!("[providers.{name}]\nheaders = {{ x-team = \"blue\" }}");
+        let (settings, problems) = ConfigDisk::new(&text, "").load(&[]);
+        assert_eq!(problems, []);
+        assert!(settings.built_in.contains_key(name), "{name}");
+    }
+}
+
+#[test]
 fn later_layers_win() {
     let disk = ConfigDisk::new(
         "model = \"a/person\"\nmode = \"read_only\"\n[compaction]\nauto = true",
