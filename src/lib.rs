@@ -76,8 +76,9 @@
 //!  Reply ◄ collect ◄──── ProviderEvents ◄──────── Decode (one of four) ◄ wire::sse ◄───────┘
 //! ```
 //!
-//! A [`provider::endpoint::Endpoint`] has the address, headers, format and limits of a model. It is resolved from the
-//! settings and the editor's environment; `provider::learned` adds what the provider's model list and earlier refusals
+//! A [`provider::endpoint::Endpoint`] has the address, headers, credential, format and limits of a model. It is resolved
+//! from the settings, the editor's environment and the stored logins; its credential is read, and a token renewed, when
+//! a request is sent; `provider::learned` adds what the provider's model list and earlier refusals
 //! reveal. A provider that uses a known format is data, not code. `tokens` counts a view, calibrated per model by the
 //! usage that its replies report, so a session knows how full its window is without asking.
 //!
@@ -198,7 +199,8 @@
 //! - No tool but a command changes a file that the model has not read or that has changed since.
 //! - An editor's unsaved buffer takes precedence over the disk only if it cannot be an older state of the file. Edits of
 //!   such a file go through that editor or are refused.
-//! - A key exists in an environment, in memory and on the wire to its provider, and nowhere else.
+//! - A key exists in an environment or in the private file of a login, in memory and on the wire to its provider, and
+//!   nowhere else. A stored key is sent to no other service than the one that it was stored for.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
 //! - When a daemon dies, each request still gets its one response: that of its finished turn, or of the next daemon. A
 //!   window gets everything that it was not shown, and nothing twice.

@@ -37,8 +37,18 @@ pub const MODEL: &str = "model";
 pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
 
-/// The id of the only authentication method: the user sets an API key and retries.
+/// The id of the method that this program handles: the user logs in elsewhere, or sets an API key, and retries.
 pub const AUTH_METHOD: &str = "environment";
+
+/// The id of the method that the client runs in a terminal. Never passed to `authenticate`.
+const TERMINAL_METHOD: &str = "epitome-login";
+
+/// The program that logs a user in, for clients that can run it in a terminal.
+pub struct LoginProgram {
+    pub program: String,
+    /// Variables that say where this user's files are.
+    pub environment: Vec<(String, String)>,
+}
 
 /// The result of a request, from the session's answer.
 pub fn result(kind: RequestKind, answer: SessionAnswer) -> Result<Box<RawValue>, wire::Error> {
@@ -163,9 +173,9 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
     wire::Error::new(INTERNAL, sentence)
 }
 
-/// The agent's capabilities. `configured` says whether a model is currently usable: several clients
-/// authenticate whenever a method is offered, so none is offered unless needed.
-pub fn initialized(configured: bool) -> wire::InitializeResponse {
+/// The agent's capabilities, and the ways to log in. Several clients authenticate whenever a method is offered, so none
+/// may be offered unless needed.
+fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
     let sessions = wire::SessionCapabilities::new()
         .list(wire::SessionListCapabilities::new())
         .resume(wire::SessionResumeCapabilities::new())
@@ -176,14 +186,9 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .load_session(true)
         .mcp_capabilities(wire::McpCapabilities::new().http(true))
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
-        .session_capabilities(sessions);
+        .session_capabilities(sessions)
+        .auth(wire::AgentAuthCapabilities::new().logout(wire::LogoutCapabilities::new()));
     let steering = Map::from_iter([("steering".to_owned(), json!({ "supported": true }))]);
-    let method = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
-        "Set an API key in the environment of the editor (for example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), \
-         or name a local model in the configuration"
-            .to_owned(),
-    );
-    let methods = if configured { Vec::new() } else { vec![wire::AuthMethod::Agent(method)] };
     wire::InitializeResponse::new(agent_client_protocol::schema::ProtocolVersion::V1)
         .agent_capabilities(capabilities)
         .auth_methods(methods)
@@ -193,9 +198,34 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .meta(steering)
 }
 
-/// Like [`initialized`], plus `session/fork` and `systemPrompt`, which are unstable in the schema crate.
-pub fn initialized_with_fork(configured: bool) -> Result<Box<RawValue>, wire::Error> {
-    let response = serde_json::to_value(initialized(configured));
+/// The ways to log in while no model is usable. With a terminal, the first one stores a key; `args` are appended to the
+/// command that starts the agent. Zed also reads `_meta["terminal-auth"]`, a complete command
+/// (`meta_terminal_auth_task` in `crates/agent_servers/src/acp.rs`).
+pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
+    let terminal = terminal.map(|LoginProgram { program, environment }| {
+        let environment: Map<String, Value> =
+            environment.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        let command = json!({
+            "label": "Log in to Epitome", "command": program, "args": ["acp", "login"], "env": environment,
+        });
+        wire::AuthMethod::Terminal(
+            wire::AuthMethodTerminal::new(TERMINAL_METHOD, "Log in")
+                .description("Store the API key of a model provider".to_owned())
+                .args(vec!["login".to_owned()])
+                .meta(Map::from_iter([("terminal-auth".to_owned(), command)])),
+        )
+    });
+    let environment = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
+        "Run `epitome login` in a terminal, or set an API key in the environment of the editor (for example \
+         ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), or name a local model in the configuration"
+            .to_owned(),
+    );
+    terminal.into_iter().chain([wire::AuthMethod::Agent(environment)]).collect()
+}
+
+/// The answer to `initialize`, with `session/fork` and `systemPrompt`, which are unstable in the schema crate.
+pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire::Error> {
+    let response = serde_json::to_value(initialized(methods));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
     let sessions = &mut response["agentCapabilities"]["sessionCapabilities"];
     sessions["fork"] = json!({});

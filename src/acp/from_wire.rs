@@ -57,7 +57,10 @@ pub struct ClientTraits {
     pub boolean_options: bool,
     pub elicitation_form: bool,
     pub elicitation_url: bool,
+    /// Can run this program in a terminal to log in.
     pub auth_terminal: bool,
+    /// Shows only that a prompt needs a login, not why; it shows the message of an error of `session/new`.
+    pub drops_prompt_errors: bool,
     /// Shows subagents as separate sessions.
     pub subagents: bool,
     /// Shows only `data.details` of an error, not its message.
@@ -65,6 +68,10 @@ pub struct ClientTraits {
     /// Lists changes for review from what it writes itself, and not from the diffs of calls.
     pub reviews_writes: bool,
 }
+
+/// Names of clients that drop the message of a prompt's authentication error. Zed: `prompt` and `map_acp_error` in
+/// `crates/agent_servers/src/acp.rs`.
+const DROP_PROMPT_ERRORS: [&str; 1] = ["zed"];
 
 /// Names of clients that show only `data.details` of an error. Without details, their users would only read
 /// that the agent returned an error.
@@ -100,6 +107,7 @@ impl ClientTraits {
             elicitation_url: marker("/elicitation/url"),
             subagents: marker("/subagents"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
+            drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
             details_alone: is_one_of(&SHOW_DETAILS_ALONE),
             reviews_writes: is_one_of(&REVIEW_WRITES),
         }
@@ -535,7 +543,15 @@ mod tests {
             traits(r#"{"clientInfo":{"name":"toad"},"clientCapabilities":[]}"#),
             ClientTraits { details_alone: true, ..ClientTraits::default() }
         );
-        assert!(traits(r#"{"clientInfo":{"name":"zed","version":"1"}}"#).reviews_writes);
+        assert_eq!(
+            traits(r#"{"clientInfo":{"name":"zed"},"clientCapabilities":{"auth":{"terminal":true}}}"#),
+            ClientTraits {
+                auth_terminal: true,
+                drops_prompt_errors: true,
+                reviews_writes: true,
+                ..ClientTraits::default()
+            }
+        );
         assert_eq!(traits(r#"{"clientInfo":"toad"}"#), ClientTraits::default());
     }
 }

@@ -86,6 +86,11 @@ impl Outbox {
         self.lock().traits = traits;
     }
 
+    /// The client's capabilities.
+    pub fn traits(&self) -> ClientTraits {
+        self.lock().traits
+    }
+
     /// Queues a complete line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();

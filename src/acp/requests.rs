@@ -24,6 +24,7 @@ pub enum RequestKind {
     Close,
     List,
     Delete,
+    Logout,
 }
 
 /// An unanswered request of the client.

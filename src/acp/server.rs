@@ -1,6 +1,8 @@
 //! Routes each method of the protocol to the sessions. Runs on the reader thread and never waits there for
 //! disk or network.
 
+mod login;
+
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -44,6 +46,8 @@ pub struct ConnectionConfig<P> {
     /// Checks whether a model is currently usable; the error says what is missing. Called on `initialize`;
     /// must be quick.
     pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
+    /// Removes all stored logins, and returns whether there were any. An error is a clause. It accesses the disk.
+    pub log_out: Arc<dyn Fn() -> Result<bool, String> + Send + Sync>,
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
@@ -117,6 +121,8 @@ pub struct AcpServer<P> {
     held: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
+    /// Opening a session requires a usable model.
+    gated: AtomicBool,
 }
 
 /// A response that is known immediately, or one that arrives through the outbox.
@@ -144,7 +150,14 @@ impl<P: SessionPort> AcpServer<P> {
         background: PendingCount,
         held: PendingCount,
     ) -> AcpServer<P> {
-        AcpServer { config, background, held, outbox, initialized: AtomicBool::new(false) }
+        AcpServer {
+            config,
+            background,
+            held,
+            outbox,
+            initialized: AtomicBool::new(false),
+            gated: AtomicBool::new(false),
+        }
     }
 
     /// Handles one message. Each request gets exactly one response, now or later; other messages get none.
@@ -179,6 +192,7 @@ impl<P: SessionPort> AcpServer<P> {
         let params = &RequestParams::read(params)?;
         match method {
             "authenticate" => self.authenticate(params),
+            "logout" => self.log_out(id),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
             "session/resume" => self.attach(id, params, RequestKind::Resume, Replay::Nothing),
@@ -241,24 +255,19 @@ impl<P: SessionPort> AcpServer<P> {
 
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         self.outbox.set_traits(ClientTraits::from_initialize(params));
+        let traits = self.outbox.traits();
+        self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
-        answers::initialized_with_fork((self.config.configured)().is_ok())
-    }
-
-    fn authenticate(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let method: String = params.required("methodId")?;
-        if method != answers::AUTH_METHOD {
-            return Err(answers::bad_params(&BadParams(
-                "`methodId` names no method of this agent".to_owned(),
-            )));
-        }
-        // There is nothing to log in to: this succeeds if a prompt would, and otherwise says what to do.
-        (self.config.configured)().map_err(|missing| answers::session_error(&missing))?;
-        Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
+        let methods = match (self.config.configured)() {
+            Ok(()) => Vec::new(),
+            Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
+        };
+        answers::initialize(methods)
     }
 
     fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
+        self.check_gate()?;
         let ticket = self.open(id, RequestKind::New, None)?;
         self.config.sessions.create(ticket, opening);
         Ok(Routed::Later)
@@ -273,7 +282,14 @@ impl<P: SessionPort> AcpServer<P> {
     ) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let session = session_of(params)?;
-        let replay = self.rest(params, &session)?.unwrap_or(replay);
+        let replay = match self.rest(params, &session)? {
+            // The session was open before its daemon died.
+            Some(rest) => rest,
+            None => {
+                self.check_gate()?;
+                replay
+            }
+        };
         let ticket = self.open(id, kind, Some(session.clone()))?;
         self.outbox.requests().session_opens(session.clone());
         self.config.sessions.attach(ticket, session, opening, replay);

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::overrides::OverrideArgs;
-use super::{CliError, EXIT_USAGE, log, serve};
+use super::{CliError, EXIT_USAGE, log, login, serve};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
@@ -45,6 +45,14 @@ pub struct AcpArgs {
     standalone: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
+    #[command(subcommand)]
+    action: Option<AcpAction>,
+}
+
+/// What editors run in a terminal with the command that starts the agent, instead of starting it.
+#[derive(Debug, clap::Subcommand)]
+enum AcpAction {
+    Login(login::LoginArgs),
 }
 
 /// What a person sees who starts this in a terminal. `PROGRAM` is replaced.
@@ -70,6 +78,9 @@ fn explained() -> bool {
 }
 
 pub fn main(args: AcpArgs) -> Result<i32, CliError> {
+    if let Some(AcpAction::Login(args)) = args.action {
+        return login::main(args);
+    }
     if explained() {
         return Ok(EXIT_USAGE);
     }
@@ -118,6 +129,10 @@ fn standalone(
     let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
+    let log_out = {
+        let paths = paths.clone();
+        Arc::new(move || daemon::log_out(&paths))
+    };
     let configured = {
         let (overrides, environment) = (overrides.clone(), environment.clone());
         move || daemon::configured(&paths, &overrides, &environment)
@@ -129,6 +144,7 @@ fn standalone(
         environment,
         overrides,
         configured: Box::new(configured),
+        log_out,
         ids_above: 0,
         positions: Positions::Untold,
     };

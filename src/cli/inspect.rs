@@ -76,7 +76,7 @@ fn log_hint() -> Option<String> {
 }
 
 /// Whether a browser was started. Its output is discarded.
-fn open(url: &str) -> bool {
+pub fn open(url: &str) -> bool {
     let mut opener = Command::new(OPENER);
     opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     opener.spawn().is_ok()

@@ -22,6 +22,7 @@ mod inventory;
 mod json_lines;
 mod live;
 mod log;
+mod login;
 mod manual;
 mod markdown;
 mod methods;
@@ -97,6 +98,8 @@ enum CliCommand {
     Agents(agents::AgentsArgs),
     Plugins(plugins::PluginsArgs),
     Inventory(inventory::InventoryArgs),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Sessions(sessions::SessionsArgs),
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
@@ -211,6 +214,8 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Agents(args) => agents::main(args),
         CliCommand::Plugins(args) => plugins::main(args),
         CliCommand::Inventory(args) => inventory::main(args),
+        CliCommand::Login(args) => login::main(args),
+        CliCommand::Logout(args) => login::logout(args),
         CliCommand::Sessions(args) => sessions::main(args),
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),

@@ -219,13 +219,6 @@ impl RecipeListing {
     }
 }
 
-/// The problem in the file of a recipe that can't be used, if it has one.
-pub fn problem_of(name: &str) -> Option<Problem> {
-    let catalog = RecipeCatalog::load(&serve::working_directory().ok()?, &serve::paths(), &[]);
-    let is_of = |problem: &Problem| problem.path.file_stem().is_some_and(|stem| stem == name);
-    catalog.problems.into_iter().find(is_of)
-}
-
 fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliError> {
     let name = name.trim_start_matches('/');
     catalog.find(name).map(AsRef::as_ref).ok_or_else(|| {

@@ -8,12 +8,16 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use serde::Serialize;
 
 use super::CliError;
 
 /// Longest answer to a question in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
+
+/// Longest hidden line in bytes; the rest is ignored. Longer than any key.
+const HIDDEN_BYTES_MAX: usize = 32 * 1024;
 
 /// The width of a terminal that does not report one.
 const COLUMNS: usize = 80;
@@ -123,6 +127,64 @@ pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
     (count > 0).then(|| line.trim().to_owned())
 }
 
+/// Reads a line that is not shown, from the terminal of this process. `None` if the user cancels with Ctrl-C or Ctrl-D.
+/// Without a terminal it is an error.
+pub fn hidden_line(question: &str) -> io::Result<Option<String>> {
+    let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+    let hidden = HiddenInput::begin(&tty)?;
+    tty.write_all(question.as_bytes())?;
+    let line = read_hidden(BufReader::new(&tty));
+    drop(hidden);
+    tty.write_all(b"\n")?;
+    line
+}
+
+/// A terminal that shows nothing of what is typed and passes on each key, until this is dropped.
+struct HiddenInput {
+    tty: File,
+    before: Termios,
+}
+
+impl HiddenInput {
+    /// What was typed before is discarded.
+    fn begin(tty: &File) -> io::Result<HiddenInput> {
+        let before = tcgetattr(tty)?;
+        let mut hidden = before.clone();
+        // Without `ISIG`, Ctrl-C is a key: as a signal, it would leave the terminal as it is.
+        hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
+        hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(tty, OptionalActions::Flush, &hidden)?;
+        Ok(HiddenInput { tty: tty.try_clone()?, before })
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // Nothing else can be done for a terminal that is gone.
+        let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
+    }
+}
+
+/// Reads keys up to the end of a line. Backspace and Ctrl-U work as in a line that is shown.
+fn read_hidden(keys: impl BufRead) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    for key in keys.bytes() {
+        match key? {
+            b'\r' | b'\n' => return Ok(Some(String::from_utf8_lossy(&line).into_owned())),
+            // Ctrl-C, and Ctrl-D on an empty line.
+            0x03 => return Ok(None),
+            0x04 if line.is_empty() => return Ok(None),
+            0x04 => {}
+            0x08 | 0x7f => drop(line.pop()),
+            0x15 => line.clear(),
+            key if line.len() <= HIDDEN_BYTES_MAX => line.push(key),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
 /// Asks a question that is answered by yes or no; anything but a yes is a no.
 pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     forget_typed();
@@ -189,6 +251,22 @@ mod tests {
         for (terminal, variable, value, expected) in cases {
             let get = |name: &str| (name == variable).then(|| value.into());
             assert_eq!(Style::detect(terminal, get), expected, "{variable}={value}");
+        }
+    }
+
+    #[test]
+    fn a_hidden_line_can_be_corrected_and_cancelled() {
+        for (typed, expected) in [
+            ("sk-1\r", Some("sk-1")),
+            ("sk-2\n", Some("sk-2")),
+            ("xx\u{7f}\u{8}sk-3\r", Some("sk-3")),
+            ("wrong\u{15}sk-4\r", Some("sk-4")),
+            ("sk-5\u{3}", None),
+            ("\u{4}", None),
+            ("sk-6", None),
+        ] {
+            let line = read_hidden(typed.as_bytes()).expect("it can be read");
+            assert_eq!(line.as_deref(), expected, "{typed:?}");
         }
     }
 

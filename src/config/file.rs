@@ -23,7 +23,7 @@ use super::{
 use epitome_problem::{Problem, nearest, place_in};
 
 /// Providers with a default address.
-const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
+const BUILT_IN: [&str; 6] = ["anthropic", "openai", "gemini", "openrouter", "chatgpt", "local"];
 
 /// Applies the text. Returns what it set, and its problems in the order of their lines.
 pub(super) fn apply(

@@ -12,6 +12,7 @@ mod file;
 mod hooks;
 mod keys;
 mod kind;
+pub mod logins;
 mod mcp;
 mod mcp_json;
 mod mcp_variables;
@@ -39,6 +40,7 @@ pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};
+pub use logins::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSettings, McpSource, McpTransport, origin};
 pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
@@ -84,6 +86,8 @@ pub struct Settings {
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
     /// it.
     pub fetch_private: bool,
+    /// The stored logins. No file sets it.
+    pub logins: Logins,
 }
 
 /// Default limit of model calls per turn.
@@ -116,6 +120,7 @@ impl Default for Settings {
             go_compat: false,
             editor_writes: EditorWrites::default(),
             fetch_private: false,
+            logins: Logins::default(),
         }
     }
 }
@@ -168,7 +173,7 @@ impl LoadedSettings {
         cwd: Option<&Path>,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> LoadedSettings {
-        let settings = Settings::default();
+        let settings = Settings { logins: Logins::below(&paths.data), ..Settings::default() };
         let mut loaded = LoadedSettings { settings, values: Vec::new(), problems: Vec::new() };
         if let Some(threshold) = old_ratio(&environment) {
             loaded.settings.compaction.threshold = threshold;

@@ -25,16 +25,20 @@ impl ConfigDisk {
 
     fn load(&self, environment: &[(&str, &str)]) -> (Settings, Vec<Problem>) {
         let paths = Paths::below(&self.root.path().join("home"));
-        Settings::load(&paths, Some(&self.root.path().join("repo")), |name| {
+        let (settings, problems) = Settings::load(&paths, Some(&self.root.path().join("repo")), |name| {
             environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
-        })
+        });
+        // Where logins are is no setting.
+        (Settings { logins: Logins::default(), ..settings }, problems)
     }
 }
 
 #[test]
 fn without_files_everything_is_default() {
     let paths = Paths::below(Path::new("/nowhere/at/all"));
-    assert_eq!(Settings::load(&paths, None, |_| None), (Settings::default(), Vec::new()));
+    let (settings, problems) = Settings::load(&paths, None, |_| None);
+    let logins = Logins::below(&paths.data);
+    assert_eq!((settings, problems), (Settings { logins, ..Settings::default() }, Vec::new()));
 }
 
 #[test]
@@ -94,6 +98,16 @@ fn a_full_user_file_is_read() {
         ..Settings::default()
     };
     assert_eq!(settings, wanted);
+}
+
+#[test]
+fn a_built_in_provider_can_be_changed_without_an_address() {
+    for name in ["anthropic", "openai", "gemini", "openrouter", "chatgpt"] {
+        let text = format!("[providers.{name}]\nheaders = {{ x-team = \"blue\" }}");
+        let (settings, problems) = ConfigDisk::new(&text, "").load(&[]);
+        assert_eq!(problems, []);
+        assert!(settings.built_in.contains_key(name), "{name}");
+    }
 }
 
 #[test]

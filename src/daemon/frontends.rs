@@ -19,7 +19,7 @@ use super::token::Token;
 use epitome_acp::connection::Connection;
 use epitome_acp::server::ConnectionConfig;
 use epitome_acp::writer::Positions;
-use epitome_config::Settings;
+use epitome_config::{Logins, Settings};
 use epitome_files::paths::Paths;
 use epitome_provider::endpoint::{self, EnvironmentPairs};
 use epitome_session::registry::Overrides;
@@ -43,6 +43,16 @@ pub fn configured(
         |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     let (settings, _) = Settings::load(paths, None, value);
     endpoint::configured(&overrides.over(settings), environment).map_err(|error| provider_error(&error))
+}
+
+/// Removes all stored logins, and returns whether there were any. An error is a clause.
+pub fn log_out(paths: &Paths) -> Result<bool, String> {
+    let logins = Logins::below(&paths.data);
+    let mut is_any = false;
+    for provider in logins.providers() {
+        is_any |= logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+    }
+    Ok(is_any)
 }
 
 /// The connected front ends. Cheap to clone.
@@ -186,6 +196,10 @@ impl Frontends {
             environment,
             overrides,
             configured: Box::new(configured),
+            log_out: {
+                let paths = daemon.paths.clone();
+                Arc::new(move || log_out(&paths))
+            },
             ids_above: hello.ids_above,
             positions: Positions::Told,
         };

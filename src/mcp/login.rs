@@ -15,13 +15,12 @@ use rmcp::transport::auth::{
     OAuthHttpClientFuture, OAuthHttpRequest, OAuthState, StoredCredentials,
 };
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::{McpContext, McpEvent};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_provider::http::Http;
+use epitome_provider::loopback::{RedirectListener, has};
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion};
 
 /// Time limit for the user to log in.
@@ -30,17 +29,10 @@ const LOGIN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum bytes of its response.
 const EXCHANGE_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum bytes of the browser's request: a code and a state are short.
-const CALLBACK_BYTES_MAX: usize = 8 * 1024;
-/// Timeout for reading the browser's request.
-const CALLBACK_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum bytes of a token file.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Redirect path.
 const CALLBACK: &str = "/callback";
-
-/// Page shown after a successful login.
-const DONE_PAGE: &str = "You are logged in. You can close this page and go back to your editor.";
 
 /// An authorization manager with the stored tokens of a server; `None` if there are no usable ones.
 pub async fn stored_login(url: &str, context: &McpContext) -> Option<AuthorizationManager> {
@@ -67,14 +59,10 @@ pub async fn login(
     door: &QuestionSender,
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), String> {
-    let listener = TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.map_err(|error| format!("no local port can be opened for its login: {error}"))?;
-    let port = listener.local_addr().map_err(|error| error.to_string())?.port();
-    let origin = format!("http://127.0.0.1:{port}");
+    let listener = RedirectListener::open(CALLBACK).await?;
     let begun = async {
         let mut state = OAuthState::Unauthorized(manager(url, context).await?);
-        let mut request =
-            AuthorizationRequest::new(format!("{origin}{CALLBACK}")).with_client_name("Epitome");
+        let mut request = AuthorizationRequest::new(listener.url()).with_client_name("Epitome");
         if let Some(challenge) = challenge {
             request = request.with_challenge(challenge);
         }
@@ -92,11 +80,12 @@ pub async fn login(
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
     let shown = show(name, link, id.clone(), door, news);
-    let back = tokio::time::timeout(LOGIN_TIME_MAX, wait_for_redirect(&listener));
+    let back =
+        tokio::time::timeout(LOGIN_TIME_MAX, listener.redirected(|query| has(query, &["code", "state"])));
     tokio::pin!(shown);
     tokio::pin!(back);
     let mut is_shown = false;
-    let path = loop {
+    let address = loop {
         tokio::select! {
             came = &mut back => break came.map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))??,
             went = &mut shown, if !is_shown => match went {
@@ -106,7 +95,7 @@ pub async fn login(
             },
         }
     };
-    let done = state.handle_callback_url(&format!("{origin}{path}")).await;
+    let done = state.handle_callback_url(&address).await;
     door.done(id).await;
     done.map_err(|error| format!("its login failed: {}", plain(&error)))
 }
@@ -148,56 +137,6 @@ fn plain(error: &AuthError) -> String {
         AuthError::CredentialStoreError(why) => why.clone(),
         _ => "its authorization server could not be found".to_owned(),
     }
-}
-
-// ── The browser ────────────────────────────────────────────────────────────────────────────────────
-
-/// Waits for the browser's redirect and returns the requested path with its query.
-async fn wait_for_redirect(listener: &TcpListener) -> Result<String, String> {
-    loop {
-        let Ok((mut stream, _)) = listener.accept().await else { continue };
-        let asked = tokio::time::timeout(CALLBACK_TIME_MAX, read_requested_path(&mut stream)).await;
-        let Ok(Some(path)) = asked else { continue };
-        if path.strip_prefix(CALLBACK).is_none_or(|rest| !rest.starts_with('?')) {
-            respond(&mut stream, "404 Not Found", "There is nothing here.").await;
-            continue;
-        }
-        let has = |name: &str| path[CALLBACK.len() + 1..].split('&').any(|pair| pair.starts_with(name));
-        if has("error=") {
-            respond(&mut stream, "200 OK", "The login was refused. You can close this page.").await;
-            return Err("its login was refused".to_owned());
-        }
-        if has("code=") && has("state=") {
-            respond(&mut stream, "200 OK", DONE_PAGE).await;
-            return Ok(path);
-        }
-        respond(&mut stream, "404 Not Found", "There is nothing here.").await;
-    }
-}
-
-async fn read_requested_path(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
-        head.extend_from_slice(&piece[..count]);
-        if head.len() > CALLBACK_BYTES_MAX {
-            return None;
-        }
-    }
-    let head = String::from_utf8(head).ok()?;
-    head.lines().next()?.strip_prefix("GET ")?.split(' ').next().map(str::to_owned)
-}
-
-async fn respond(stream: &mut TcpStream, status: &str, text: &str) {
-    let page = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nreferrer-policy: no-referrer\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{text}",
-        text.len()
-    );
-    // A closed connection needs no page.
-    drop(stream.write_all(page.as_bytes()).await);
-    drop(stream.shutdown().await);
 }
 
 // ── The authorization server ───────────────────────────────────────────────────────────────────────
@@ -285,23 +224,5 @@ mod tests {
         assert!(file.load().await.expect("it can be looked at").is_none());
         file.clear().await.expect("it goes");
         assert!(file.load().await.expect("it can be looked for").is_none());
-    }
-
-    #[tokio::test]
-    async fn login_requires_a_code_and_its_state() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
-        let address = listener.local_addr().expect("an address");
-        let browser = tokio::spawn(async move {
-            for path in ["/favicon.ico", "/callback", "/callback?code=1", "/callback?code=1&state=2"] {
-                let mut stream = TcpStream::connect(address).await.expect("it listens");
-                let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-                stream.write_all(request.as_bytes()).await.expect("it reads");
-                let mut page = String::new();
-                stream.read_to_string(&mut page).await.expect("it answers");
-                assert_eq!(page.contains("logged in"), path.ends_with("state=2"), "{page}");
-            }
-        });
-        assert_eq!(wait_for_redirect(&listener).await.as_deref(), Ok("/callback?code=1&state=2"));
-        browser.await.expect("no panic");
     }
 }

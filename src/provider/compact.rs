@@ -92,7 +92,7 @@ async fn request_compaction(
             None => Err(nothing_made(endpoint, None)),
         },
         404 | 405 | 501 => Err(unsupported(endpoint)),
-        _ => Err(answer.refusal(endpoint)),
+        _ => Err(answer.refusal()),
     }
 }
 

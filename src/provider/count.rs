@@ -38,7 +38,7 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
             http.note_uncounting(&asked_for, UNCOUNTING_MAX);
             Err(counts_nothing(endpoint))
         }
-        _ => Err(answer.refusal(endpoint)),
+        _ => Err(answer.refusal()),
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
+use super::credential::Credential;
 use super::network::Network;
 use epitome_config::WireFormat;
 use epitome_thread::ModelName;
@@ -17,9 +18,10 @@ use epitome_thread::ModelName;
 pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
+pub(crate) use resolve::key_check_url;
 pub use resolve::{
     ConfiguredModel, EnvironmentPairs, built_in_providers, choose, configured, exposure, is_searched,
-    local_urls, provider_title, resolve, resolve_local,
+    key_page, local_urls, provider_title, resolve, resolve_local, service,
 };
 
 /// An endpoint for calls to one model.
@@ -31,9 +33,12 @@ pub struct Endpoint {
     pub wire: WireFormat,
     /// Without a trailing slash.
     pub base_url: String,
-    /// Names are lower case and unique.
+    /// What authenticates requests.
+    pub credential: Credential,
+    /// Other headers, which override those of the credential. Names are lower case and unique.
     pub headers: Vec<(String, Secret)>,
-    /// The environment variable that contains the key, for messages; `None` if no key is sent.
+    /// The environment variable that contains the key, for messages; `None` if the key is not
+    /// of an environment.
     pub key_variable: Option<String>,
     /// Maximum tokens of a request.
     pub window: u64,
@@ -41,6 +46,8 @@ pub struct Endpoint {
     pub max_output: u32,
     /// Whether this is the service of the vendor that defined the wire format, not a compatible one.
     pub own_api: bool,
+    /// Whether calls use a ChatGPT plan, which takes fewer fields and endpoints.
+    pub is_plan: bool,
     pub abilities: Abilities,
     /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
     /// set.
@@ -74,6 +81,7 @@ impl Endpoint {
     /// services may lack it.
     pub fn count_url(&self) -> Option<String> {
         match self.wire {
+            _ if self.is_plan => None,
             WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
             WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
@@ -85,6 +93,7 @@ impl Endpoint {
     /// may lack it.
     pub fn compact_url(&self) -> Option<String> {
         match self.wire {
+            _ if self.is_plan => None,
             // Compaction is a field of an ordinary request there.
             WireFormat::AnthropicMessages => Some(self.url()),
             WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),
@@ -127,11 +136,33 @@ impl Endpoint {
         self.max_output = self.max_output.min(resolve::quarter_of(window));
     }
 
+    /// Where the credential comes from, for messages.
+    pub fn credential_origin(&self) -> CredentialOrigin<'_> {
+        match (&self.credential, &self.key_variable) {
+            (Credential::Stored(_), _) => CredentialOrigin::Stored,
+            (Credential::Fixed(_), Some(variable)) => CredentialOrigin::Variable(variable),
+            (Credential::Fixed(_) | Credential::Absent, _) if self.has_key() => CredentialOrigin::Configured,
+            (Credential::Fixed(_) | Credential::Absent, _) => CredentialOrigin::Absent,
+        }
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
         self.headers.push((name, Secret::new(value)));
     }
+}
+
+/// Where a credential comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialOrigin<'a> {
+    Absent,
+    /// A header in the user's settings.
+    Configured,
+    /// The environment variable, or several.
+    Variable(&'a str),
+    /// What `epitome login` stored.
+    Stored,
 }
 
 /// Omits the base URL, which may contain a user and a password.

@@ -22,7 +22,7 @@ fn named(name: &str) -> ConfiguredModel {
 }
 
 fn header<'a>(endpoint: &'a Endpoint, name: &str) -> Option<&'a str> {
-    endpoint.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.expose())
+    endpoint.sent_headers().find(|(key, _)| key == name).map(|(_, value)| value.expose())
 }
 
 fn with_provider(name: &str, wire: WireFormat, base_url: &str, key: Option<&str>) -> Settings {
@@ -304,7 +304,7 @@ fn missing_configuration_is_reported() {
         ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
         ("gemini/gemini-4-argon", ErrorClass::Auth, "GOOGLE_API_KEY (or GEMINI_API_KEY)"),
-        ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, local"),
+        ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, openrouter, chatgpt, local"),
         ("nobody/x", ErrorClass::Refused, "[providers.nobody]"),
         ("bare", ErrorClass::Refused, "provider/name"),
     ] {

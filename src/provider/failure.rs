@@ -183,6 +183,9 @@ fn class(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> 
     if is_billing(failure.status, said) {
         return ErrorClass::Auth;
     }
+    if said.is(&[PLAN_LIMIT]) {
+        return ErrorClass::Refused;
+    }
     match failure.should_retry {
         Some(true) => return retry,
         Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
@@ -217,6 +220,9 @@ fn is_billing(status: u16, said: &ErrorBody) -> bool {
         || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
+/// OpenAI's code for a ChatGPT plan without usage left. It may come in the middle of a stream.
+const PLAN_LIMIT: &str = "subscription_sharing_usage_limit_exceeded";
+
 /// The service doesn't know the model. A wrong URL yields the same status, but doesn't mention models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
@@ -228,6 +234,8 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
         "gemini" => "Gemini".into(),
+        "openrouter" => "OpenRouter".into(),
+        "chatgpt" => "ChatGPT".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
@@ -296,6 +304,9 @@ fn hint(
             let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
             Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
         }
+        ErrorClass::Refused if said.is(&[PLAN_LIMIT]) => {
+            Some("The limit of your ChatGPT plan is reached: https://chatgpt.com/settings/usage".into())
+        }
         ErrorClass::Refused if said.is_daily => {
             Some("The day's quota is used up. Choose another model, or look at the account's plan.".into())
         }
@@ -310,11 +321,17 @@ fn hint(
 fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
+        None if endpoint.credential.is_stored() => {
+            format!(
+                "The stored login was rejected: run `epitome login {}` in a terminal.",
+                endpoint.provider()
+            )
+        }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(
-            "No key was sent to the service{place}. Name the variable with the key: key_variable in \
-             [providers.{}] of config.toml, with wire and base_url.",
-            endpoint.provider()
+            "No key was sent to the service{place}. Run `epitome login {provider}`, or name the variable with the \
+             key: key_variable in [providers.{provider}] of config.toml, with wire and base_url.",
+            provider = endpoint.provider()
         ),
     };
     // Company proxies reject addresses with this status and an HTML page of their own.

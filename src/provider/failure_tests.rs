@@ -219,6 +219,16 @@ fn echoed_keys_are_redacted() {
 }
 
 #[test]
+fn the_limit_of_a_plan_is_no_rate_limit() {
+    let body = r#"{"error":{"code":"subscription_sharing_usage_limit_exceeded","message":"Limit reached"}}"#;
+    for status in [429, 200] {
+        let error = classify(&test_endpoint("openai/gpt-5.4"), &plain(status, body));
+        assert_eq!(error.class, ErrorClass::Refused);
+        assert!(error.hint.is_some_and(|hint| hint.contains("chatgpt.com/settings/usage")));
+    }
+}
+
+#[test]
 fn long_provider_messages_are_cut() {
     let body = format!(r#"{{"error":{{"message":"{}"}}}}"#, "ä".repeat(50_000));
     assert!(classify(&local(), &plain(400, &body)).message.len() < PROVIDER_MESSAGE_BYTES_MAX + 200);

@@ -15,8 +15,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Body, Client, Method, Request, Response};
+use reqwest::{Body, Client, Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::ProviderError;
@@ -59,6 +60,8 @@ pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderErro
 /// The response to a request that isn't a model call.
 #[derive(Debug)]
 pub(super) struct HttpResponse {
+    /// Where the request was sent, with what authenticated it.
+    endpoint: Endpoint,
     pub status: u16,
     headers: HeaderMap,
     pub body: Vec<u8>,
@@ -66,8 +69,8 @@ pub(super) struct HttpResponse {
 
 impl HttpResponse {
     /// Classifies an unsuccessful response.
-    pub(super) fn refusal(&self, endpoint: &Endpoint) -> ProviderError {
-        reply::refusal(endpoint, self.status, &self.headers, &String::from_utf8_lossy(&self.body))
+    pub(super) fn refusal(&self) -> ProviderError {
+        reply::refusal(&self.endpoint, self.status, &self.headers, &String::from_utf8_lossy(&self.body))
     }
 }
 
@@ -92,14 +95,19 @@ impl Http {
     /// encoded, with its length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
         let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
-        let asked = RequestShape { method: Method::POST, body: Some(encoded), accept: "text/event-stream" };
-        let sending = self.sending(endpoint, &endpoint.url(), asked, limits)?;
+        let asked = RequestShape {
+            method: Method::POST,
+            url: endpoint.url(),
+            body: Some(encoded.body.clone()),
+            accept: "text/event-stream",
+        };
+        let sending = self.sending(endpoint, asked, limits)?;
         let prefix = encoded.prefix.clone();
         let endpoint = endpoint.clone();
         let mut logged = Logged::new(&endpoint);
         Ok(Box::pin(async move {
-            let response = match sending.send(&endpoint).await {
-                Ok(response) => response,
+            let (endpoint, response) = match sending.send(&endpoint).await {
+                Ok(sent) => sent,
                 Err(error) => return Err(logged.failed(error)),
             };
             ReplyStream::open(endpoint, prefix, response, limits, logged).await
@@ -118,14 +126,15 @@ impl Http {
         time: Duration,
     ) -> Result<HttpResponse, ProviderError> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let asked = RequestShape { method, body, accept: "application/json" };
+        let body = body.map(|encoded| encoded.body.clone());
+        let asked = RequestShape { method, url: url.to_owned(), body, accept: "application/json" };
         // The same client as for model calls, to reuse its connection.
         let limits = self.limits.unwrap_or_else(|| CallTimeouts::for_endpoint(endpoint));
         let asking = async {
-            let response = self.sending(endpoint, url, asked, limits)?.send(endpoint).await?;
+            let (endpoint, response) = self.sending(endpoint, asked, limits)?.send(endpoint).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            let body = read(response, most).await.map_err(|why| unreadable(endpoint, &why))?;
-            Ok(HttpResponse { status, headers, body })
+            let body = read(response, most).await.map_err(|why| unreadable(&endpoint, &why))?;
+            Ok(HttpResponse { endpoint, status, headers, body })
         };
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
     }
@@ -204,8 +213,7 @@ impl Http {
     fn sending(
         &self,
         endpoint: &Endpoint,
-        url: &str,
-        asked: RequestShape<'_>,
+        asked: RequestShape,
         limits: CallTimeouts,
     ) -> Result<Sending, ProviderError> {
         if !is_http(&endpoint.base_url) {
@@ -215,51 +223,72 @@ impl Http {
         let key = ClientKey {
             provider: endpoint.provider().to_owned(),
             network: endpoint.network.clone(),
-            direct: endpoint.network.is_direct(url),
+            direct: endpoint.network.is_direct(&asked.url),
             connect: limits.connect,
         };
         let made = self.shared.clients.get(key.clone()).map_err(|why| unusable(endpoint, &why))?;
-        let mut headers = HeaderMap::new();
-        headers.insert("accept", HeaderValue::from_static(asked.accept));
-        if asked.body.is_some() {
-            headers.insert("content-type", HeaderValue::from_static("application/json"));
-        }
-        headers.extend(header_map(&endpoint.headers).map_err(|why| unusable(endpoint, &why))?);
-        let mut request = made.client.request(asked.method, url).headers(headers);
-        if let Some(body) = asked.body {
-            request = request.body(Body::wrap(BodyPieces::new(&body.body)));
-        }
-        let request = request.build().map_err(|error| unusable(endpoint, &reason(&error)))?;
-        Ok(Sending { request, key, made, limits, shared: self.shared.clone() })
+        Ok(Sending { asked, key, made, limits, http: self.clone() })
     }
 }
 
-/// Method, body and accepted type of a request.
-struct RequestShape<'a> {
+/// A request apart from the headers of its endpoint.
+struct RequestShape {
     method: Method,
-    body: Option<&'a Encoded>,
+    url: String,
+    body: Option<Vec<Bytes>>,
     accept: &'static str,
+}
+
+impl RequestShape {
+    fn build(&self, client: &Client, endpoint: &Endpoint) -> Result<Request, ProviderError> {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", HeaderValue::from_static(self.accept));
+        if self.body.is_some() {
+            headers.insert("content-type", HeaderValue::from_static("application/json"));
+        }
+        headers.extend(header_map(endpoint.sent_headers()).map_err(|why| unusable(endpoint, &why))?);
+        let mut request = client.request(self.method.clone(), &self.url).headers(headers);
+        if let Some(body) = &self.body {
+            request = request.body(Body::wrap(BodyPieces::new(body)));
+        }
+        request.build().map_err(|error| unusable(endpoint, &reason(&error)))
+    }
 }
 
 /// A prepared request, and what is needed to describe its failure.
 struct Sending {
-    request: Request,
+    asked: RequestShape,
     key: ClientKey,
     made: CachedClient,
     limits: CallTimeouts,
-    shared: Arc<HttpShared>,
+    http: Http,
 }
 
 impl Sending {
-    async fn send(self, endpoint: &Endpoint) -> Result<Response, ProviderError> {
-        let Sending { request, key, made, limits, shared } = self;
+    /// Authenticates and sends the request. If the service rejects the credential, the request is sent once more with
+    /// a newer one, if there is one. Returns the endpoint as authenticated, and the response.
+    async fn send(self, endpoint: &Endpoint) -> Result<(Endpoint, Response), ProviderError> {
+        let authenticated = endpoint.authenticated(&self.http).await?;
+        let response = self.attempt(&authenticated).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(renewed) = endpoint.reauthenticated(&self.http, &authenticated).await
+        {
+            let response = self.attempt(&renewed).await?;
+            return Ok((renewed, response));
+        }
+        Ok((authenticated, response))
+    }
+
+    async fn attempt(&self, endpoint: &Endpoint) -> Result<Response, ProviderError> {
+        let Sending { asked, key, made, limits, http } = self;
+        let request = asked.build(&made.client, endpoint)?;
         match timeout(limits.first_byte, made.client.execute(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 if is_untrusted(&error) {
-                    shared.clients.forget(&key);
+                    http.shared.clients.forget(key);
                 }
-                Err(unreachable_now(endpoint, &error, limits, &made.faults))
+                Err(unreachable_now(endpoint, &error, *limits, &made.faults))
             }
             Err(_) => Err(no_first_byte(endpoint, limits.first_byte)),
         }
@@ -287,7 +316,7 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
 
 /// Builds headers whose values are never logged. They replace those that the client would send on its own,
 /// such as the user of a URL. An error is a clause that names a header without its value.
-fn header_map(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
+fn header_map<'a>(headers: impl IntoIterator<Item = &'a (String, Secret)>) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         // Such a name may be a misplaced key.

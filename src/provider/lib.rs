@@ -1,7 +1,8 @@
 //! Model providers: requests, streamed replies and errors.
 //!
 //! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
-//! on its own behalf and for `listing`, `local`, `count` and `compact`. Providers contain no agent loop.
+//! on its own behalf and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential`
+//! gives it the headers that authenticate a request. Providers contain no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
@@ -10,18 +11,23 @@ pub mod abilities;
 mod address;
 pub mod attachments;
 pub mod catalog;
+mod chatgpt;
 pub mod collect;
 pub mod compact;
 pub mod count;
+pub mod credential;
 pub mod endpoint;
 pub(crate) mod failure;
 pub mod http;
 pub mod learned;
 pub mod listing;
 mod local;
+pub mod login;
+pub mod loopback;
 pub mod models;
 pub mod network;
 pub mod retry;
+pub mod sign_in;
 pub mod spent;
 pub mod wire;
 

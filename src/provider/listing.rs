@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub use facts::{Lifecycle, ListedModel, ModelFacts};
 
 use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Secret};
 use super::http::Http;
 use epitome_config::WireFormat;
 use read::ListPage;
@@ -87,7 +87,9 @@ async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<ListedMod
     let asked = serde_json::json!({ "model": endpoint.model }).to_string().into_bytes();
     let url = at("/api/show");
     let near = http.within(endpoint.network.clone());
-    let shown = match near.post(&url, &endpoint.headers, asked, BYTES_MAX, TIME_MAX).await {
+    let Ok(authenticated) = endpoint.authenticated(http).await else { return };
+    let headers: Vec<(String, Secret)> = authenticated.sent_headers().cloned().collect();
+    let shown = match near.post(&url, &headers, asked, BYTES_MAX, TIME_MAX).await {
         Ok((200, body)) => read::ollama_shown(&body),
         Ok(_) | Err(_) => None,
     };

@@ -4,6 +4,8 @@
 
 mod table;
 
+use std::borrow::Cow;
+
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
 use epitome_config::{PriceSettings, Settings};
@@ -83,14 +85,22 @@ impl KnownModel {
 /// ignored.
 pub fn known(model: &ModelName) -> Option<&'static KnownModel> {
     let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
-    let shorter = || undated(&model.0).strip_suffix("-latest").unwrap_or(undated(&model.0));
-    exact(&model.0).or_else(|| exact(shorter()))
+    // A plan has models of OpenAI.
+    let name =
+        model.0.strip_prefix(PLAN).map_or(Cow::from(&*model.0), |name| format!("openai/{name}").into());
+    let shorter = || undated(&name).strip_suffix("-latest").unwrap_or(undated(&name));
+    exact(&name).or_else(|| exact(shorter()))
 }
+
+/// The provider whose calls use a plan, which have no price.
+const PLAN: &str = "chatgpt/";
 
 /// A model's prices: configured by the user, otherwise from the table.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<ModelPrice> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
-    configured.map(ModelPrice::from).or_else(|| known(model).map(|known| known.price))
+    let is_plan = model.0.starts_with(PLAN);
+    let of_table = || known(model).filter(|_| !is_plan).map(|known| known.price);
+    configured.map(ModelPrice::from).or_else(of_table)
 }
 
 /// The cost of a call in US dollars, if the prices are known.

@@ -80,21 +80,26 @@ fn expression(text: &str) -> Regex {
 /// The secrets to mask in the texts of one session.
 #[derive(Debug, Default)]
 pub struct Masker {
-    /// Values of the environment, and their names.
+    /// Values of the environment and keys of logins, and what each is.
     values: Option<(AhoCorasick, Vec<String>)>,
 }
 
 impl Masker {
     /// Creates a masker for known key formats and for environment values whose names indicate a secret.
     pub fn new(environment: &[(OsString, OsString)]) -> Masker {
-        let mut names = Vec::new();
-        let mut values = Vec::new();
+        Masker::with_keys(environment, &[])
+    }
+
+    /// The same, also for these keys, each with what it is (`the login for anthropic`).
+    pub fn with_keys(environment: &[(OsString, OsString)], keys: &[(String, String)]) -> Masker {
+        let keys = keys.iter().filter(|(_, key)| key.len() >= VALUE_BYTES_MIN);
+        let (mut names, mut values): (Vec<String>, Vec<String>) = keys.cloned().unzip();
         for (name, value) in environment {
             if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
                 && is_secret_name(name)
                 && is_long_enough(value)
             {
-                names.push(name.to_owned());
+                names.push(format!("the value of {name}"));
                 values.push(value.to_owned());
             }
         }
@@ -109,8 +114,7 @@ impl Masker {
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = match &self.values {
             Some((values, names)) if values.is_match(text) => {
-                let masks: Vec<String> =
-                    names.iter().map(|name| masked(&format!("the value of {name}"))).collect();
+                let masks: Vec<String> = names.iter().map(|name| masked(name)).collect();
                 Cow::Owned(values.replace_all(text, &masks))
             }
             Some(_) | None => Cow::Borrowed(text),

@@ -189,6 +189,13 @@ fn secret_environment_values_are_masked_with_their_names() {
 }
 
 #[test]
+fn the_key_of_a_login_is_masked_whatever_its_form() {
+    let keys = [("the login for gate".to_owned(), "a made up key".to_owned())];
+    let masker = Masker::with_keys(&[], &keys);
+    assert_eq!(masker.mask("x a made up key y"), "x [secret masked: the login for gate] y");
+}
+
+#[test]
 fn ordinary_texts_stay_as_they_are() {
     for plain in [
         include_str!("../../Cargo.lock"),

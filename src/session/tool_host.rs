@@ -27,14 +27,20 @@ type CallOutput = (CallId, String);
 /// The names and values that a client's editor has.
 type EnvironmentVariables = Vec<(OsString, OsString)>;
 
+/// What masks keys, with the environment and the logins that it was made for.
+struct KnownMasker {
+    environment: Arc<EnvironmentVariables>,
+    keys: Vec<(String, String)>,
+    masker: Arc<Masker>,
+}
+
 /// See the module.
 pub(super) struct ToolHost {
     files: Arc<ReadState>,
     /// The model's commands in the background; with the session they end.
     background: Arc<BackgroundCommands>,
     output: (mpsc::Sender<CallOutput>, mpsc::Receiver<CallOutput>),
-    /// With the environment that it was made for.
-    masker: Option<(Arc<EnvironmentVariables>, Arc<Masker>)>,
+    masker: Option<KnownMasker>,
     /// What the log holds of outcomes that were too long for the view.
     stored: StoredOutputs,
     calls: HashMap<CallId, CallNotes>,
@@ -102,16 +108,23 @@ impl ToolHost {
     }
 
     /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
-    /// environment.
+    /// environment and the logins.
     pub fn masker(&mut self, core: &Core) -> Option<Arc<Masker>> {
         if !core.settings.mask_secrets {
             return None;
         }
         let environment = &core.workspace.environment;
-        let known = self.masker.take_if(|(made_for, _)| Arc::ptr_eq(made_for, environment));
-        let masker = known.map_or_else(|| Arc::new(Masker::new(environment)), |(_, masker)| masker);
-        self.masker = Some((environment.clone(), masker.clone()));
-        Some(masker)
+        let logins = core.settings.logins.secrets();
+        let keys: Vec<(String, String)> =
+            logins.into_iter().map(|(provider, key)| (format!("the login for {provider}"), key)).collect();
+        let is_current =
+            |known: &KnownMasker| Arc::ptr_eq(&known.environment, environment) && known.keys == keys;
+        let known = self.masker.take().filter(is_current).unwrap_or_else(|| KnownMasker {
+            environment: environment.clone(),
+            masker: Arc::new(Masker::with_keys(environment, &keys)),
+            keys,
+        });
+        Some(self.masker.insert(known).masker.clone())
     }
 
     /// Takes the live output of a call; where a hook will see the outcome first, none is shown.

@@ -119,6 +119,11 @@ const IN_HOME: &[&str] = &[
     ".claude.json",
     ".claude/.credentials.json",
     ".codex/auth.json",
+    // Our own logins, also where `EPITOME_HOME` is the usual directory.
+    ".local/share/epitome/logins",
+    ".local/share/epitome/mcp-logins",
+    ".epitome/data/logins",
+    ".epitome/data/mcp-logins",
     ".gemini/oauth_creds.json",
     ".config/io.datasette.llm/keys.json",
     // Wallets.
@@ -398,6 +403,7 @@ mod tests {
             ".config/nushell/history.txt",
             ".local/share/atuin/history.db",
             ".codex/auth.json",
+            ".local/share/epitome/logins/anthropic.json",
             ".claude/.credentials.json",
             ".claude.json",
             ".config/rclone/rclone.conf",

@@ -7,6 +7,7 @@ mod config;
 mod daemon;
 mod docs;
 mod hooks_unchanged;
+mod login;
 mod observe;
 mod other_agents;
 mod process;

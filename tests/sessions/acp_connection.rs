@@ -44,7 +44,7 @@ fn initialize_reports_the_agents_capabilities() {
                     "mcpCapabilities": { "http": true, "sse": false },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
                         "resume": {}, "close": {}, "fork": {} },
-                    "auth": {},
+                    "auth": { "logout": {} },
                 },
                 "authMethods": [],
                 "agentInfo": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
@@ -71,6 +71,43 @@ fn authenticate_fails_with_instructions_until_a_model_is_configured() {
 
     let mut editor = Editor::initialized();
     assert_eq!(editor.call("authenticate", json!({ "methodId": id }))["result"], json!({}));
+}
+
+/// Zed shows the message of an error of `session/new`, but of a prompt that needs a login only that it does.
+#[test]
+fn a_client_that_drops_the_reason_later_gets_it_when_it_opens_a_session() {
+    let new = json!({ "cwd": "/w", "mcpServers": [] });
+    let zed = json!({ "protocolVersion": 1, "clientInfo": { "name": "zed" },
+        "clientCapabilities": { "auth": { "terminal": true } } });
+    let mut editor = Editor::with(false, None);
+    let answer = editor.call("initialize", zed.clone());
+    let method = &answer["result"]["authMethods"][0];
+    assert_eq!((&method["type"], &method["args"]), (&json!("terminal"), &json!(["login"])));
+    assert_eq!(method["_meta"]["terminal-auth"]["args"], json!(["acp", "login"]));
+    let refused = editor.call("session/new", new.clone());
+    assert_eq!((code(&refused), &refused["error"]["message"]), (-32000, &json!("Set EXAMPLE_API_KEY.")));
+    assert_eq!(code(&editor.call("authenticate", json!({ "methodId": method["id"] }))), -32602);
+
+    let mut editor = Editor::with(true, None);
+    assert_eq!(editor.call("initialize", zed)["result"]["authMethods"], json!([]));
+    assert!(editor.call("session/new", new.clone())["result"].is_object());
+
+    let mut editor = Editor::with(false, None);
+    let answer = editor.call("initialize", json!({ "protocolVersion": 1 }));
+    assert_eq!(answer["result"]["authMethods"].as_array().expect("a list").len(), 1, "it has no terminal");
+    assert!(editor.call("session/new", new)["result"].is_object(), "its prompts say what is missing");
+}
+
+#[test]
+fn after_a_logout_new_sessions_need_a_login() {
+    let mut editor = Editor::with(false, None);
+    editor.call("initialize", json!({ "protocolVersion": 1 }));
+    assert_eq!(editor.call("logout", json!({}))["result"], json!({}));
+    assert_eq!(code(&editor.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }))), -32000);
+
+    let mut editor = Editor::initialized();
+    let kept = editor.call("logout", json!({}));
+    assert!(kept["error"]["message"].as_str().expect("a sentence").contains("environment"), "{kept}");
 }
 
 #[test]
@@ -179,7 +216,6 @@ fn invalid_methods_and_invalid_params_have_different_errors() {
             json!({ "sessionId": session, "cwd": "/w", "mcpServers": [], "_meta": { "epitome": { "at": "12" } } }),
             -32602,
         ),
-        ("logout", json!({}), -32601),
         ("_vendor/thing", json!({}), -32601),
         ("session/new", json!({ "mcpServers": [] }), -32602),
         ("session/new", json!({ "cwd": "w", "mcpServers": [] }), -32602),

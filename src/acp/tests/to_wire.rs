@@ -30,6 +30,7 @@ const PLAIN: ClientTraits = ClientTraits {
     elicitation_form: false,
     elicitation_url: false,
     auth_terminal: false,
+    drops_prompt_errors: false,
     subagents: false,
     details_alone: false,
     reviews_writes: false,

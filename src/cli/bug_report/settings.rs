@@ -60,11 +60,12 @@ fn flatten(value: &Value, name: &str, is_secret: bool, out: &mut String) {
     let _ = writeln!(out, "{name} = {shown}");
 }
 
-/// The values of the settings that authenticate the user.
+/// The values of the settings and the logins that authenticate the user.
 pub(super) fn secrets(settings: &Settings) -> Vec<String> {
     let own = settings.providers.values().flat_map(|provider| provider.headers.values());
     let built_in = settings.built_in.values().flat_map(|provider| provider.headers.values());
-    own.chain(built_in).cloned().collect()
+    let logins = settings.logins.secrets().into_iter().map(|(_, key)| key);
+    own.chain(built_in).cloned().chain(logins).collect()
 }
 
 /// The environment variables with keys that the settings name.

@@ -16,8 +16,14 @@ use crate::recipe::catalog::RecipeCatalog;
 use crate::tools::sandbox;
 
 /// The default environment variables for API keys and base URLs.
-const KEY_VARIABLES: [&str; 5] =
-    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "EPITOME_LOCAL_URL"];
+const KEY_VARIABLES: [&str; 6] = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENROUTER_API_KEY",
+    "EPITOME_LOCAL_URL",
+];
 
 /// Version, directories, daemon and sandbox.
 pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
@@ -174,16 +180,25 @@ fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> DoctorLi
     names.dedup();
     let (there, missing): (Vec<&str>, Vec<&str>) =
         names.into_iter().partition(|name| get(name).is_some_and(|value| !value.is_empty()));
+    let logins = settings.logins.providers();
+    if !logins.is_empty() && there.is_empty() {
+        return DoctorLine::ok("keys", format!("stored logins: {}", logins.join(", ")));
+    }
     if there.is_empty() {
-        let what = format!("none of {} is set here", missing.join(", "));
-        let todo = "set one where the editor is started; a local server at its usual address needs none";
+        let what = format!("none of {} is set here, and no login is stored", missing.join(", "));
+        let todo = "`epitome login` stores a key; a local server at its usual address needs none";
         return DoctorLine::warning("keys", what, todo);
     }
+    let stored =
+        if logins.is_empty() { String::new() } else { format!("; stored logins: {}", logins.join(", ")) };
     let absent =
         if missing.is_empty() { String::new() } else { format!("; not set: {}", missing.join(", ")) };
     DoctorLine::ok(
         "keys",
-        format!("set in this shell: {}{absent}. An editor may have another environment", there.join(", ")),
+        format!(
+            "set in this shell: {}{absent}{stored}. An editor may have another environment",
+            there.join(", ")
+        ),
     )
 }
 

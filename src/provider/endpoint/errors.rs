@@ -1,6 +1,6 @@
 //! Errors for models without a usable endpoint, with hints.
 
-use super::resolve::{EnvironmentPairs, local_urls};
+use super::resolve::{EnvironmentPairs, built_in_providers, local_urls};
 use crate::address::shown;
 use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
@@ -15,9 +15,9 @@ pub fn nothing_configured(settings: &Settings, env: &EnvironmentPairs) -> Provid
             places(&local_urls(settings, env))
         ),
         hint: Some(
-            "Set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL for a compatible service) or \
-             GEMINI_API_KEY, or start a local server (Ollama, llama-server) and set EPITOME_LOCAL_URL to its \
-             address. Restart the editor if it does not see the new environment."
+            "Run `epitome login` in a terminal, or set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL \
+             for a compatible service) or GEMINI_API_KEY where the editor is started, or start a local server \
+             (Ollama, llama-server) and set EPITOME_LOCAL_URL to its address."
                 .into(),
         ),
     }
@@ -45,9 +45,9 @@ pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {
 }
 
 pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> ProviderError {
-    let built_in = ["anthropic", "openai", "gemini", "local"];
+    let built_in: Vec<&str> = built_in_providers().chain(["local"]).collect();
     let configured = settings.providers.keys().map(String::as_str).filter(|name| !built_in.contains(name));
-    let known: Vec<&str> = built_in.into_iter().chain(configured).collect();
+    let known: Vec<&str> = built_in.iter().copied().chain(configured).collect();
     let known = known.join(", ");
     let (message, hint) = match model.split() {
         Some((provider, _)) => (

@@ -17,6 +17,7 @@ pub fn offered(settings: &Settings, env: &EnvironmentPairs) -> Vec<ModelName> {
     names.extend(settings.models.keys().map(|name| ModelName(name.clone())));
     for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
         let of_table = models::provider_models(hosted.name).map(|known| ModelName(known.name.into()));
+        let of_table = of_table.chain([ModelName(hosted.default_model.into())]);
         names.extend(of_table.filter(|name| {
             // Models that can't be given tools over this wire format are useless to an agent.
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))

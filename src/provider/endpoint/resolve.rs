@@ -14,6 +14,7 @@ use super::{Endpoint, LocalServer};
 use crate::ProviderError;
 use crate::abilities::{Abilities, Thinking};
 use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
+use crate::credential::{Credential, key_header};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
 use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
@@ -21,7 +22,8 @@ use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
 pub(super) use hosted::HOSTED;
-pub use hosted::{built_in_providers, provider_title};
+pub(crate) use hosted::key_check_url;
+pub use hosted::{built_in_providers, key_page, provider_title};
 
 /// An environment as a list; the first of several equal names counts.
 pub type EnvironmentPairs = [(OsString, OsString)];
@@ -67,34 +69,57 @@ pub fn choose(settings: &Settings, env: &EnvironmentPairs) -> ConfiguredModel {
     }
 }
 
-/// Resolves a model's URL and key. A missing key is an error of class `Auth`, an unknown name one of class
+/// Resolves a model's URL and key: of the environment, else of a stored login. A missing key is an error of class `Auth`, an unknown name one of class
 /// `Refused`.
 pub fn resolve(
     model: &ModelName,
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
+    match place(model, settings, env)? {
+        (endpoint, None) => Ok(endpoint),
+        (_, Some(missing)) => Err(missing),
+    }
+}
+
+/// An endpoint of a provider for requests that name no model, whether or not there is a key. An unknown name is an error
+/// of class `Refused`.
+pub fn service(
+    provider: &str,
+    settings: &Settings,
+    env: &EnvironmentPairs,
+) -> Result<Endpoint, ProviderError> {
+    // A name that no rule matches.
+    place(&ModelName(format!("{provider}/-")), settings, env).map(|(endpoint, _)| endpoint)
+}
+
+/// The endpoint of a model, and the error if it lacks a key.
+fn place(
+    model: &ModelName,
+    settings: &Settings,
+    env: &EnvironmentPairs,
+) -> Result<(Endpoint, Option<ProviderError>), ProviderError> {
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(model, settings));
     };
     let model_settings = settings.models.get(&model.0);
-    let endpoint = Endpoint::without_place(model, name, model_settings);
-    let mut endpoint = if let Some(configured) = settings.providers.get(provider) {
-        let mut endpoint = endpoint;
+    let mut endpoint = Endpoint::without_place(model, name, model_settings);
+    let mut missing = None;
+    if let Some(configured) = settings.providers.get(provider) {
         endpoint.set_place(configured.wire, &configured.base_url);
-        if let Some(variable) = &configured.key_variable {
-            let key = get(env, variable).ok_or_else(|| {
-                let hint = format!("Set {variable}, which config.toml names as the key of \"{provider}\".");
-                missing_key(provider, hint)
-            })?;
+        let variable = configured.key_variable.as_ref();
+        if let Some((variable, key)) = variable.and_then(|variable| Some((variable, get(env, variable)?))) {
             endpoint.set_key(&key, variable);
         }
         for (name, value) in &configured.headers {
             endpoint.set_header(name, value.as_str());
         }
-        endpoint
+        endpoint.use_stored_login(settings);
+        if let (true, Some(variable)) = (endpoint.credential.is_absent(), variable) {
+            missing = Some(missing_key(provider, how_to_set(variable, provider)));
+        }
     } else if let Some(hosted) = HOSTED.iter().find(|hosted| hosted.name == provider) {
-        hosted.resolve(endpoint, settings, env)?
+        missing = hosted.place(&mut endpoint, settings, env);
     } else if provider == "local" {
         let bases = local_urls(settings, env);
         // A single address isn't probed: a request to a server that is down gives a better error.
@@ -102,13 +127,13 @@ pub fn resolve(
             [only] => only,
             several => several.iter().find(|base| listens(base)).unwrap_or(&several[0]),
         };
-        endpoint.at_local(base, settings)
+        endpoint = endpoint.at_local(base, settings);
     } else {
         return Err(unknown_provider(model, settings));
-    };
+    }
     endpoint.set_what_is_known(model_settings);
     endpoint.network = Network::read(env);
-    Ok(endpoint)
+    Ok((endpoint, missing))
 }
 
 /// Resolves a model that `find_local` found. Fails only if the key of a configured `[providers.local]` is
@@ -188,11 +213,13 @@ impl Endpoint {
             model: name.to_owned(),
             wire,
             base_url: String::new(),
+            credential: Credential::Absent,
             headers: Vec::new(),
             key_variable: None,
             window,
             max_output,
             own_api: false,
+            is_plan: false,
             abilities: Abilities::likely(wire, name),
             native_compaction: false,
             silence: None,
@@ -279,18 +306,20 @@ impl Endpoint {
 
     fn set_key(&mut self, key: &str, variable: &str) {
         self.key_variable = Some(variable.to_owned());
-        match self.wire {
-            WireFormat::AnthropicMessages => self.set_header("x-api-key", key),
-            WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
-                self.set_header("authorization", format!("Bearer {key}"));
-            }
-            WireFormat::Gemini => self.set_header("x-goog-api-key", key),
+        let (name, value) = key_header(self.wire, key);
+        self.credential.set(&name, value.expose());
+    }
+
+    /// Takes the stored login if neither the environment nor the settings have a key.
+    fn use_stored_login(&mut self, settings: &Settings) {
+        if !self.has_key() {
+            self.credential = Credential::stored(&settings.logins, self.provider(), &self.base_url);
         }
     }
 
-    fn has_key(&self) -> bool {
+    pub(super) fn has_key(&self) -> bool {
         let is_key = |name: &str| matches!(name, "x-api-key" | "authorization" | "x-goog-api-key");
-        self.headers.iter().any(|(name, _)| is_key(name))
+        !self.credential.is_absent() || self.headers.iter().any(|(name, _)| is_key(name))
     }
 }
 
@@ -315,6 +344,13 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
 fn get(env: &EnvironmentPairs, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// How to provide the key that the configuration names.
+fn how_to_set(variable: &str, provider: &str) -> String {
+    format!(
+        "Set {variable}, which config.toml names as the key of \"{provider}\", or run `epitome login {provider}`."
+    )
 }
 
 /// Whether this loopback address accepts connections; other hosts are assumed to.

@@ -14,7 +14,7 @@ const PUBLIC_HEADERS: [&str; 4] = ["anthropic-version", "anthropic-beta", "conte
 /// service and its proxies.
 pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
-    for (name, value) in &endpoint.headers {
+    for (name, value) in endpoint.sent_headers() {
         if PUBLIC_HEADERS.contains(&name.as_str()) {
             continue;
         }

@@ -60,7 +60,10 @@ pub fn page(body: &[u8], own_api: bool) -> Option<ListPage> {
         (_, Some(Value::Array(models))) => {
             let next = list.get("nextPageToken").and_then(Value::as_str).filter(|next| !next.is_empty());
             Some(ListPage {
-                listed: models.iter().filter_map(read_gemini).collect(),
+                listed: models
+                    .iter()
+                    .filter_map(|model| read_gemini(model).or_else(|| of_plan(model)))
+                    .collect(),
                 next: next.map(str::to_owned),
             })
         }
@@ -109,6 +112,12 @@ fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<ListedModel
     let second = second.iter().find(|other| other["model"] == name || other["name"] == name);
     let facts = own.or(modalities).or(second.map(read_ability_words).unwrap_or_default());
     Some(ListedModel { name: name.to_owned(), facts, life: life(model)? })
+}
+
+/// A model of a ChatGPT plan; some are not for choosing.
+fn of_plan(model: &Value) -> Option<ListedModel> {
+    let name = model["slug"].as_str().filter(|name| !name.is_empty() && model["visibility"] == "list")?;
+    Some(ListedModel { name: name.to_owned(), facts: ModelFacts::default(), life: Lifecycle::Active })
 }
 
 /// `None` for a retired model.

@@ -31,6 +31,16 @@ fn a_model_is_known_with_and_without_its_date() {
 }
 
 #[test]
+fn a_plan_has_openais_models_without_prices() {
+    let plan = name("chatgpt/gpt-6-sol");
+    assert_eq!(
+        known(&plan).map(|known| known.window),
+        known(&name("openai/gpt-6-sol")).map(|known| known.window)
+    );
+    assert!(known(&plan).is_some() && price(&Settings::default(), &plan).is_none());
+}
+
+#[test]
 fn cached_tokens_cost_less() {
     let usage =
         Usage { input: 1_000_000, output: 100_000, cache_read: 800_000, cache_write: 100_000, thinking: 0 };

@@ -126,7 +126,8 @@ impl Format for Responses {
             "model": endpoint.model,
             "store": is_reply.then_some(false),
             "stream": is_reply.then_some(true),
-            "max_output_tokens": is_reply.then_some(max_tokens),
+            // A plan has its own limit.
+            "max_output_tokens": (is_reply && !endpoint.is_plan).then_some(max_tokens),
             // Rejected for models that don't reason.
             "include": (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
             "prompt_cache_key": Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),

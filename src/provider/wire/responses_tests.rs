@@ -41,6 +41,19 @@ fn message(role: &str, kind: &str, text: &str) -> Value {
     json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
 }
 
+/// A request with a field that a ChatGPT plan does not take is rejected.
+#[test]
+fn a_plan_takes_fewer_fields() {
+    let view = OwnedView::default().with_tools().user(vec![text("what is here?")]);
+    let plan = Endpoint { is_plan: true, ..openai() };
+    let sent = body(&plan, &view.request());
+    assert_eq!((&sent["store"], &sent["stream"]), (&json!(false), &json!(true)));
+    for field in ["max_output_tokens", "temperature", "truncation", "previous_response_id", "metadata"] {
+        assert!(sent.get(field).is_none(), "{field}");
+    }
+    assert_eq!((plan.count_url(), plan.compact_url()), (None, None));
+}
+
 #[test]
 fn an_ordinary_conversation() {
     let view = OwnedView::default()

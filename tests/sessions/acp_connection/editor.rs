@@ -62,6 +62,7 @@ impl Editor {
                 let missing = || SessionError::AuthRequired("Set EXAMPLE_API_KEY.".to_owned());
                 if configured { Ok(()) } else { Err(missing()) }
             }),
+            log_out: Arc::new(move || Ok(!configured)),
             ids_above: 0,
             positions: Positions::Untold,
         };

@@ -139,6 +139,7 @@ impl Window {
             environment: Arc::default(),
             overrides: Arc::default(),
             configured: Box::new(|| Ok(())),
+            log_out: Arc::new(|| Ok(false)),
             ids_above: self.front.ids_above(),
             positions: Positions::Told,
         };

@@ -1,0 +1,398 @@
+//! `epitome login` and `epitome logout`: keys of providers in private files, so that an editor that is not started from
+//! a shell has them too. The key is never printed.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{CliError, inspect, serve, terminal};
+use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
+use crate::paths::Paths;
+use crate::provider::ProviderError;
+use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
+use crate::provider::http::Http;
+use crate::provider::login::{KeyCheck, check_key};
+use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in};
+use crate::thread::visible::visible;
+
+/// Longest key, in bytes; real ones have about a hundred, signed tokens two thousand.
+const KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// Time limit for a sign-in in the browser.
+const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Log in to a model provider: store its API key, or sign in
+///
+/// The key is tested with the provider and stored in a file that only you can read. A key in the environment has
+/// precedence over a stored one.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Providers: anthropic, openai, gemini, openrouter, chatgpt, and those in config.toml.
+You sign in to openrouter and chatgpt with the browser; the others need an API key.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.")]
+pub struct LoginArgs {
+    /// The provider; you are asked if it is omitted
+    provider: Option<String>,
+    /// Read the key from stdin
+    #[arg(long)]
+    key_stdin: bool,
+    /// Store the key without testing it
+    #[arg(long)]
+    no_test: bool,
+    /// Print the link for the sign-in, and don't open a browser
+    #[arg(long)]
+    no_browser: bool,
+    /// Show for each provider where its key comes from
+    #[arg(long, conflicts_with_all = ["provider", "key_stdin", "no_test", "no_browser"])]
+    status: bool,
+    /// Print the status as JSON
+    #[arg(long, requires = "status")]
+    json: bool,
+}
+
+/// Log out of a model provider: remove its stored key
+#[derive(Debug, clap::Args)]
+pub struct LogoutArgs {
+    /// The provider
+    #[arg(required_unless_present = "all")]
+    provider: Option<String>,
+    /// Remove all stored keys
+    #[arg(long, conflicts_with = "provider")]
+    all: bool,
+}
+
+pub fn main(args: LoginArgs) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    let settings = serve::settings(&paths, None);
+    if args.status {
+        return status(&settings, args.json);
+    }
+    let provider = match &args.provider {
+        Some(provider) => provider.clone(),
+        None => choose_provider(&settings)?,
+    };
+    let provider = usual_name(&provider);
+    let service = service(provider, &settings)?;
+    let runtime = serve::runtime()?;
+    let http = Http::new();
+    if args.key_stdin && needs_sign_in(provider) {
+        return Err(CliError::usage(format!("{provider} has no keys: you sign in with the browser")));
+    }
+    let login = if has_sign_in(provider) && !args.key_stdin {
+        runtime.block_on(sign_in(&http, &service, &settings.logins, !args.no_browser))?
+    } else {
+        let key = match args.key_stdin {
+            true => Some(key_of_stdin()?),
+            false => ask_for_key(provider)?,
+        };
+        let Some(key) = key else { return Ok(super::EXIT_CANCELLED) };
+        StoredLogin::api_key(origin(&service.base_url), checked_form(&key)?)
+    };
+    let remark = match &login.secret {
+        LoginSecret::ApiKey { .. } if args.no_test => "It was not tested.".to_owned(),
+        LoginSecret::ApiKey { key } => test(provider, runtime.block_on(check_key(&http, &service, key)))?,
+        LoginSecret::ChatGpt(_) => {
+            "You are using your ChatGPT plan; its usage is at https://chatgpt.com/settings/usage.".to_owned()
+        }
+    };
+    store(&paths, provider, &login)?;
+    terminal::print(&visible(&done(provider, &service, &settings, &remark))).map(|()| 0)
+}
+
+pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
+    let logins = Logins::below(&serve::paths().data);
+    let providers = match args.provider {
+        Some(provider) => vec![usual_name(&provider).to_owned()],
+        None => logins.providers(),
+    };
+    let mut removed = Vec::new();
+    for provider in providers {
+        let done = logins.remove(&provider).map_err(|error| {
+            CliError::failed(format!("the login for {provider} can't be removed: {error}"), None)
+        })?;
+        removed.extend(done.then_some(provider));
+    }
+    if removed.is_empty() {
+        return terminal::print("There is no stored login to remove.\n").map(|()| 0);
+    }
+    let what = removed.join(", ");
+    terminal::print(&visible(&format!(
+        "Removed the stored login for {what}. The key itself stays valid until you delete it at the provider.\n"
+    )))
+    .map(|()| 0)
+}
+
+/// Names that people use for the vendors of the built-in providers.
+fn usual_name(provider: &str) -> &str {
+    match provider {
+        "claude" => "anthropic",
+        "google" => "gemini",
+        "codex" => "chatgpt",
+        other => other,
+    }
+}
+
+/// The providers that one can log in to.
+fn providers(settings: &Settings) -> Vec<String> {
+    let built_in = endpoint::built_in_providers().map(str::to_owned);
+    let configured = settings.providers.keys().filter(|name| {
+        *name != "local" && endpoint::built_in_providers().all(|built_in| built_in != name.as_str())
+    });
+    built_in.chain(configured.cloned()).collect()
+}
+
+fn service(provider: &str, settings: &Settings) -> Result<Endpoint, CliError> {
+    if provider == "local" && !settings.providers.contains_key("local") {
+        let hint = "`epitome models` lists the models of a server on this machine".to_owned();
+        return Err(CliError::failed("local models need no login", Some(hint)));
+    }
+    endpoint::service(provider, settings, &serve::environment()).map_err(|_| {
+        let hint = format!("the providers are {}", providers(settings).join(", "));
+        CliError { code: 2, ..CliError::failed(format!("there is no provider {provider:?}"), Some(hint)) }
+    })
+}
+
+// ── Asking ─────────────────────────────────────────────────────────────────────────────────────────
+
+fn choose_provider(settings: &Settings) -> Result<String, CliError> {
+    let providers = providers(settings);
+    let named = || CliError::usage(format!("name a provider: {}", providers.join(", ")));
+    let mut keyboard = terminal::keyboard().ok_or_else(named)?;
+    for (at, provider) in providers.iter().enumerate() {
+        eprintln!("  {}  {}", at + 1, visible(provider_title(provider)));
+    }
+    eprint!("Which provider? [1-{}]: ", providers.len());
+    let typed = terminal::answer(&mut *keyboard).unwrap_or_default();
+    let by_number = typed.parse::<usize>().ok().and_then(|number| providers.get(number.checked_sub(1)?));
+    let chosen = by_number.or_else(|| providers.iter().find(|provider| **provider == usual_name(&typed)));
+    chosen.cloned().ok_or_else(named)
+}
+
+/// What a subscription of the vendor is good for here; as of October 2026.
+fn about_subscriptions(provider: &str) -> Option<&'static str> {
+    match provider {
+        "anthropic" => Some(
+            "Anthropic does not allow other programs to use a Claude Pro or Max subscription, so this takes an API key.",
+        ),
+        "gemini" => Some(
+            "Google does not allow other programs to use a Gemini subscription or Gemini CLI's login, so this takes an \
+             API key.",
+        ),
+        "openai" => Some("With a ChatGPT Plus or Pro plan, `epitome login chatgpt` signs in without a key."),
+        _ => None,
+    }
+}
+
+/// Asks for the key without showing it; `None` if the user cancels.
+fn ask_for_key(provider: &str) -> Result<Option<String>, CliError> {
+    if let Some(sentence) = about_subscriptions(provider) {
+        eprintln!("{sentence}");
+    }
+    if let Some(page) = endpoint::key_page(provider) {
+        eprintln!("Keys are made at {page}");
+    }
+    let asked = terminal::hidden_line(&format!("Paste the key for {}: ", provider_title(provider)));
+    asked.map_err(|error| {
+        let hint = format!("`epitome login {provider} --key-stdin` reads the key from a pipe");
+        CliError::failed(format!("there is no terminal to ask on: {error}"), Some(hint))
+    })
+}
+
+fn key_of_stdin() -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(KEY_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+    read.map_err(|error| CliError::failed(format!("the key can't be read from stdin: {error}"), None))?;
+    Ok(text)
+}
+
+/// The key without the white space around it. A text that can't be sent is an error that does not quote it.
+fn checked_form(key: &str) -> Result<&str, CliError> {
+    let key = key.trim();
+    let what = match key {
+        "" => "no key was entered",
+        key if key.len() > KEY_BYTES_MAX => "this is too long for a key",
+        key if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            "this is not a key: keys have no spaces and no special characters"
+        }
+        key => return Ok(key),
+    };
+    Err(CliError::failed(what, Some("nothing was stored".to_owned())))
+}
+
+// ── Signing in ─────────────────────────────────────────────────────────────────────────────────────
+
+/// Waits for the browser, or for its address if the user pastes it.
+async fn sign_in(
+    http: &Http,
+    service: &Endpoint,
+    logins: &Logins,
+    opens_browser: bool,
+) -> Result<StoredLogin, CliError> {
+    let failed = |why: String| {
+        CliError::failed(format!("the sign-in failed: {why}"), Some("nothing was stored".to_owned()))
+    };
+    let sign_in = SignIn::begin(http, service, logins).await.map_err(failed)?;
+    eprintln!("Sign in at {}", sign_in.link());
+    let is_open = opens_browser && inspect::open(sign_in.link());
+    if opens_browser && !is_open {
+        eprintln!("No browser could be opened; open the link yourself.");
+    }
+    let (sender, mut pasted) = tokio::sync::mpsc::channel(1);
+    if let Some(mut keyboard) = terminal::keyboard() {
+        eprintln!("If the browser is on another machine, paste the address that it ends on here:");
+        // It ends with the process.
+        std::thread::spawn(move || {
+            while let Some(line) = terminal::answer(&mut *keyboard) {
+                if sender.blocking_send(line).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    let redirected = tokio::time::timeout(SIGN_IN_TIME_MAX, async {
+        let browser = sign_in.redirected();
+        tokio::pin!(browser);
+        loop {
+            tokio::select! {
+                came = &mut browser => break came,
+                Some(line) = pasted.recv() => match sign_in.redirect_in(&line) {
+                    Some(redirected) => break Ok(redirected),
+                    None => eprintln!("That is not the address of this sign-in. Paste all of it:"),
+                },
+            }
+        }
+    });
+    let redirected = redirected.await.unwrap_or_else(|_| {
+        Err(format!("nobody signed in within {} minutes", SIGN_IN_TIME_MAX.as_secs() / 60))
+    });
+    sign_in.login(&redirected.map_err(failed)?).await.map_err(failed)
+}
+
+// ── Testing and storing ────────────────────────────────────────────────────────────────────────────
+
+/// What to tell about the test of a key that may be stored. An error says why it is not stored.
+fn test(provider: &str, checked: KeyCheck) -> Result<String, CliError> {
+    let untested =
+        format!("nothing was stored; `epitome login {provider} --no-test` stores a key without a test");
+    let failed = |error: ProviderError, hint: String| {
+        CliError::failed(error.message.trim_end_matches('.').to_owned(), Some(hint))
+    };
+    match checked {
+        KeyCheck::Accepted => Ok("The key works.".to_owned()),
+        KeyCheck::Rejected(error) => {
+            let page = endpoint::key_page(provider).map(|page| format!("; keys are made at {page}"));
+            Err(failed(error, format!("nothing was stored{}", page.unwrap_or_default())))
+        }
+        KeyCheck::Unreachable(error) => Err(failed(error, untested)),
+        KeyCheck::Unknown(error) => Ok(format!("The key could not be tested: {}", error.message)),
+    }
+}
+
+fn store(paths: &Paths, provider: &str, login: &StoredLogin) -> Result<(), CliError> {
+    Logins::below(&paths.data).store(provider, login).map_err(|error| {
+        let what = format!("the login can't be stored in {}: {error}", paths.data.join("logins").display());
+        CliError::failed(what, Some("`epitome doctor` checks the directories".to_owned()))
+    })
+}
+
+fn done(provider: &str, service: &Endpoint, settings: &Settings, remark: &str) -> String {
+    let title = provider_title(provider);
+    let mut text = format!("{remark} Logged in to {title}. Open editors use it from the next prompt on.\n");
+    if let CredentialOrigin::Variable(variable) = service.credential_origin() {
+        text += &format!("{variable} is set in this shell and has precedence here.\n");
+    }
+    if settings.model.is_none() {
+        text += "Try it: epitome run \"hello\"\n";
+    }
+    text
+}
+
+// ── Status ─────────────────────────────────────────────────────────────────────────────────────────
+
+fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
+    let environment = serve::environment();
+    let rows: Vec<Value> = providers(settings)
+        .iter()
+        .filter_map(|provider| Some((provider, endpoint::service(provider, settings, &environment).ok()?)))
+        .map(|(provider, service)| row(provider, &service, settings))
+        .collect();
+    if as_json {
+        return terminal::print_pretty(&rows).map(|()| 0);
+    }
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    let width = rows.iter().map(|row| text(row, "provider").chars().count()).max().unwrap_or(0);
+    let lines: String = rows
+        .iter()
+        .map(|row| {
+            let from = match text(row, "source").as_str() {
+                "environment" => format!("key in the environment variable {}", text(row, "variable")),
+                "stored" => format!("stored login, since {}", text(row, "since")),
+                "configured" => "header in config.toml".to_owned(),
+                "unreadable" => "the stored login can't be read: log in again".to_owned(),
+                _ => "no key".to_owned(),
+            };
+            format!("{:width$}  {from}\n", text(row, "provider"))
+        })
+        .collect();
+    terminal::print(&visible(&format!(
+        "{lines}An editor that is not started from this shell may have another environment.\n"
+    )))
+    .map(|()| 0)
+}
+
+/// Where a provider's credential comes from, never the credential.
+fn row(provider: &str, service: &Endpoint, settings: &Settings) -> Value {
+    let mut row = json!({ "provider": provider, "title": provider_title(provider) });
+    match service.credential_origin() {
+        CredentialOrigin::Absent => row["source"] = json!("none"),
+        CredentialOrigin::Configured => row["source"] = json!("configured"),
+        CredentialOrigin::Variable(variable) => {
+            row["source"] = json!("environment");
+            row["variable"] = json!(variable);
+        }
+        CredentialOrigin::Stored => match settings.logins.find(provider) {
+            Ok(Some(login)) => {
+                row["source"] = json!("stored");
+                row["since"] = json!(day(login.stored_at));
+                row["service"] = json!(login.origin);
+            }
+            Ok(None) | Err(_) => row["source"] = json!("unreadable"),
+        },
+    }
+    row
+}
+
+/// The day of a time in milliseconds since the epoch.
+fn day(milliseconds: u64) -> String {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap_or(i64::MAX));
+    time.unwrap_or_default().strftime("%Y-%m-%d").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tests::{parsed, usage_error};
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused() {
+        parsed(&["login"]);
+        parsed(&["login", "--status", "--json"]);
+        parsed(&["logout", "--all"]);
+        parsed(&["acp", "--standalone", "login"]);
+        usage_error(&["login", "--json"], "--status");
+        usage_error(&["login", "openai", "--status"], "cannot be used with");
+        usage_error(&["logout"], "PROVIDER");
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused_without_being_quoted() {
+        assert_eq!(checked_form(" sk-made-up\n").expect("white space is ignored"), "sk-made-up");
+        for wrong in ["", " \n", "two words", "schlüssel", "a\u{1b}[2Jb"] {
+            let error = checked_form(wrong).expect_err("it is no key");
+            let is_quoted = !wrong.trim().is_empty() && error.message.contains(wrong.trim());
+            assert!(!is_quoted, "{}", error.message);
+        }
+    }
+}

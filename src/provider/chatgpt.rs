@@ -1,0 +1,221 @@
+//! "Sign in with ChatGPT", the flow that OpenAI offers to open-source programs (developers.openai.com/siwc): the first
+//! sign-in registers this installation, and tokens are refreshed one at a time, because each refresh token counts once.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde_json::Value;
+
+use super::address::{host_of, is_loopback};
+use super::endpoint::Secret;
+use super::http::Http;
+use super::sign_in::form;
+use epitome_config::logins::now;
+use epitome_config::{ChatGptLogin, ChatGptTokens, LockedLogin, LoginSecret, Logins, StoredLogin, origin};
+
+/// The API that tokens are for.
+pub(super) const RESOURCE: &str = "https://api.openai.com/v1";
+/// The client of a first sign-in, which registers another one.
+pub(super) const DYNAMIC_CLIENT: &str = "dynamic_agent_client";
+/// The scopes of a sign-in. The last one is the use of the plan.
+pub(super) const SCOPES: &str =
+    "openid profile email offline_access resource.invoke chatgpt.tokens.use.direct";
+const PLAN_SCOPE: &str = "chatgpt.tokens.use.direct";
+
+/// Errors after which a refresh token is useless.
+const SIGNED_OUT: [&str; 6] = [
+    "invalid_grant",
+    "invalid_refresh_token",
+    "token_expired",
+    "refresh_token_expired",
+    "refresh_token_invalidated",
+    "refresh_token_reused",
+];
+
+/// Access tokens are renewed this long before they expire.
+const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
+/// Timeout of one request for tokens.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long another refresh of the same login is waited for.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(45);
+/// Maximum bytes of an answer.
+const EXCHANGE_BYTES_MAX: usize = 256 * 1024;
+
+/// Where the user signs in to a service at this base URL: OpenAI, or a test on this machine. `None` for any other.
+pub(super) fn issuer(base_url: &str) -> Option<String> {
+    match host_of(base_url) {
+        "api.openai.com" => Some("https://auth.openai.com".to_owned()),
+        host if is_loopback(host) => Some(origin(base_url)),
+        _ => None,
+    }
+}
+
+/// Why there is no token.
+pub(super) enum RefreshError {
+    /// The user has to sign in again.
+    SignedOut,
+    /// A clause without secrets.
+    Failed(String),
+}
+
+/// An answer without tokens.
+enum ExchangeError {
+    Rejected { code: String },
+    Failed(String),
+}
+
+/// Keeps the tokens of a stored login valid.
+pub(super) struct TokenRefresher {
+    pub logins: Logins,
+    pub provider: String,
+    pub issuer: String,
+    pub http: Http,
+}
+
+impl TokenRefresher {
+    /// An access token that is valid for a while and is not the rejected one. A refresh is completed even if the caller
+    /// is cancelled: its answer has the only valid refresh token.
+    pub async fn token(self, login: &ChatGptLogin, rejected: Option<&str>) -> Result<String, RefreshError> {
+        if let Some(token) = usable(login, rejected)? {
+            return Ok(token);
+        }
+        let rejected = rejected.map(str::to_owned);
+        let refreshed = tokio::spawn(async move { self.refreshed(rejected.as_deref()).await });
+        refreshed.await.unwrap_or_else(|_| Err(RefreshError::Failed("the refresh failed".to_owned())))
+    }
+
+    async fn refreshed(&self, rejected: Option<&str>) -> Result<String, RefreshError> {
+        let lock = self.lock().await?;
+        // Another task or process may have refreshed it in the meantime.
+        let stored = match self.logins.find(&self.provider) {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Err(RefreshError::SignedOut),
+            Err(error) => return Err(RefreshError::Failed(error.to_string())),
+        };
+        let LoginSecret::ChatGpt(login) = stored.secret.clone() else { return Err(RefreshError::SignedOut) };
+        if let Some(token) = usable(&login, rejected)? {
+            return Ok(token);
+        }
+        self.refresh(&lock, stored, login).await
+    }
+
+    async fn refresh(
+        &self,
+        lock: &LockedLogin,
+        stored: StoredLogin,
+        mut login: ChatGptLogin,
+    ) -> Result<String, RefreshError> {
+        let (Some(client), Some(tokens)) = (login.client_id.clone(), login.tokens.take()) else {
+            return Err(RefreshError::SignedOut);
+        };
+        let fields = [
+            ("grant_type", "refresh_token"),
+            ("client_id", &client),
+            ("refresh_token", &tokens.refresh),
+            ("resource", RESOURCE),
+        ];
+        let store = |login: ChatGptLogin| {
+            let stored = StoredLogin { secret: LoginSecret::ChatGpt(login), ..stored.clone() };
+            lock.store(&stored).map_err(|error| RefreshError::Failed(format!("it can't be stored: {error}")))
+        };
+        match request_tokens(&self.http, &self.issuer, &fields).await {
+            Ok(answer) => {
+                let renewed = read_tokens(&answer, tokens.subject)
+                    .ok_or_else(|| RefreshError::Failed("the answer has no tokens".to_owned()))?;
+                let access = renewed.access.clone();
+                store(ChatGptLogin { tokens: Some(renewed), ..login })?;
+                Ok(access)
+            }
+            Err(ExchangeError::Rejected { code }) if SIGNED_OUT.contains(&code.as_str()) => {
+                store(login)?;
+                Err(RefreshError::SignedOut)
+            }
+            Err(ExchangeError::Rejected { code }) => Err(RefreshError::Failed(code)),
+            Err(ExchangeError::Failed(why)) => Err(RefreshError::Failed(why)),
+        }
+    }
+
+    async fn lock(&self) -> Result<LockedLogin, RefreshError> {
+        let (logins, provider) = (self.logins.clone(), self.provider.clone());
+        let locking = tokio::task::spawn_blocking(move || logins.lock(&provider));
+        match tokio::time::timeout(LOCK_TIME_MAX, locking).await {
+            Ok(Ok(Ok(lock))) => Ok(lock),
+            Ok(Ok(Err(error))) => Err(RefreshError::Failed(error.to_string())),
+            Ok(Err(_)) => Err(RefreshError::Failed("the lock failed".to_owned())),
+            Err(_) => Err(RefreshError::Failed("another process holds its lock".to_owned())),
+        }
+    }
+}
+
+/// The login's token if it need not be renewed.
+fn usable(login: &ChatGptLogin, rejected: Option<&str>) -> Result<Option<String>, RefreshError> {
+    let tokens = login.tokens.as_ref().ok_or(RefreshError::SignedOut)?;
+    let is_fresh = tokens.expires_at > now() + RENEWED_BEFORE.as_millis() as u64;
+    Ok((is_fresh && rejected != Some(&tokens.access)).then(|| tokens.access.clone()))
+}
+
+/// Exchanges the code of a sign-in. An error completes a sentence and contains no secrets.
+pub(super) async fn exchange_code(
+    http: &Http,
+    issuer: &str,
+    client: &str,
+    nonce: &str,
+    fields: &[(&str, &str)],
+) -> Result<ChatGptTokens, String> {
+    let answer = request_tokens(http, issuer, fields).await.map_err(|error| match error {
+        ExchangeError::Rejected { code } => format!("the code was rejected or has expired ({code})"),
+        ExchangeError::Failed(why) => why,
+    })?;
+    let scopes = answer["scope"].as_str().unwrap_or_default();
+    if !scopes.split(' ').any(|scope| scope == PLAN_SCOPE) {
+        return Err("it does not include the use of your plan; sign in again and agree to it".to_owned());
+    }
+    let subject = answer["id_token"]
+        .as_str()
+        .and_then(|token| subject_of(token, issuer, client, nonce))
+        .ok_or_else(|| "the answer does not identify the user".to_owned())?;
+    read_tokens(&answer, subject).ok_or_else(|| "the answer has no tokens".to_owned())
+}
+
+async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> Result<Value, ExchangeError> {
+    let url = format!("{issuer}/api/accounts/oauth/token");
+    let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
+    let asked = http.post(&url, &headers, form(fields).into_bytes(), EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX);
+    let (status, body) = asked.await.map_err(ExchangeError::Failed)?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match status {
+        200 => Ok(answer),
+        400..=403 => {
+            // A text, or an object with a code.
+            let code = answer["error"].as_str().or(answer["error"]["code"].as_str()).unwrap_or("no reason");
+            // A longer text is no code, and might repeat what was sent.
+            let code: String =
+                code.chars().filter(|c| c.is_ascii_lowercase() || *c == '_').take(60).collect();
+            Err(ExchangeError::Rejected { code })
+        }
+        status => Err(ExchangeError::Failed(format!("the service answers with HTTP {status}"))),
+    }
+}
+
+fn read_tokens(answer: &Value, subject: String) -> Option<ChatGptTokens> {
+    let seconds = answer["expires_in"].as_u64().unwrap_or(3_600);
+    Some(ChatGptTokens {
+        access: answer["access_token"].as_str()?.to_owned(),
+        refresh: answer["refresh_token"].as_str()?.to_owned(),
+        expires_at: now().saturating_add(seconds.saturating_mul(1_000)),
+        subject,
+    })
+}
+
+/// The user that an identity token names, if it was issued for this sign-in. It came from the issuer itself over TLS, so
+/// its signature need not be verified (OpenID Connect Core 3.1.3.7).
+fn subject_of(token: &str, issuer: &str, client: &str, nonce: &str) -> Option<String> {
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let audience = &claims["aud"];
+    let is_for_us = audience == client
+        || audience.as_array().is_some_and(|all| all.iter().any(|audience| audience == client));
+    (claims["iss"] == issuer && is_for_us && claims["nonce"] == nonce)
+        .then(|| claims["sub"].as_str().map(str::to_owned))?
+}

@@ -1,0 +1,176 @@
+//! What an endpoint sends to authenticate, made for each request.
+//!
+//! A key of an environment is fixed when the endpoint is resolved. A stored login is read when a request is sent, so
+//! that a running session uses what `epitome login` stores in the meantime.
+
+use std::io;
+
+use super::chatgpt::{self, RefreshError, TokenRefresher};
+use super::endpoint::{Endpoint, Secret};
+use super::http::Http;
+use super::{ErrorClass, ProviderError};
+use epitome_config::{LoginSecret, Logins, StoredLogin, WireFormat, origin};
+
+/// The source of the headers that authenticate requests. Headers that the user configured override them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Credential {
+    /// There is none, or only what the user configured as headers.
+    #[default]
+    Absent,
+    /// Headers with keys of an environment.
+    Fixed(Vec<(String, Secret)>),
+    /// What `epitome login` stored.
+    Stored(Box<LoginSource>),
+}
+
+/// Where the login of a provider is looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginSource {
+    logins: Logins,
+    provider: String,
+}
+
+impl Credential {
+    /// The stored login of a provider, if there is one for the service at this base URL.
+    pub(super) fn stored(logins: &Logins, provider: &str, base_url: &str) -> Credential {
+        let source = Box::new(LoginSource { logins: logins.clone(), provider: provider.to_owned() });
+        // One that can't be read counts: the request fails with the reason.
+        match logins.find(provider) {
+            Ok(Some(login)) if is_for(&login, base_url) && login.is_usable() => Credential::Stored(source),
+            // Where nothing can be read, such as in a sandbox, nothing is known of a login.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Credential::Stored(source),
+            Ok(_) | Err(_) => Credential::Absent,
+        }
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        *self == Credential::Absent
+    }
+
+    pub fn is_stored(&self) -> bool {
+        matches!(self, Credential::Stored(_))
+    }
+
+    /// The headers that are known without reading a file.
+    pub(super) fn fixed(&self) -> &[(String, Secret)] {
+        match self {
+            Credential::Fixed(headers) => headers,
+            Credential::Absent | Credential::Stored(_) => &[],
+        }
+    }
+
+    /// Replaces a fixed header, or adds it.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<String>) {
+        let mut headers = std::mem::take(self).into_fixed();
+        headers.retain(|(existing, _)| existing != name);
+        headers.push((name.to_owned(), Secret::new(value)));
+        *self = Credential::Fixed(headers);
+    }
+
+    fn into_fixed(self) -> Vec<(String, Secret)> {
+        match self {
+            Credential::Fixed(headers) => headers,
+            Credential::Absent | Credential::Stored(_) => Vec::new(),
+        }
+    }
+}
+
+impl LoginSource {
+    /// The headers for one request to this endpoint.
+    /// `rejected` is an access token that the service no longer accepts.
+    async fn headers(
+        &self,
+        endpoint: &Endpoint,
+        http: &Http,
+        rejected: Option<&str>,
+    ) -> Result<Vec<(String, Secret)>, ProviderError> {
+        let source = self.clone();
+        let found = tokio::task::spawn_blocking(move || source.logins.find(&source.provider)).await;
+        let login = match found.unwrap_or(Ok(None)) {
+            Ok(Some(login)) if is_for(&login, &endpoint.base_url) => login,
+            Ok(_) => return Err(self.unusable("There is no stored login for")),
+            Err(error) => {
+                return Err(self.unusable(&format!("The stored login can't be read ({error}) for")));
+            }
+        };
+        match login.secret {
+            LoginSecret::ApiKey { key } => Ok(vec![key_header(endpoint.wire, &key)]),
+            LoginSecret::ChatGpt(login) => {
+                let issuer = chatgpt::issuer(&endpoint.base_url)
+                    .ok_or_else(|| self.unusable("The sign-in is for another service than that of"))?;
+                let refresher = TokenRefresher {
+                    logins: self.logins.clone(),
+                    provider: self.provider.clone(),
+                    issuer,
+                    http: http.within(endpoint.network.clone()),
+                };
+                match refresher.token(&login, rejected).await {
+                    Ok(token) => Ok(vec![key_header(endpoint.wire, &token)]),
+                    Err(RefreshError::SignedOut) => Err(self.unusable("The sign-in is no longer valid for")),
+                    Err(RefreshError::Failed(why)) => Err(ProviderError {
+                        class: ErrorClass::Retry { after: None },
+                        message: format!("The sign-in with ChatGPT could not be renewed: {why}."),
+                        hint: None,
+                    }),
+                }
+            }
+        }
+    }
+
+    fn unusable(&self, what: &str) -> ProviderError {
+        ProviderError {
+            class: ErrorClass::Auth,
+            message: format!("{what} {}.", self.provider),
+            hint: Some(format!("Run `epitome login {}` in a terminal.", self.provider)),
+        }
+    }
+}
+
+impl Endpoint {
+    /// This endpoint with the headers that authenticate one request.
+    pub(super) async fn authenticated(&self, http: &Http) -> Result<Endpoint, ProviderError> {
+        self.authenticated_unlike(http, None).await
+    }
+
+    async fn authenticated_unlike(
+        &self,
+        http: &Http,
+        rejected: Option<&str>,
+    ) -> Result<Endpoint, ProviderError> {
+        let Credential::Stored(source) = &self.credential else { return Ok(self.clone()) };
+        let mut headers = source.headers(self, http, rejected).await?;
+        headers.extend(self.headers.iter().cloned());
+        Ok(Endpoint { headers, ..self.clone() })
+    }
+
+    /// The endpoint for a second attempt after the service rejected the credential of the first; `None` if there is no
+    /// other to try.
+    pub(super) async fn reauthenticated(&self, http: &Http, rejected: &Endpoint) -> Option<Endpoint> {
+        let sent = rejected.headers.iter().find_map(|(_, value)| value.expose().strip_prefix("Bearer "));
+        let renewed = self.authenticated_unlike(http, sent).await.ok()?;
+        (renewed.headers != rejected.headers).then_some(renewed)
+    }
+
+    /// The headers to send, of which later ones replace earlier ones with the same name.
+    pub(super) fn sent_headers(&self) -> impl Iterator<Item = &(String, Secret)> {
+        self.credential.fixed().iter().chain(&self.headers)
+    }
+}
+
+/// The header that holds a key in requests of this format.
+pub(super) fn key_header(wire: WireFormat, key: &str) -> (String, Secret) {
+    let (name, value) = match wire {
+        WireFormat::AnthropicMessages => ("x-api-key", key.to_owned()),
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => ("authorization", format!("Bearer {key}")),
+        WireFormat::Gemini => ("x-goog-api-key", key.to_owned()),
+    };
+    (name.to_owned(), Secret::new(value))
+}
+
+fn is_for(login: &StoredLogin, base_url: &str) -> bool {
+    login.origin.eq_ignore_ascii_case(&origin(base_url))
+}
+
+#[cfg(test)]
+#[path = "credential_tests.rs"]
+mod tests;
