@@ -188,7 +188,7 @@ impl Session {
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Service(call) => self.serve(call),
-            ActorEvent::Server(news) => self.mcp.handle_event(&mut self.core, news),
+            ActorEvent::Server(news) => self.server_event(news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
                     self.core.background.spawn(async move { BackgroundResult::QuestionOver(closed.await) });

@@ -442,7 +442,11 @@ impl Session {
         }
         self.core.report_dropped_attachments(&prompt.content);
         match typed {
-            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
+            Some(typed) => {
+                if let Some(prompt) = self.fetch_prompt(prompt, &typed) {
+                    self.begin_command(prompt, ShellOutputs::new());
+                }
+            }
             None => {
                 let message = Message { id: self.core.fresh_message(), content: prompt.content };
                 let said = Change::Said { message, origin: self.core.lineage.origin() };
@@ -473,7 +477,9 @@ impl Session {
         }
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
-                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
+                commands::is_built_in(typed.name)
+                    || self.recipes.catalog().find(typed.name).is_some()
+                    || self.mcp.has_prompt(typed.name)
             })
         };
         outer_texts(content).find(|(_, text)| is_command(text))
@@ -501,6 +507,7 @@ impl Session {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
+            BackgroundResult::ServerPrompt(ticket, fetched) => self.prompt_fetched(ticket, fetched),
             BackgroundResult::LocalServer(server) => self.local_server_found(server),
             BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {

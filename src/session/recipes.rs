@@ -164,6 +164,9 @@ impl SessionRecipes {
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
         let mut list = self.catalog().commands();
         list.extend(commands::listed());
+        let is_new = |prompt: &&CommandInfo| !list.iter().any(|known| known.name == prompt.name);
+        let prompts: Vec<CommandInfo> = self.prompts().iter().filter(is_new).cloned().collect();
+        list.extend(prompts);
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list.into()
     }
