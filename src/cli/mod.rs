@@ -19,6 +19,7 @@ mod json_lines;
 mod live;
 mod log;
 mod manual;
+mod mcp;
 mod methods;
 mod models;
 mod overrides;
@@ -88,6 +89,7 @@ enum CliCommand {
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
     Hooks(hooks::HooksArgs),
+    Mcp(mcp::McpArgs),
     Doctor(doctor::DoctorArgs),
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
@@ -194,6 +196,7 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),
         CliCommand::Hooks(args) => hooks::main(args),
+        CliCommand::Mcp(args) => mcp::main(args),
         CliCommand::Doctor(args) => doctor::main(args),
         CliCommand::BugReport(args) => bug_report::main(args),
         CliCommand::Inspect(args) => inspect::main(args),

@@ -12,6 +12,8 @@ use epitome_test_harness::in_turn;
 use epitome_test_harness::session::{Setup, TestSession};
 use serde_json::{Value, json};
 
+use super::mcp::status;
+
 /// In place of a status: the server requires a login.
 const LOGIN: &str = "login";
 const TOKEN: &str = "sk-token-of-the-login";
@@ -198,12 +200,8 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
 
     // The page is shown before the tokens have arrived.
     loop {
-        test.ask("/mcp");
-        let shown = test.client.entry(|change| match change {
-            Change::Noted { text, .. } => Some(text.clone()),
-            _ => None,
-        });
-        if shown.contains("mcp__net__look") {
+        let shown = status(&mut test);
+        if shown.contains("connected, 1 tool") {
             break;
         }
         assert!(!shown.contains("failed"), "{shown}");
