@@ -21,9 +21,10 @@ pub fn add_server(text: &str, server: &McpServer) -> Result<String, String> {
     };
     let after = format!("{text}{between}{table}");
     let added = parse(&after).ok().and_then(|mut table| remove(&mut table, &server.name).map(|_| table));
-    match added {
-        Some(rest) if without_empty(rest) == without_empty(before) => Ok(after),
-        Some(_) | None => Err(format!("config.toml has an unusual form. Add this to it:\n\n{table}")),
+    let is_kept = added.is_some_and(|rest| without_empty(rest) == without_empty(before));
+    match is_kept {
+        true => Ok(after),
+        false => Err(format!("config.toml has an unusual form. Add this to it:\n\n{table}")),
     }
 }
 
@@ -34,9 +35,10 @@ pub fn remove_server(text: &str, name: &str) -> Result<String, String> {
         return Err(format!("config.toml has no MCP server {name:?}."));
     }
     let after = without_tables(text, name);
-    match parse(&after) {
-        Ok(table) if without_empty(table.clone()) == without_empty(expected) => Ok(after),
-        Ok(_) | Err(_) => {
+    let is_kept = parse(&after).is_ok_and(|table| without_empty(table) == without_empty(expected));
+    match is_kept {
+        true => Ok(after),
+        false => {
             Err(format!("config.toml has an unusual form. Remove the MCP server {name:?} from it by hand."))
         }
     }

@@ -129,7 +129,7 @@ fn a_first_start_is_completed_after_its_session() {
     life.close();
     std::fs::write(life.place.join(PIPE), "now").expect("the server reads");
     let listings = epitome::paths::Paths::below(&life.test.home).data.join("mcp-listings");
-    within("the stored tools", || std::fs::read_dir(&listings).ok()?.next());
+    within("the stored tools", || std::fs::read_dir(&listings).ok()?.next().map(drop));
     let process = process_of("late", &life.place).expect("it ran");
     within("the end of the server", || (!Path::new(&format!("/proc/{process}/cwd")).exists()).then_some(()));
 }
