@@ -58,14 +58,14 @@ pub struct McpConnection {
 
 /// What connecting needs.
 #[derive(Clone)]
-pub struct Connector {
+pub struct ServerConnector {
     pub server: Arc<ServerHandle>,
     pub context: McpContext,
     pub door: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
 }
 
-impl Connector {
+impl ServerConnector {
     /// Connects the server and fetches what it offers, within a bounded time. An error completes a sentence and contains
     /// no secrets.
     pub async fn connect(self) -> Result<McpConnection, ConnectError> {
@@ -80,7 +80,7 @@ impl Connector {
     }
 
     async fn connect_unbounded(self) -> Result<McpConnection, ConnectError> {
-        let Connector { server, context, .. } = &self;
+        let ServerConnector { server, context, .. } = &self;
         if matches!(server.spec.from, McpSource::Repository { .. }) {
             let (spec, unchanged) = (server.spec.clone(), context.unchanged.clone());
             let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;

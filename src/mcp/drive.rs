@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connect::{ConnectError, Connector, McpConnection};
+use super::connect::{ConnectError, McpConnection, ServerConnector};
 use super::listed;
 use super::retry::{AttemptEnd, NextAttempt, RetryPolicy};
 use super::server::{ConnectionState, ServerHandle};
@@ -28,7 +28,7 @@ pub async fn drive(
     news: mpsc::Sender<McpEvent>,
 ) {
     load_listing(&server, &context, &news).await;
-    let driver = Driver { server, context, door, news };
+    let driver = ServerDriver { server, context, door, news };
     let mut policy = RetryPolicy::default();
     let mut is_reported = false;
     loop {
@@ -62,14 +62,14 @@ async fn load_listing(server: &Arc<ServerHandle>, context: &McpContext, news: &m
     }
 }
 
-struct Driver {
+struct ServerDriver {
     server: Arc<ServerHandle>,
     context: McpContext,
     door: QuestionSender,
     news: mpsc::Sender<McpEvent>,
 }
 
-impl Driver {
+impl ServerDriver {
     /// Connects the server, after a login if it requires one, and follows the connection. Returns why it is gone.
     async fn attempt(&self, is_reported: &mut bool) -> (String, AttemptEnd) {
         // One login per attempt, so that users aren't sent to the same page repeatedly.
@@ -105,7 +105,7 @@ impl Driver {
     }
 
     fn connecting(&self) -> ConnectingTask {
-        let connector = Connector {
+        let connector = ServerConnector {
             server: self.server.clone(),
             context: self.context.clone(),
             door: self.door.clone(),

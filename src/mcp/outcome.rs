@@ -226,12 +226,14 @@ mod tests {
     }
 
     fn texts(result: &ToolResult) -> Vec<&str> {
-        let of = |content| match content {
-            &OutcomeContent::Text { ref text } => text.as_str(),
-            OutcomeContent::Image { .. } => "<image>",
-            OutcomeContent::Document { .. } => "<document>",
-        };
-        result.content.iter().map(of).collect()
+        fn text_of(content: &OutcomeContent) -> &str {
+            match content {
+                OutcomeContent::Text { text } => text,
+                OutcomeContent::Image { .. } => "<image>",
+                OutcomeContent::Document { .. } => "<document>",
+            }
+        }
+        result.content.iter().map(text_of).collect()
     }
 
     fn blob(uri: &str, mime_type: &str, bytes: &str) -> ContentBlock {

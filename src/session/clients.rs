@@ -6,6 +6,7 @@ use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
+use super::mcp::prompts;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
@@ -443,7 +444,7 @@ impl Session {
         self.core.report_dropped_attachments(&prompt.content);
         match typed {
             Some(typed) => {
-                if let Some(prompt) = self.fetch_prompt(prompt, &typed) {
+                if let Some(prompt) = prompts::fetch_prompt(self, prompt, &typed) {
                     self.begin_command(prompt, ShellOutputs::new());
                 }
             }
@@ -507,7 +508,7 @@ impl Session {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
-            BackgroundResult::ServerPrompt(ticket, fetched) => self.prompt_fetched(ticket, fetched),
+            BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
             BackgroundResult::LocalServer(server) => self.local_server_found(server),
             BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {

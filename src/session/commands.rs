@@ -238,7 +238,7 @@ impl Session {
     pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
         report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
-        let ordered = (built_in.name == MCP).then(|| self.order_server(&rest)).flatten();
+        let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
         self.carry_out(prompt, typed, |core, beside| match ordered {
             Some(text) => text_reply(core, text),
             None => (built_in.run)(core, beside, &rest),

@@ -7,7 +7,7 @@
 //! cache survives.
 
 mod instructions;
-mod prompts;
+pub(super) mod prompts;
 
 use std::collections::HashSet;
 use std::sync::Arc;

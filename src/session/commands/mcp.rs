@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::actor::Session;
+use super::super::mcp::prompts;
 use epitome_config::{McpSource, McpTransport, origin};
 use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
@@ -53,18 +54,16 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "there are none".to_owned() } else { names.join(", ") }
 }
 
-impl Session {
-    /// Carries out what was typed after `/mcp`; `None` if it only shows something.
-    pub(super) fn order_server(&mut self, rest: &str) -> Option<String> {
-        let names: Vec<String> = self.mcp.statuses().into_iter().map(|status| status.spec.name).collect();
-        let text = match parse(rest, &names) {
-            McpArguments::Show => return None,
-            McpArguments::Wrong(why) => why,
-            McpArguments::Order(order, name) => self.mcp.order(&mut self.core, name, order),
-        };
-        self.list_prompts();
-        Some(text)
-    }
+/// Carries out what was typed after `/mcp`; `None` if it only shows something.
+pub(super) fn order_server(session: &mut Session, rest: &str) -> Option<String> {
+    let names: Vec<String> = session.mcp.statuses().into_iter().map(|status| status.spec.name).collect();
+    let text = match parse(rest, &names) {
+        McpArguments::Show => return None,
+        McpArguments::Wrong(why) => why,
+        McpArguments::Order(order, name) => session.mcp.order(&mut session.core, name, order),
+    };
+    prompts::list_prompts(session);
+    Some(text)
 }
 
 /// One line for each server. `waiting` are servers of the repository's that nobody has allowed or refused, each in words.

@@ -28,67 +28,68 @@ impl McpHost {
     }
 }
 
-impl Session {
-    /// Handles an event of a server, and lists its prompts as commands.
-    pub(in super::super) fn server_event(&mut self, event: McpEvent) {
-        self.mcp.handle_event(&mut self.core, event);
-        self.list_prompts();
-    }
+/// Handles an event of a server, and lists its prompts as commands.
+pub(in super::super) fn server_event(session: &mut Session, event: McpEvent) {
+    session.mcp.handle_event(&mut session.core, event);
+    list_prompts(session);
+}
 
-    /// Announces the commands again if the servers' prompts have changed.
-    pub(in super::super) fn list_prompts(&mut self) {
-        let is_changed = self.recipes.set_prompts(self.mcp.prompt_commands());
-        if is_changed && self.recipes.are_read() {
-            self.core.announce(&SessionEvent::Commands(self.recipes.command_list()));
+/// Announces the commands again if the servers' prompts have changed.
+pub(in super::super) fn list_prompts(session: &mut Session) {
+    let is_changed = session.recipes.set_prompts(session.mcp.prompt_commands());
+    if is_changed && session.recipes.are_read() {
+        session.core.announce(&SessionEvent::Commands(session.recipes.command_list()));
+    }
+}
+
+/// Fetches the prompt that was typed, off this task; the session's prompts wait for it as for a recipe. Gives the
+/// prompt back if it is none of a server.
+pub(in super::super) fn fetch_prompt(
+    session: &mut Session,
+    prompt: QueuedPrompt,
+    typed: &str,
+) -> Option<QueuedPrompt> {
+    let call = command::parse(typed)
+        .filter(|typed| session.recipes.catalog().find(typed.name).is_none())
+        .and_then(|typed| session.mcp.hub.as_ref()?.prompt_call(typed.name, typed.rest));
+    let call = match call {
+        Some(Ok(call)) => call,
+        Some(Err(usage)) => {
+            prompt.responder.answer(Err(SessionError::Invalid(usage)));
+            return None;
         }
-    }
+        None => return Some(prompt),
+    };
+    let ticket = prompt.responder.ticket;
+    let job = session
+        .core
+        .background
+        .spawn(async move { BackgroundResult::ServerPrompt(ticket, call.fetch().await) });
+    session.recipes.render(Rendering { prompt, job });
+    None
+}
 
-    /// Fetches the prompt that was typed, off this task; the session's prompts wait for it as for a recipe. Gives the
-    /// prompt back if it is none of a server.
-    pub(in super::super) fn fetch_prompt(
-        &mut self,
-        prompt: QueuedPrompt,
-        typed: &str,
-    ) -> Option<QueuedPrompt> {
-        let call = command::parse(typed)
-            .filter(|typed| self.recipes.catalog().find(typed.name).is_none())
-            .and_then(|typed| self.mcp.hub.as_ref()?.prompt_call(typed.name, typed.rest));
-        let call = match call {
-            Some(Ok(call)) => call,
-            Some(Err(usage)) => {
-                prompt.responder.answer(Err(SessionError::Invalid(usage)));
-                return None;
-            }
-            None => return Some(prompt),
-        };
-        let ticket = prompt.responder.ticket;
-        let job = self
-            .core
-            .background
-            .spawn(async move { BackgroundResult::ServerPrompt(ticket, call.fetch().await) });
-        self.recipes.render(Rendering { prompt, job });
-        None
-    }
-
-    /// Begins the turn of a prompt that was fetched.
-    pub(in super::super) fn prompt_fetched(&mut self, ticket: Ticket, fetched: Result<Vec<Content>, String>) {
-        let Some(Rendering { prompt, job: _ }) = self.recipes.take_rendered(ticket) else { return };
-        let found = self.command_in(&prompt.content).map(|(at, typed)| (at, typed.to_owned()));
-        let (mut content, (at, typed)) = match (fetched, found) {
-            (Ok(content), Some(found)) => (content, found),
-            (Err(why), _) => return prompt.responder.answer(Err(SessionError::Invalid(why))),
-            (Ok(_), None) => {
-                let gone = "the server no longer has this prompt; send it again".to_owned();
-                return prompt.responder.answer(Err(SessionError::Invalid(gone)));
-            }
-        };
-        // What the user attached beside the command goes along.
-        content.extend(
-            prompt.content.into_iter().enumerate().filter(|(part, _)| *part != at).map(|(_, part)| part),
-        );
-        let recipe = command::parse(&typed).map(|typed| typed.name.to_owned()).unwrap_or_default();
-        let message = Message { id: self.core.fresh_message(), content };
-        let said = Change::Said { message, origin: Origin::Recipe { recipe, typed } };
-        self.begin_said(said, prompt.responder, self.core.settings.max_rounds);
-    }
+/// Begins the turn of a prompt that was fetched.
+pub(in super::super) fn prompt_fetched(
+    session: &mut Session,
+    ticket: Ticket,
+    fetched: Result<Vec<Content>, String>,
+) {
+    let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) else { return };
+    let found = session.command_in(&prompt.content).map(|(at, typed)| (at, typed.to_owned()));
+    let (mut content, (at, typed)) = match (fetched, found) {
+        (Ok(content), Some(found)) => (content, found),
+        (Err(why), _) => return prompt.responder.answer(Err(SessionError::Invalid(why))),
+        (Ok(_), None) => {
+            let gone = "the server no longer has this prompt; send it again".to_owned();
+            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
+        }
+    };
+    // What the user attached beside the command goes along.
+    content
+        .extend(prompt.content.into_iter().enumerate().filter(|(part, _)| *part != at).map(|(_, part)| part));
+    let recipe = command::parse(&typed).map(|typed| typed.name.to_owned()).unwrap_or_default();
+    let message = Message { id: session.core.fresh_message(), content };
+    let said = Change::Said { message, origin: Origin::Recipe { recipe, typed } };
+    session.begin_said(said, prompt.responder, session.core.settings.max_rounds);
 }
