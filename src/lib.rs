@@ -171,7 +171,8 @@
 //! - A dry run shows the bytes that would be committed, except for the model's summary.
 //!
 //! Requests:
-//! - The frame is fixed at the first model call. As long as the view is only appended to, each request begins with the
+//! - The frame is fixed at the first model call. What changes of MCP servers joins it only after a compaction or a
+//!   pause that no cache survives. As long as the view is only appended to, each request begins with the
 //!   bytes of the previous one, apart from cache marks, and contains nothing that changes on its own, such as a date or a
 //!   directory listing.
 //! - Signed or encrypted reasoning is sent back unchanged, to the same provider and model and after the same prefix. It is
@@ -193,7 +194,7 @@
 //! - A client sees a subagent's updates and permission requests between its announcement and its end. What is allowed in
 //!   a subagent is allowed in the session, in the same words.
 //! - MCP servers are untrusted: everything they send is bounded before use, only calls of their own tools wait for them,
-//!   and their processes end with the session.
+//!   and their processes end with the session. A first start, which may be an installation, is completed before.
 //! - Commands run in a sandbox outside of full mode, or the user is told what the system cannot enforce. Only the user can
 //!   let a command leave the sandbox. Processes that keep their mark end with the session.
 //! - No tool but a command changes a file that the model has not read or that has changed since.

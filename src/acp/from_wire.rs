@@ -305,8 +305,10 @@ fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadPar
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
         }
-        McpServer::Sse(_) => {
-            return wrong("has the transport `sse`, which is not supported: use `http` (streamable HTTP)");
+        // Many addresses of the older transport speak the newer one as well. If this one doesn't, a notice says so.
+        McpServer::Sse(server) => {
+            let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
+            (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
         }
         _ => return wrong("has a transport that is not supported"),
     };
@@ -477,7 +479,8 @@ mod tests {
     #[test]
     fn mcp_servers_are_parsed_without_leaking_secrets() {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
-                              {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
+                              {"type":"http","name":"b","url":"https://b","headers":[]},
+                              {"type":"sse","name":"c","url":"https://c/sse","headers":[]}]}"#);
         assert_eq!(
             RequestParams::read(Some(&params))
                 .unwrap()
@@ -486,7 +489,7 @@ mod tests {
                 .iter()
                 .map(|server| server.name.as_str())
                 .collect::<Vec<_>>(),
-            ["a", "b"]
+            ["a", "b", "c"]
         );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
         let fault = fault(RequestParams::read(Some(&params)).unwrap().mcp_servers());

@@ -25,6 +25,7 @@ mod log;
 mod login;
 mod manual;
 mod markdown;
+mod mcp;
 mod methods;
 mod models;
 mod overrides;
@@ -104,6 +105,7 @@ enum CliCommand {
     Daemon(daemon::DaemonArgs),
     Models(models::ModelsArgs),
     Hooks(hooks::HooksArgs),
+    Mcp(mcp::McpArgs),
     Doctor(doctor::DoctorArgs),
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
@@ -220,6 +222,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
         CliCommand::Daemon(args) => daemon::main(args),
         CliCommand::Models(args) => models::main(args),
         CliCommand::Hooks(args) => hooks::main(args),
+        CliCommand::Mcp(args) => mcp::main(args),
         CliCommand::Doctor(args) => doctor::main(args),
         CliCommand::BugReport(args) => bug_report::main(args),
         CliCommand::Inspect(args) => inspect::main(args),

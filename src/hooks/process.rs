@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::output::{ProcessExit, RawOutcome};
 use super::streams::{Feed, KeptPart, OutputStream, READ_BYTES};
-use epitome_platform::group::{CommandExit, RunningCommand};
+use epitome_platform::group::{CommandExit, EndPolicy, RunningCommand};
 use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
@@ -78,7 +78,7 @@ pub(super) async fn start(order: &ProcessSpec) -> io::Result<Piped> {
         let environment = order.environment.iter().cloned();
         let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
         let command = order.program.command(&order.environment);
-        Piped::start(order.reaper.clone(), command, &order.cwd, environment.chain(more))
+        Piped::start(order.reaper.clone(), EndPolicy::Terminate, command, &order.cwd, environment.chain(more))
     });
     started.await.map_err(|error| explained(order, error))
 }

@@ -1,6 +1,7 @@
 //! MCP servers that run as local child processes: starting them, and their pipes.
 //!
-//! A server leads its own process group, which ends when `ServerProcess` is dropped. Its stdout is limited before
+//! A server leads its own process group, which ends after `ServerProcess` is dropped: dropping closes its stdin, and a
+//! server that does not exit is terminated (`EndPolicy::ClosedInput`). Its stdout is limited before
 //! anything parses it: the length of a line, and the number of lines per interval.
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 use super::McpContext;
 use epitome_config::{McpServer, McpSource};
-use epitome_platform::group::RunningCommand;
+use epitome_platform::group::{EndPolicy, RunningCommand};
 use epitome_platform::piped::Piped;
 
 /// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
@@ -36,7 +37,7 @@ const STDERR_LINE_BYTES_MAX: usize = 1_024;
 /// Maximum lines of stderr that are logged per process.
 const STDERR_LINES_MAX: u32 = 500;
 
-/// A process with its pipes. Dropping it ends its process group.
+/// A process with its pipes. Dropping it closes its stdin and ends its process group.
 pub struct ServerProcess {
     pub running: RunningCommand,
     pub stdin: pipe::Sender,
@@ -97,7 +98,9 @@ pub async fn start(
     }
     let mut program = Command::new(found(command, &context.cwd, &environment)?);
     program.args(args);
-    let started = Piped::start(context.reaper.clone(), program, &context.cwd, environment).await;
+    let started =
+        Piped::start(context.reaper.clone(), EndPolicy::ClosedInput, program, &context.cwd, environment)
+            .await;
     let Piped { running, stdin, stdout, stderr } =
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
@@ -215,6 +218,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::ListingCache;
     use epitome_config::McpTransport;
     use epitome_platform::reaper::Reaper;
     use epitome_provider::http::Http;
@@ -255,7 +259,9 @@ mod tests {
             exposure: Arc::new(exposure),
             reaper: Arc::new(Reaper::disabled()),
             http: Http::new(),
+            roots: Vec::new(),
             logins: "/nowhere".into(),
+            listings: ListingCache::new("/nowhere".into()),
             unchanged: Arc::new(|_| Ok(())),
         };
         let repository = McpSource::Repository { file: "/w/.mcp.json".into(), digest: String::new() };

@@ -1,16 +1,23 @@
-//! Handles what a server may request of us: progress is forwarded to its call, a changed tool list is fetched
-//! again, and questions to the user are passed to the session, within limits. Everything else gets the SDK's
-//! default answers.
+//! Handles what a server may request of us: progress is forwarded to its call, a changed list is fetched again, the
+//! workspace is its root, log messages are kept, and questions to the user are passed to the session, within limits.
+//! Everything else is refused.
 
-use std::collections::HashMap;
+// Roots and logging are deprecated in the protocol's newest version, and what today's servers use.
+#![expect(deprecated)]
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-    ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ProgressNotificationParam,
-    ProgressToken, UrlElicitationCapability,
+    ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
+    LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion, Root,
+    RootsCapabilities, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
@@ -18,6 +25,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::McpEvent;
 use super::listed::short;
+use super::redact::ServerRedactor;
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 
 /// Maximum questions to the user per connection.
@@ -30,6 +38,10 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 const FORM_BYTES_MAX: usize = 16 * 1024;
 /// Maximum characters shown of one progress message.
 const PROGRESS_CHARS_MAX: usize = 200;
+/// Log messages kept per server, the newest ones.
+const LOG_LINES_MAX: usize = 10;
+/// Maximum bytes kept of one of them.
+const LOG_LINE_BYTES_MAX: usize = 300;
 
 /// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
 const SECRET_WORDS: [&str; 12] = [
@@ -47,6 +59,10 @@ const SECRET_WORDS: [&str; 12] = [
     "pin code",
 ];
 
+/// Characters that are escaped in the path of a `file` URI.
+const NOT_IN_A_PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+
 /// Receives the progress of a call.
 type ProgressListener = Arc<dyn Fn(String) + Send + Sync>;
 
@@ -60,8 +76,9 @@ pub struct ClientShared {
     pub asking: AtomicU32,
     asked: AtomicU32,
     unanswered: AtomicU32,
-    /// Notified when the server's tool list has changed.
+    /// Notified when one of the server's lists has changed.
     pub list_changed: Notify,
+    log: Mutex<VecDeque<String>>,
 }
 
 impl ClientShared {
@@ -71,6 +88,19 @@ impl ClientShared {
 
     pub fn forget(&self, token: &ProgressToken) {
         self.listeners().remove(token);
+    }
+
+    /// The newest messages of the server's log, with their levels.
+    pub fn log_lines(&self) -> Vec<String> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn keep_log_line(&self, line: String) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push_back(line);
+        if log.len() > LOG_LINES_MAX {
+            log.pop_front();
+        }
     }
 
     fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, ProgressListener>> {
@@ -83,6 +113,9 @@ impl ClientShared {
 pub struct McpClient {
     pub server: String,
     pub shared: Arc<ClientShared>,
+    pub redactor: ServerRedactor,
+    /// The directories of the workspace.
+    pub roots: Vec<PathBuf>,
     pub door: QuestionSender,
     pub news: mpsc::WeakSender<McpEvent>,
     /// Lets a server ask only one question at a time.
@@ -101,7 +134,34 @@ impl ClientHandler for McpClient {
         }
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = (shows.forms || shows.urls).then_some(elicits);
+        capabilities.roots = Some(RootsCapabilities::default());
         ClientConfig::new(capabilities, Implementation::new("epitome", env!("CARGO_PKG_VERSION")))
+            // The newest version that begins with `initialize`.
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        Ok(ListRootsResult::new(self.roots.iter().map(|root| Root::new(file_uri(root))).collect()))
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let said = match &params.data {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let level = format!("{:?}", params.level).to_lowercase();
+        let cut = &said[..said.floor_char_boundary(LOG_LINE_BYTES_MAX)];
+        let line = self.redactor.redact(&format!("{level}: {}", cut.replace('\n', " ")));
+        tracing::debug!(server = %self.server, "{line}");
+        self.shared.keep_log_line(line);
+    }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.shared.list_changed.notify_one();
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
@@ -239,6 +299,10 @@ impl McpClient {
     }
 }
 
+fn file_uri(path: &Path) -> String {
+    format!("file://{}", percent_encode(path.as_os_str().as_bytes(), NOT_IN_A_PATH))
+}
+
 /// Whether a form asks for a secret, judged by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
@@ -267,6 +331,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn roots_are_file_uris() {
+        assert_eq!(file_uri(Path::new("/home/ann/a b/c#1")), "file:///home/ann/a%20b/c%231");
+    }
 
     #[test]
     fn secret_forms_are_recognized_by_their_fields() {

@@ -7,50 +7,66 @@
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
 //!  session ◄─ McpEvent: tools are known, a server is gone ───────────────────────────────────┤
 //!  session ◄─ Door: questions to the user ─ client ◄─────────────────────────────────────┘
-//!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools
+//!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools and for resources
+//!  prompts ◄─ Hub::prompt_commands: one /mcp__SERVER__PROMPT each
 //! ```
+//!
+//! What a server offers is stored (`cache`), so that the next session knows it before the server is connected.
 //!
 //! Only calls to a server's own tools wait for that server. MCP servers are untrusted: names, descriptions,
 //! results and questions are size-limited before use, and a server's claims about its tools only affect the
 //! wording of the permission request.
 
+mod budget;
+mod cache;
+mod call;
 mod child;
 mod client;
+mod connect;
 mod drive;
+mod errors;
+mod gateway;
 mod listed;
 mod login;
 mod names;
 mod outcome;
+mod prompts;
 mod redact;
+mod retry;
+mod schema;
 mod server;
+mod stderr;
 mod tool;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
-use epitome_config::McpServer;
+use epitome_config::{McpServer, McpTransport};
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
 use epitome_tools::question::QuestionSender;
 use epitome_tools::{Exposure, Tool};
+use gateway::McpGatewayTool;
 use server::{ConnectionState, ServerHandle};
-use tool::{McpGatewayTool, McpTool, MissingTool};
+use tool::{LateTool, McpTool, MissingTool};
 
+pub use budget::{ListBudget, tokens};
+pub use cache::ListingCache;
+pub use gateway::REACH;
+pub use login::{is_logged_in, log_out};
 pub use names::PREFIX;
-pub use tool::REACH;
+pub use prompts::{PromptCall, PromptCommand};
 
 /// Capacity of the news channel; a server with more news waits.
 const NEWS_MAX: usize = 64;
-/// Tools of all servers that are included in a conversation's tool list: OpenAI accepts 128 tools in total.
-/// The others are reached through `mcp`.
-const LISTED_MAX: usize = 96;
-/// Total size of those tools in bytes; every request carries all of them.
-const LISTED_BYTES_MAX: usize = 96 * 1024;
+/// State of a server that the user has switched off.
+const OFF: &str = "it is switched off";
 
 /// Checks a server before it is started.
 pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
@@ -59,6 +75,8 @@ pub type ServerCheck = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Syn
 #[derive(Clone)]
 pub struct McpContext {
     pub cwd: PathBuf,
+    /// The directories of the workspace, which servers may ask for.
+    pub roots: Vec<PathBuf>,
     /// The session's environment variables.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// The part of them that servers get.
@@ -68,6 +86,8 @@ pub struct McpContext {
     pub http: Http,
     /// Directory of the stored login tokens, in the user's data directory.
     pub logins: PathBuf,
+    /// What servers offered in earlier sessions.
+    pub listings: ListingCache,
     /// Whether a repository's server still is what the user consented to; the error completes a sentence. Blocks on
     /// disk I/O, and is called before each start.
     pub unchanged: ServerCheck,
@@ -76,7 +96,7 @@ pub struct McpContext {
 /// Server events that the session handles.
 #[derive(Debug)]
 pub enum McpEvent {
-    /// The server's tools are known or have changed.
+    /// What the server offers is known or has changed, or its state has.
     Changed { server: String },
     /// The server is not connected; `why` completes a sentence.
     Gone { server: String, why: String },
@@ -89,16 +109,33 @@ pub enum McpEvent {
 pub struct ServerStatus {
     pub spec: McpServer,
     pub state: ServerState,
-    /// Remarks about the server's tool list.
+    /// The names of its tools as the model calls them: those that it has, or had when it was last connected.
+    pub tools: Vec<String>,
+    /// Their size in a request.
+    pub tool_bytes: usize,
+    pub prompts: usize,
+    pub has_resources: bool,
+    /// Remarks about what it offers, and why its last request failed.
     pub remarks: Vec<String>,
+    /// The newest messages of its log, with their levels.
+    pub log: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerState {
     Connecting,
-    /// Contains the names of its tools as the model calls them.
-    Ready(Vec<String>),
+    Ready,
     Gone(String),
+}
+
+/// What the user wants of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerOrder {
+    Reconnect,
+    LogIn,
+    LogOut,
+    Off,
+    On,
 }
 
 /// The MCP servers of one session. Dropping it ends them.
@@ -106,8 +143,14 @@ pub struct Hub {
     context: McpContext,
     door: QuestionSender,
     news: mpsc::Sender<McpEvent>,
-    servers: Vec<Arc<ServerHandle>>,
+    servers: Vec<DrivenServer>,
     tasks: JoinSet<()>,
+}
+
+/// A server and the task that drives it.
+struct DrivenServer {
+    handle: Arc<ServerHandle>,
+    task: AbortHandle,
 }
 
 impl Hub {
@@ -123,76 +166,118 @@ impl Hub {
             if self.has(&spec.name) {
                 continue;
             }
-            let names = self.servers.iter().map(|server| server.spec.name.as_str());
+            let names = self.handles().map(|server| server.spec.name.as_str());
             let label = names::server_names(names.chain([spec.name.as_str()])).pop().unwrap_or_default();
-            let server = Arc::new(ServerHandle::new(spec, label));
-            self.servers.push(server.clone());
-            let (context, door, news) = (self.context.clone(), self.door.clone(), self.news.clone());
-            self.tasks.spawn(drive::drive(server, context, door, news));
+            let handle = Arc::new(ServerHandle::new(spec, label));
+            let task = self.drive(handle.clone());
+            self.servers.push(DrivenServer { handle, task });
         }
     }
 
+    fn drive(&mut self, handle: Arc<ServerHandle>) -> AbortHandle {
+        // Tasks of servers that were replaced.
+        while self.tasks.try_join_next().is_some() {}
+        let (context, door, news) = (self.context.clone(), self.door.clone(), self.news.clone());
+        self.tasks.spawn(drive::drive(handle, context, door, news))
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &Arc<ServerHandle>> {
+        self.servers.iter().map(|server| &server.handle)
+    }
+
     pub fn has(&self, name: &str) -> bool {
-        self.servers.iter().any(|server| server.spec.name == name)
+        self.handles().any(|server| server.spec.name == name)
     }
 
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }
 
-    /// The names of the servers that are still connecting.
+    /// Carries out an order for the server of this name. Returns what was done, or why not; both are sentences. A
+    /// logout blocks for one change of the disk.
+    pub fn order(&mut self, name: &str, order: ServerOrder) -> Result<String, String> {
+        let at = self.servers.iter().position(|server| server.handle.spec.name == name);
+        let at = at.ok_or_else(|| {
+            let names: Vec<&str> = self.handles().map(|server| server.spec.name.as_str()).collect();
+            format!("There is no MCP server {name:?} in this session; there are: {}.", names.join(", "))
+        })?;
+        let old = self.servers[at].handle.clone();
+        if matches!(order, ServerOrder::LogIn | ServerOrder::LogOut) {
+            let expanded = old.spec.expanded(&self.context.environment);
+            let Ok(McpTransport::Http { url, .. }) = expanded else {
+                return Err(format!("The MCP server {name} needs no login: it is a process."));
+            };
+            let removed = log_out(&self.context.logins, &url);
+            removed.map_err(|error| format!("The login of {name} cannot be removed: {error}."))?;
+        }
+        old.completes_start.store(false, Ordering::Relaxed);
+        self.servers[at].task.abort();
+        let handle = Arc::new(old.renewed());
+        let (task, done) = match order {
+            ServerOrder::Off => (None, format!("The MCP server {name} is off for this session.")),
+            ServerOrder::LogOut => (None, format!("You are logged out of the MCP server {name}.")),
+            ServerOrder::Reconnect | ServerOrder::On => {
+                (Some(self.drive(handle.clone())), format!("The MCP server {name} is being connected."))
+            }
+            ServerOrder::LogIn => (
+                Some(self.drive(handle.clone())),
+                format!(
+                    "The MCP server {name} is being connected; if it requires a login, its link follows."
+                ),
+            ),
+        };
+        match task {
+            Some(task) => self.servers[at].task = task,
+            None => handle.switch_off(OFF),
+        }
+        self.servers[at].handle = handle;
+        Ok(done)
+    }
+
+    /// The names of the servers that are still connecting and whose tools are not known from an earlier session.
     pub fn connecting(&self) -> Vec<&str> {
-        let connecting =
-            self.servers.iter().filter(|server| matches!(server.state(), ConnectionState::Connecting));
-        connecting.map(|server| server.spec.name.as_str()).collect()
+        let is_unknown = |server: &&Arc<ServerHandle>| {
+            matches!(server.state(), ConnectionState::Connecting) && !server.has_listing()
+        };
+        self.handles().filter(is_unknown).map(|server| server.spec.name.as_str()).collect()
     }
 
     /// The tools of all servers that are or were connected, in server order, and `mcp`. `framed` are the
     /// tools in the conversation's frame: calls to those that no server has now return the reason.
-    pub fn tools(&self, framed: &[ToolSpec]) -> Vec<Arc<dyn Tool>> {
-        let mut tools: Vec<Arc<McpTool>> = Vec::new();
-        let mut gone = Vec::new();
-        let mut bytes = 0;
-        for server in &self.servers {
-            for known in server.tools() {
-                let spec = &known.spec;
-                bytes += spec.name.len() + spec.description.len() + spec.schema.to_string().len();
-                let listed = tools.len() < LISTED_MAX && bytes <= LISTED_BYTES_MAX;
-                tools.push(Arc::new(McpTool { server: server.clone(), known, listed }));
-            }
-            match server.state() {
-                ConnectionState::Ready(_) => {}
-                ConnectionState::Gone(why) => {
-                    gone.push(format!("The MCP server {} is not connected: {why}.", server.spec.name));
-                }
-                ConnectionState::Connecting => {
-                    gone.push(format!("The MCP server {} is still being connected.", server.spec.name));
-                }
+    pub fn tools(&self, framed: &[ToolSpec], budget: ListBudget) -> Vec<Arc<dyn Tool>> {
+        let handles: Vec<Arc<ServerHandle>> = self.handles().cloned().collect();
+        let offered = |server: &Arc<ServerHandle>| match server.is_offered() {
+            true => server.listing().tools.iter().map(listed::ServerTool::bytes).collect(),
+            false => Vec::new(),
+        };
+        let listed = budget.share(&handles.iter().map(offered).collect::<Vec<_>>());
+        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        for (server, listed) in handles.iter().zip(listed) {
+            for (at, known) in server.listing().tools.iter().enumerate() {
+                let tool = McpTool { server: server.clone(), known: known.clone(), listed: at < listed };
+                tools.push(Arc::new(tool));
             }
         }
-        let missing: Vec<Arc<dyn Tool>> = framed
-            .iter()
-            .filter(|spec| spec.name.starts_with(PREFIX))
-            .filter(|spec| !tools.iter().any(|tool| tool.known.spec.name == spec.name))
-            .map(|spec| {
-                Arc::new(MissingTool { spec: spec.clone(), why: missing(&spec.name, &gone) }) as Arc<dyn Tool>
-            })
-            .collect();
-        let mut all: Vec<Arc<dyn Tool>> = tools.iter().map(|tool| tool.clone() as Arc<dyn Tool>).collect();
-        if !self.servers.is_empty() || framed.iter().any(|spec| spec.name == REACH) {
-            all.push(Arc::new(McpGatewayTool { tools, gone }));
+        let known: Vec<String> = tools.iter().map(|tool| tool.spec().name).collect();
+        if !handles.is_empty() || framed.iter().any(|spec| spec.name == REACH) {
+            tools.push(Arc::new(McpGatewayTool { servers: handles.clone() }));
         }
-        all.extend(missing);
-        all
+        let missing =
+            framed.iter().filter(|spec| spec.name.starts_with(PREFIX) && !known.contains(&spec.name));
+        tools.extend(missing.map(|spec| match LateTool::with_spec(&handles, spec.clone()) {
+            Some(late) => Arc::new(late) as Arc<dyn Tool>,
+            None => Arc::new(MissingTool { spec: spec.clone() }),
+        }));
+        tools
     }
 
     /// One line (name and first line of the description) for each connected server's tool that is not in
     /// `framed`.
     pub fn unlisted_tool_lines(&self, framed: &[ToolSpec]) -> Vec<String> {
         let mut lines = Vec::new();
-        for server in &self.servers {
-            let ConnectionState::Ready(link) = server.state() else { continue };
-            for known in &link.tools {
+        for server in self.handles() {
+            let ConnectionState::Ready(_) = server.state() else { continue };
+            for known in &server.listing().tools {
                 if !framed.iter().any(|spec| spec.name == known.spec.name) {
                     let tool = McpTool { server: server.clone(), known: known.clone(), listed: false };
                     lines.push(tool.line());
@@ -202,29 +287,35 @@ impl Hub {
         lines
     }
 
+    /// The names of the servers that have instructions for the use of their tools, and these words of theirs.
+    pub fn instructions(&self) -> Vec<(String, String)> {
+        let offered = self.handles().filter(|server| server.is_offered());
+        offered
+            .filter_map(|server| Some((server.spec.name.clone(), server.listing().instructions.clone()?)))
+            .collect()
+    }
+
     pub fn statuses(&self) -> Vec<ServerStatus> {
-        let of = |server: &Arc<ServerHandle>| {
-            let (state, remarks) = match server.state() {
-                ConnectionState::Connecting => (ServerState::Connecting, Vec::new()),
-                ConnectionState::Gone(why) => (ServerState::Gone(why), Vec::new()),
-                ConnectionState::Ready(link) => {
-                    let names = link.tools.iter().map(|known| known.spec.name.clone()).collect();
-                    (ServerState::Ready(names), link.remarks.clone())
-                }
-            };
-            ServerStatus { spec: server.spec.clone(), state, remarks }
-        };
-        self.servers.iter().map(of).collect()
+        self.handles().map(|server| status(server)).collect()
     }
 }
 
-/// Explains to the model why a tool is not available.
-fn missing(name: &str, gone: &[String]) -> String {
-    let because = match gone.is_empty() {
-        true => "no MCP server of this session has it now".to_owned(),
-        false => gone.join(" "),
+fn status(server: &ServerHandle) -> ServerStatus {
+    let listing = server.listing();
+    let (state, log) = match server.state() {
+        ConnectionState::Connecting => (ServerState::Connecting, Vec::new()),
+        ConnectionState::Gone(why) => (ServerState::Gone(why), Vec::new()),
+        ConnectionState::Ready(link) => (ServerState::Ready, link.shared.log_lines()),
     };
-    format!(
-        "The tool {name} is not available any more: {because} Go on without it, or tell the user; /mcp shows its state."
-    )
+    let trouble = server.trouble().map(|why| format!("its last call failed: {why}"));
+    ServerStatus {
+        spec: server.spec.clone(),
+        state,
+        tools: listing.tools.iter().map(|known| known.spec.name.clone()).collect(),
+        tool_bytes: listing.tools.iter().map(listed::ServerTool::bytes).sum(),
+        prompts: listing.prompts.len(),
+        has_resources: listing.has_resources,
+        remarks: listing.remarks.iter().cloned().chain(trouble).collect(),
+        log,
+    }
 }

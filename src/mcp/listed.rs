@@ -1,10 +1,12 @@
-//! Reduces a server's tool list to what may be shown to a model. The list is untrusted data: descriptions are
-//! size-limited and labelled as the server's, and nothing in them is followed as an instruction. Pure.
+//! Reduces what a server offers to what may be shown to a model. It is untrusted data: texts are size-limited and
+//! labelled as the server's, and nothing in them is followed as an instruction. Pure.
 
 use rmcp::model;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::names;
+use super::schema::prune_definitions;
 use epitome_thread::ToolSpec;
 
 /// Maximum tools used per server; some servers have a hundred.
@@ -13,8 +15,49 @@ pub const TOOLS_MAX: usize = 256;
 pub const DESCRIPTION_BYTES_MAX: usize = 2_048;
 /// Maximum bytes of a schema; a tool with a larger one is left out, because a truncated schema is useless.
 pub const SCHEMA_BYTES_MAX: usize = 16 * 1024;
+/// Maximum bytes of a server's instructions that a model is shown.
+const INSTRUCTIONS_BYTES_MAX: usize = 2_048;
+/// Maximum prompts used per server.
+pub const PROMPTS_MAX: usize = 64;
 /// Maximum characters of a title that the user is shown.
 const TITLE_CHARS_MAX: usize = 80;
+
+/// What a server offers, as it was received.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RawListing {
+    pub tools: Vec<model::Tool>,
+    pub prompts: Vec<model::Prompt>,
+    pub instructions: Option<String>,
+    pub has_tools: bool,
+    pub has_resources: bool,
+    /// Tools that can only be called as tasks, as calls have shown.
+    #[serde(default)]
+    pub task_tools: Vec<String>,
+}
+
+/// What a server offers, after validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerListing {
+    pub tools: Vec<ServerTool>,
+    pub prompts: Vec<ServerPrompt>,
+    /// The server's own words about the use of its tools.
+    pub instructions: Option<String>,
+    pub has_resources: bool,
+    /// Remarks about what is not used.
+    pub remarks: Vec<String>,
+}
+
+/// A server's prompt after validation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerPrompt {
+    /// The server's name for it.
+    pub own_name: String,
+    /// The name of its slash command.
+    pub command: String,
+    pub description: String,
+    /// The names of its arguments, and whether they are required.
+    pub arguments: Vec<(String, bool)>,
+}
 
 /// A server's tool after validation.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,17 +71,39 @@ pub struct ServerTool {
     pub reads_only: bool,
 }
 
-/// Returns the tools of a server's list that are used, and remarks about those that are not.
-pub fn known(
+impl ServerTool {
+    /// Its size in a request's tool list.
+    pub fn bytes(&self) -> usize {
+        self.spec.name.len() + self.spec.description.len() + self.spec.schema.to_string().len()
+    }
+}
+
+/// Validates what a server offers. `allowed` are the tools that the settings name.
+pub fn validate(server: &str, label: &str, allowed: Option<&[String]>, raw: &RawListing) -> ServerListing {
+    let (tools, mut remarks) = validate_tools(server, label, allowed, raw);
+    if !raw.has_tools {
+        remarks.push("it has no tools".to_owned());
+    }
+    ServerListing {
+        tools,
+        prompts: validate_prompts(label, &raw.prompts),
+        instructions: raw.instructions.as_deref().and_then(instructions),
+        has_resources: raw.has_resources,
+        remarks,
+    }
+}
+
+fn validate_tools(
     server: &str,
     label: &str,
     allowed: Option<&[String]>,
-    tools: Vec<model::Tool>,
+    raw: &RawListing,
 ) -> (Vec<ServerTool>, Vec<String>) {
     let mut remarks = Vec::new();
-    let all = tools.len();
-    let mut wanted: Vec<model::Tool> = tools
-        .into_iter()
+    let all = raw.tools.len();
+    let mut wanted: Vec<&model::Tool> = raw
+        .tools
+        .iter()
         .filter(|tool| allowed.is_none_or(|allowed| allowed.iter().any(|name| *name == tool.name)))
         .collect();
     if let Some(missing) =
@@ -53,10 +118,18 @@ pub fn known(
     let names = names::tool_names(label, wanted.iter().map(|tool| &*tool.name));
     let mut known = Vec::new();
     for (tool, name) in wanted.into_iter().zip(names) {
+        if raw.task_tools.iter().any(|name| *name == tool.name) {
+            remarks.push(format!(
+                "its tool {:?} is left out: it can only be called as a task, which Epitome does not support",
+                short(&tool.name)
+            ));
+            continue;
+        }
         let mut schema = (*tool.input_schema).clone();
         // Providers require an explicit type.
         schema.insert("type".to_owned(), json!("object"));
         schema.remove("$schema");
+        prune_definitions(&mut schema);
         let schema = Value::Object(schema);
         if schema.to_string().len() > SCHEMA_BYTES_MAX {
             remarks.push(format!(
@@ -73,18 +146,50 @@ pub fn known(
             title: format!("{server}: {}", short(title)),
             spec: ToolSpec { name, description: description(server, said), schema },
             reads_only: annotations.and_then(|annotations| annotations.read_only_hint) == Some(true),
-            own_name: tool.name.into_owned(),
+            own_name: tool.name.to_string(),
         });
     }
     (known, remarks)
 }
 
+/// A prompt with an unusable argument could not be called; it is left out.
+fn validate_prompts(label: &str, prompts: &[model::Prompt]) -> Vec<ServerPrompt> {
+    let prompts = &prompts[..prompts.len().min(PROMPTS_MAX)];
+    let commands = names::tool_names(label, prompts.iter().map(|prompt| prompt.name.as_str()));
+    let validated = prompts.iter().zip(commands).map(|(prompt, command)| {
+        let arguments = prompt.arguments.iter().flatten();
+        let said = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
+        ServerPrompt {
+            own_name: prompt.name.clone(),
+            command,
+            description: short(said),
+            arguments: arguments
+                .map(|argument| (argument.name.clone(), argument.required == Some(true)))
+                .collect(),
+        }
+    });
+    let is_word = |name: &str| !name.is_empty() && !name.contains(|c: char| c == '=' || c.is_whitespace());
+    validated.filter(|prompt| prompt.arguments.iter().all(|(name, _)| is_word(name))).collect()
+}
+
+/// A server's instructions without invisible characters; `None` if nothing is left.
+fn instructions(said: &str) -> Option<String> {
+    let plain: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+    Some(cut(plain.trim(), INSTRUCTIONS_BYTES_MAX)).filter(|text| !text.is_empty())
+}
+
+fn cut(text: &str, bytes_max: usize) -> String {
+    match text.len() > bytes_max {
+        true => format!("{}… [cut]", &text[..text.floor_char_boundary(bytes_max)]),
+        false => text.to_owned(),
+    }
+}
+
 fn description(server: &str, said: &str) -> String {
     let by = format!("(A tool of the MCP server {:?}.)", short(server));
-    match said.len() > DESCRIPTION_BYTES_MAX {
-        false if said.is_empty() => by,
-        false => format!("{said}\n{by}"),
-        true => format!("{}… [cut]\n{by}", &said[..said.floor_char_boundary(DESCRIPTION_BYTES_MAX)]),
+    match said.is_empty() {
+        true => by,
+        false => format!("{}\n{by}", cut(said, DESCRIPTION_BYTES_MAX)),
     }
 }
 
@@ -109,6 +214,45 @@ mod tests {
         model::Tool::new(name.to_owned(), description, Arc::new(schema))
     }
 
+    fn validated(allowed: Option<&[String]>, tools: Vec<model::Tool>) -> (Vec<ServerTool>, Vec<String>) {
+        let raw = RawListing { tools, has_tools: true, ..RawListing::default() };
+        let listing = validate("s", "s", allowed, &raw);
+        (listing.tools, listing.remarks)
+    }
+
+    #[test]
+    fn instructions_are_bounded_and_have_no_invisible_characters() {
+        assert_eq!(instructions("  Call ping first.\u{1b}[2J\n"), Some("Call ping first.[2J".to_owned()));
+        assert_eq!(instructions(" \n"), None);
+        let long = instructions(&"ü".repeat(5_000)).expect("some");
+        assert!(long.len() < INSTRUCTIONS_BYTES_MAX + 20 && long.ends_with("[cut]"));
+    }
+
+    #[test]
+    fn prompts_become_commands_with_their_arguments() {
+        let argument = model::PromptArgument::new("language").with_required(true);
+        let spaced = model::PromptArgument::new("two words");
+        let prompts = [
+            model::Prompt::new("code review", Some("Reviews"), Some(vec![argument])),
+            model::Prompt::new("odd", None::<String>, Some(vec![spaced])),
+        ];
+        let validated = validate_prompts("docs", &prompts);
+        assert_eq!(validated.len(), 1);
+        assert_eq!(validated[0].command, "mcp__docs__code_review");
+        assert_eq!(validated[0].arguments, [("language".to_owned(), true)]);
+    }
+
+    /// A tool that requires a task was offered, and each call of it failed.
+    #[test]
+    fn tools_that_require_a_task_are_left_out_with_a_remark() {
+        let tools = ["a", "b"].map(|name| tool(name, String::new(), json!({}))).into();
+        let raw =
+            RawListing { tools, has_tools: true, task_tools: vec!["a".to_owned()], ..RawListing::default() };
+        let listing = validate("s", "s", None, &raw);
+        assert_eq!(listing.tools.len(), 1);
+        assert!(listing.remarks[0].contains("only be called as a task"), "{:?}", listing.remarks);
+    }
+
     #[test]
     fn oversized_lists_are_cut_with_remarks() {
         let large = json!({"properties": {"x": {"description": "y".repeat(SCHEMA_BYTES_MAX)}}});
@@ -117,7 +261,7 @@ mod tests {
             tool("huge", String::new(), large),
         ];
         tools.extend((0..10_000).map(|n| tool(&format!("t{n}"), String::new(), json!({}))));
-        let (known, remarks) = known("s", "s", None, tools);
+        let (known, remarks) = validated(None, tools);
         assert_eq!(known.len(), TOOLS_MAX - 1);
         assert!(known[0].spec.description.len() < DESCRIPTION_BYTES_MAX + 100);
         assert!(known[0].spec.description.ends_with("(A tool of the MCP server \"s\".)"));
@@ -129,7 +273,7 @@ mod tests {
     fn only_allowed_tools_are_used() {
         let tools = || ["a", "b"].map(|name| tool(name, String::new(), json!({}))).into();
         let allowed = ["b".to_owned(), "c".to_owned()];
-        let (known, remarks) = known("s", "s", Some(&allowed), tools());
+        let (known, remarks) = validated(Some(&allowed), tools());
         let names: Vec<&str> = known.iter().map(|known| known.own_name.as_str()).collect();
         assert_eq!(names, ["b"]);
         assert!(remarks[0].contains("\"c\""), "{remarks:?}");

@@ -14,9 +14,9 @@ use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationRequest, CredentialStore, OAuthHttpClient,
     OAuthHttpClientFuture, OAuthHttpRequest, OAuthState, StoredCredentials,
 };
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
+use super::cache::digest;
 use super::{McpContext, McpEvent};
 use epitome_files::atomic_file::replace_in_private_directory;
 use epitome_provider::http::Http;
@@ -157,9 +157,26 @@ impl OAuthHttpClient for Exchange {
 
 /// The path of a server's token file. It is named by a digest, because the URL may contain a key.
 fn file_of(folder: &Path, url: &str) -> PathBuf {
-    let sum = Sha256::digest(url.as_bytes());
-    let name: String = sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("{name}.json"))
+    folder.join(format!("{}.json", digest(url)))
+}
+
+/// Removes the stored registration and tokens of a server. The error completes a sentence.
+pub async fn forget(url: &str, context: &McpContext) -> Result<(), String> {
+    TokenFile(file_of(&context.logins, url)).clear().await.map_err(|error| plain(&error))
+}
+
+/// Removes the stored tokens of a server; returns whether there were any. Blocks on disk I/O.
+pub fn log_out(logins: &Path, url: &str) -> io::Result<bool> {
+    match fs::remove_file(file_of(logins, url)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a server's tokens are stored. Blocks on disk I/O.
+pub fn is_logged_in(logins: &Path, url: &str) -> bool {
+    file_of(logins, url).exists()
 }
 
 /// One server's tokens, in a file that only the user can read.

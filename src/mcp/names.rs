@@ -36,6 +36,12 @@ pub fn tool_names<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) ->
         .collect()
 }
 
+/// The tool's part of a full name of this server.
+pub fn tool_part<'n>(server: &str, name: &'n str) -> Option<&'n str> {
+    let part = name.strip_prefix(PREFIX)?.strip_prefix(server)?.strip_prefix("__")?;
+    (!part.is_empty() && clean(part) == part).then_some(part)
+}
+
 fn clean(name: &str) -> String {
     let cleaned: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();

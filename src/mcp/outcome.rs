@@ -1,9 +1,9 @@
-//! Converts results of MCP tools to tool results. Pure.
+//! Converts results of MCP tools and contents of resources to tool results. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
-use serde_json::json;
+use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+use serde_json::{Value, json};
 
 use super::listed::short;
 use epitome_thread::attached::FileType;
@@ -17,75 +17,185 @@ use epitome_tools::truncate::{
 const IMAGES_MAX: usize = 8;
 /// Maximum bytes (base64) of all images of one result; every later request carries them.
 const IMAGE_BYTES_MAX: usize = 8_000_000;
+/// Maximum bytes of the description of a linked resource.
+const LINK_BYTES_MAX: usize = 500;
 
-/// Converts a result. The texts come first, then the images.
-pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
-    let mut texts: Vec<String> = Vec::new();
-    let mut images = Vec::new();
-    let mut image_bytes = 0;
-    let has_content = !came.content.is_empty();
+/// Converts a result. `mask` replaces secrets of the server in its texts.
+pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(String) -> String) -> ToolResult {
+    let mut parts = ContentParts::new(mask);
+    let has_text = |value: &Value| {
+        came.content.iter().any(|block| match block {
+            ContentBlock::Text(text) => {
+                serde_json::from_str(&text.text).is_ok_and(|json: Value| json == *value)
+            }
+            _ => false,
+        })
+    };
+    // The specification asks servers to repeat it as a text; some only summarize it there.
+    let structured = came.structured_content.clone().filter(|value| !value.is_null() && !has_text(value));
     for block in came.content {
+        parts.add(block);
+    }
+    if let Some(structured) = structured {
+        parts.text(structured.to_string());
+    }
+    let status = match came.is_error {
+        Some(true) => OutcomeStatus::Failed,
+        Some(false) | None => OutcomeStatus::Completed,
+    };
+    parts.finish(status, json!({ "mcp": { "server": server, "tool": tool } }))
+}
+
+/// Converts the contents of a resource.
+pub fn resource(
+    server: &str,
+    uri: &str,
+    contents: Vec<ResourceContents>,
+    mask: impl Fn(String) -> String,
+) -> ToolResult {
+    let mut parts = ContentParts::new(mask);
+    for content in contents {
+        parts.resource(content);
+    }
+    parts.finish(OutcomeStatus::Completed, json!({ "mcp": { "server": server, "resource": short(uri) } }))
+}
+
+/// The content of a result, in the server's order.
+struct ContentParts<M> {
+    content: Vec<OutcomeContent>,
+    images: usize,
+    image_bytes: usize,
+    mask: M,
+}
+
+impl<M: Fn(String) -> String> ContentParts<M> {
+    fn new(mask: M) -> ContentParts<M> {
+        ContentParts { content: Vec::new(), images: 0, image_bytes: 0, mask }
+    }
+
+    fn add(&mut self, block: ContentBlock) {
         match block {
-            ContentBlock::Text(text) => texts.push(text.text),
-            ContentBlock::Image(image) => {
-                image_bytes += image.data.len();
-                match checked_image(&image.data) {
-                    _ if images.len() == IMAGES_MAX || image_bytes > IMAGE_BYTES_MAX => {
-                        texts.push("[An image was left out: the result has too many.]".to_owned());
-                    }
-                    Ok(mime_type) => images
-                        .push(OutcomeContent::Image { mime_type: mime_type.to_owned(), data: image.data }),
-                    Err(why) => texts.push(format!("[An image was left out: it {why}.]")),
-                }
-            }
+            ContentBlock::Text(text) => self.text(text.text),
+            ContentBlock::Image(image) => self.image(image.data),
             ContentBlock::Audio(audio) => {
-                texts.push(format!("[Audio ({}) was left out.]", short(&audio.mime_type)));
+                self.text(format!("[Audio ({}) was left out.]", short(&audio.mime_type)));
             }
-            ContentBlock::Resource(embedded) => texts.push(match embedded.resource {
-                ResourceContents::TextResourceContents { uri, text, .. } => {
-                    format!("[Resource {}]\n{text}", short(&uri))
-                }
-                ResourceContents::BlobResourceContents { uri, mime_type, .. } => format!(
-                    "[The resource {} ({}) is no text and was left out.]",
-                    short(&uri),
-                    short(mime_type.as_deref().unwrap_or("of unknown type"))
-                ),
-                _ => "[A resource of an unknown kind was left out.]".to_owned(),
-            }),
-            ContentBlock::ResourceLink(link) => {
-                texts.push(format!("[Resource {} at {}]", short(&link.name), link.uri));
-            }
-            _ => texts.push("[Content of an unknown kind was left out.]".to_owned()),
+            ContentBlock::Resource(embedded) => self.resource(embedded.resource),
+            ContentBlock::ResourceLink(link) => self.text(link_text(&link)),
+            _ => self.text("[Content of an unknown kind was left out.]".to_owned()),
         }
     }
-    // Servers that return both return the same data in both.
-    if let Some(structured) = came.structured_content.filter(|_| !has_content) {
-        texts.push(structured.to_string());
+
+    /// Adds a text, to the one before it if there is one.
+    fn text(&mut self, text: String) {
+        let text = (self.mask)(text);
+        match self.content.last_mut() {
+            Some(OutcomeContent::Text { text: last }) => {
+                last.push('\n');
+                last.push_str(&text);
+            }
+            Some(OutcomeContent::Image { .. } | OutcomeContent::Document { .. }) | None => {
+                self.content.push(OutcomeContent::Text { text });
+            }
+        }
     }
-    let whole = texts.join("\n");
-    let text = match whole.is_empty() && images.is_empty() {
-        true => "The tool returned nothing.".to_owned(),
-        false => head_and_tail(&whole, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest"),
-    };
-    let whole = (whole.len() > OUTPUT_BYTES_MAX)
-        .then(|| head_and_tail(&whole, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX / 2, KEPT_NOWHERE));
-    let shown = vec![ToolDisplay::Text { text: fenced(&text) }];
-    let mut content = vec![OutcomeContent::Text { text }];
-    content.extend(images);
-    ToolResult {
-        status: if came.is_error == Some(true) { OutcomeStatus::Failed } else { OutcomeStatus::Completed },
-        content,
-        whole,
-        shown,
-        locations: Vec::new(),
-        raw: Some(json!({ "mcp": { "server": server, "tool": tool } })),
-        plan: None,
+
+    fn image(&mut self, data: String) {
+        self.image_bytes += data.len();
+        match checked_image(&data) {
+            _ if self.images == IMAGES_MAX || self.image_bytes > IMAGE_BYTES_MAX => {
+                self.text("[An image was left out: the result has too many.]".to_owned());
+            }
+            Ok(mime_type) => {
+                self.images += 1;
+                self.content.push(OutcomeContent::Image { mime_type: mime_type.to_owned(), data });
+            }
+            Err(why) => self.text(format!("[An image was left out: it {why}.]")),
+        }
     }
+
+    fn resource(&mut self, contents: ResourceContents) {
+        match contents {
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                self.text(format!("[Resource {}]\n{text}", short(&uri)));
+            }
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                self.blob(&short(&uri), &mime_type.unwrap_or_default().to_ascii_lowercase(), blob);
+            }
+            _ => self.text("[A resource of an unknown kind was left out.]".to_owned()),
+        }
+    }
+
+    fn blob(&mut self, uri: &str, mime_type: &str, blob: String) {
+        if mime_type.starts_with("image/") && mime_type != "image/svg+xml" {
+            self.text(format!("[Resource {uri}]"));
+            return self.image(blob);
+        }
+        let decoded = is_text(mime_type).then(|| STANDARD.decode(&blob).ok()).flatten();
+        match decoded.and_then(|bytes| String::from_utf8(bytes).ok()) {
+            Some(text) => self.text(format!("[Resource {uri}]\n{text}")),
+            None => {
+                let kind = if mime_type.is_empty() { "of unknown type".to_owned() } else { short(mime_type) };
+                self.text(format!("[The resource {uri} ({kind}) is no text and was left out.]"));
+            }
+        }
+    }
+
+    fn finish(self, status: OutcomeStatus, raw: Value) -> ToolResult {
+        let texts = self.content.iter().filter_map(|content| match content {
+            OutcomeContent::Text { text } => Some(text.as_str()),
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+        });
+        let whole = texts.collect::<Vec<&str>>().join("\n");
+        let (content, whole) = match whole.len() > OUTPUT_BYTES_MAX {
+            false => (self.content, (whole, None)),
+            // The cut goes through all texts; then come the images.
+            true => {
+                let text =
+                    head_and_tail(&whole, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest");
+                let images = self
+                    .content
+                    .into_iter()
+                    .filter(|content| !matches!(content, OutcomeContent::Text { .. }));
+                let content =
+                    [OutcomeContent::Text { text: text.clone() }].into_iter().chain(images).collect();
+                let kept = head_and_tail(&whole, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX / 2, KEPT_NOWHERE);
+                (content, (text, Some(kept)))
+            }
+        };
+        let (shown, whole) = whole;
+        let content = match content.is_empty() {
+            true => vec![OutcomeContent::Text { text: "The tool returned nothing.".to_owned() }],
+            false => content,
+        };
+        let shown = vec![ToolDisplay::Text { text: fenced(&shown) }];
+        ToolResult { status, content, whole, shown, locations: Vec::new(), raw: Some(raw), plan: None }
+    }
+}
+
+/// Whether data of this type is text that a model reads.
+fn is_text(mime_type: &str) -> bool {
+    let kind = mime_type.split(';').next().unwrap_or_default().trim();
+    kind.starts_with("text/")
+        || ["json", "xml", "yaml", "toml", "javascript", "sql"].iter().any(|text| {
+            kind.strip_prefix("application/").is_some_and(|kind| {
+                kind == *text
+                    || kind.strip_suffix(text).is_some_and(|before| before.ends_with('+') || before == "x-")
+            })
+        })
+        || kind == "image/svg+xml"
+}
+
+fn link_text(link: &Resource) -> String {
+    let said = link.description.as_deref().or(link.title.as_deref()).unwrap_or_default().trim();
+    let said = &said[..said.floor_char_boundary(LINK_BYTES_MAX)];
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    format!("[Resource {} at {}{said}]", short(&link.name), link.uri)
 }
 
 /// Detects an image's type from its bytes. The server's claim isn't trusted, because one wrong image makes a
 /// provider reject every later request. The error completes a sentence that begins with "it".
-fn checked_image(data: &str) -> Result<&'static str, String> {
+pub fn checked_image(data: &str) -> Result<&'static str, String> {
     let bytes = STANDARD.decode(data).map_err(|_| "is not valid base64".to_owned())?;
     match FileType::detect(&bytes) {
         Some(kind @ (FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp)) => {
@@ -107,22 +217,91 @@ pub fn fenced(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn came(content: Vec<ContentBlock>) -> CallToolResult {
-        CallToolResult::success(content)
+    /// The smallest PNG file.
+    const PNG: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+    fn converted(content: Vec<ContentBlock>) -> ToolResult {
+        result("s", "t", CallToolResult::success(content), |text| text)
+    }
+
+    fn texts(result: &ToolResult) -> Vec<&str> {
+        fn text_of(content: &OutcomeContent) -> &str {
+            match content {
+                OutcomeContent::Text { text } => text,
+                OutcomeContent::Image { .. } => "<image>",
+                OutcomeContent::Document { .. } => "<document>",
+            }
+        }
+        result.content.iter().map(text_of).collect()
+    }
+
+    fn blob(uri: &str, mime_type: &str, bytes: &str) -> ContentBlock {
+        let contents = ResourceContents::blob(STANDARD.encode(bytes), uri).with_mime_type(mime_type);
+        ContentBlock::Resource(rmcp::model::EmbeddedResource::new(contents))
     }
 
     #[test]
     fn texts_are_joined_and_errors_become_failures() {
         let blocks = vec![ContentBlock::text("a"), ContentBlock::embedded_text("file:///x", "b")];
-        let done = result("s", "t", came(blocks));
+        let done = converted(blocks);
         assert_eq!(done.status, OutcomeStatus::Completed);
-        assert_eq!(done.content, [OutcomeContent::Text { text: "a\n[Resource file:///x]\nb".to_owned() }]);
-        let failed = result("s", "t", CallToolResult::error(vec![ContentBlock::text("no")]));
+        assert_eq!(texts(&done), ["a\n[Resource file:///x]\nb"]);
+        let failed = result("s", "t", CallToolResult::error(vec![ContentBlock::text("no")]), |text| text);
         assert_eq!(failed.status, OutcomeStatus::Failed);
-        let structured = result("s", "t", CallToolResult::structured(json!({"n": 1})));
-        assert!(matches!(&structured.content[0], OutcomeContent::Text { text } if text == "{\"n\":1}"));
-        let nothing = result("s", "t", came(Vec::new()));
-        assert!(matches!(&nothing.content[0], OutcomeContent::Text { text } if text.contains("nothing")));
+        assert!(texts(&converted(Vec::new()))[0].contains("nothing"));
+    }
+
+    /// "3 rows found" hid the rows; a text that says "the image above" came before the image.
+    #[test]
+    fn structured_content_and_the_order_of_the_blocks_are_kept() {
+        let structured = |content: Vec<ContentBlock>, value: Value| {
+            let mut came = CallToolResult::success(content);
+            came.structured_content = Some(value);
+            texts(&result("s", "t", came, |text| text)).join("|")
+        };
+        let rows = || json!({"rows": [1, 2]});
+        assert_eq!(structured(vec![ContentBlock::text("2 rows")], rows()), "2 rows\n{\"rows\":[1,2]}");
+        assert_eq!(
+            structured(vec![ContentBlock::text("{ \"rows\": [1, 2] }")], rows()),
+            "{ \"rows\": [1, 2] }"
+        );
+        assert_eq!(structured(Vec::new(), rows()), "{\"rows\":[1,2]}");
+
+        let blocks =
+            vec![ContentBlock::text("a"), ContentBlock::image(PNG, "image/png"), ContentBlock::text("b")];
+        assert_eq!(texts(&converted(blocks)), ["a", "<image>", "b"]);
+    }
+
+    /// Files of text and images were left out if the server sent them as bytes, and links lost their description.
+    #[test]
+    fn readable_blobs_and_descriptions_of_links_are_kept() {
+        let png = ContentBlock::Resource(rmcp::model::EmbeddedResource::new(
+            ResourceContents::blob(PNG, "file:///a.png").with_mime_type("image/png"),
+        ));
+        for (block, wanted) in [
+            (blob("file:///a", "text/plain; charset=utf-8", "hi"), "[Resource file:///a]\nhi"),
+            (blob("file:///a", "application/json", "{}"), "[Resource file:///a]\n{}"),
+            (blob("file:///a", "application/ld+json", "{}"), "[Resource file:///a]\n{}"),
+            (png, "[Resource file:///a.png]|<image>"),
+            (
+                blob("file:///a", "application/zip", "x"),
+                "[The resource file:///a (application/zip) is no text and was left out.]",
+            ),
+            (
+                ContentBlock::ResourceLink(Resource::new("db://x", "x").with_description("All rows")),
+                "[Resource x at db://x: All rows]",
+            ),
+        ] {
+            assert_eq!(texts(&converted(vec![block])).join("|"), wanted);
+        }
+    }
+
+    #[test]
+    fn secrets_of_the_server_are_masked() {
+        let mask = |text: String| text.replace("sk-own", "[masked]");
+        let done = result("s", "t", CallToolResult::success(vec![ContentBlock::text("key sk-own")]), mask);
+        assert_eq!(texts(&done), ["key [masked]"]);
     }
 
     #[test]
@@ -131,8 +310,8 @@ mod tests {
             ContentBlock::text("x".repeat(10_000_000)),
             ContentBlock::image("bm9uc2Vuc2U=", "image/png"),
         ];
-        let done = result("s", "t", came(blocks));
-        let OutcomeContent::Text { text } = &done.content[0] else { panic!("text") };
+        let done = converted(blocks);
+        let text = texts(&done)[0];
         assert!(text.len() < OUTPUT_BYTES_MAX + 500);
         assert!(text.contains("An image was left out"), "the end is kept");
         assert_eq!(done.content.len(), 1);

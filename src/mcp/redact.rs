@@ -1,6 +1,10 @@
-//! Redacts secrets from texts about a server. Pure.
+//! Redacts secrets from texts about a server, and masks them in its results. Pure.
+
+use std::ffi::OsString;
+use std::sync::Arc;
 
 use epitome_config::{McpTransport, origin};
+use epitome_secrets::Masker;
 
 /// Shorter values are not redacted: they aren't keys, and replacing them would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
@@ -10,6 +14,8 @@ const SECRET_BYTES_MIN: usize = 6;
 pub struct ServerRedactor {
     /// Secrets and their replacements, the longest secrets first.
     texts: Vec<(String, String)>,
+    /// Those whose names say that they are secret.
+    masker: Arc<Masker>,
 }
 
 impl ServerRedactor {
@@ -31,7 +37,9 @@ impl ServerRedactor {
             }
         }
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        ServerRedactor { texts }
+        let variables: Vec<(OsString, OsString)> =
+            pairs.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        ServerRedactor { texts, masker: Arc::new(Masker::new(&variables)) }
     }
 
     /// Adds a secret.
@@ -40,6 +48,13 @@ impl ServerRedactor {
             self.texts.insert(0, (secret.clone(), "[key]".to_owned()));
         }
         self
+    }
+
+    /// Masks the secrets in a text of a result, which otherwise stays as it is: a variable may also contain a path or a
+    /// word.
+    pub fn mask(&self, mut text: String) -> String {
+        self.masker.mask_in(&mut text);
+        text
     }
 
     /// Replaces all secrets, and control characters except line feeds by spaces.
@@ -53,6 +68,16 @@ impl ServerRedactor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that printed its own key in a result had it whole in the conversation.
+    #[test]
+    fn results_show_no_secret_of_the_server_and_keep_everything_else() {
+        let env = [("MY_KEY", "made-up-key-1"), ("WORK_DIR", "/home/ann/work")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let way = McpTransport::Stdio { command: "x".to_owned(), args: Vec::new(), env };
+        let masked = ServerRedactor::new(&way).mask("made-up-key-1\tin /home/ann/work".to_owned());
+        assert_eq!(masked, "[secret masked: the value of MY_KEY]\tin /home/ann/work");
+    }
 
     #[test]
     fn errors_never_contain_secrets() {

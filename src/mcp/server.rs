@@ -1,26 +1,20 @@
-//! One server of a session: its state, its tools and the calls to them.
+//! One server of a session: its state, what it offers and the requests to it.
 //!
-//! A task drives it for the lifetime of the session ([`drive`](super::drive)). When the connection is lost,
-//! the server is restarted once a call needs it; only that call waits.
+//! A task drives it for the lifetime of the session ([`drive`](super::drive)). When it is not connected, it is tried
+//! again once a call needs it; only that call waits.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::ServiceError;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
-    CancelledNotificationParam, ClientNotification, ClientRequest, ProgressToken, RequestId, ServerResult,
-};
-use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
+use rmcp::model::GetPromptResult;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
-use super::client::ClientShared;
-use super::listed::ServerTool;
+use super::McpEvent;
+use super::call::{CallFailure, ReadyConnection, ResourceList};
+use super::listed::{ServerListing, ServerTool};
 use super::outcome;
-use super::redact::ServerRedactor;
 use epitome_config::McpServer;
 use epitome_tools::ToolResult;
 
@@ -42,26 +36,27 @@ pub enum ConnectionState {
     Gone(String),
 }
 
-/// A connection whose tools are known.
-pub struct ReadyConnection {
-    pub(super) peer: Peer<RoleClient>,
-    pub(super) shared: Arc<ClientShared>,
-    pub tools: Vec<ServerTool>,
-    /// Remarks about the server's tool list.
-    pub remarks: Vec<String>,
-}
-
 /// A server, shared by everything that calls its tools.
 pub struct ServerHandle {
     pub spec: McpServer,
     /// Its part of the tool names.
     pub label: String,
     state: watch::Sender<ConnectionState>,
-    /// The tools that it had when it was last connected.
-    last: Mutex<Vec<ServerTool>>,
+    /// What it offers, or offered when it was last connected, in this session or an earlier one.
+    listing: Mutex<Arc<ServerListing>>,
+    /// Whether there is such a listing.
+    is_listed: AtomicBool,
+    /// Whether it was connected in this session.
+    was_connected: AtomicBool,
+    /// Why its last request failed on the way, while it counts as connected.
+    trouble: Mutex<Option<String>>,
     pub(super) wanted: Notify,
-    /// The server is not restarted any more.
-    pub(super) is_over: AtomicBool,
+    /// Calls don't cause attempts any more.
+    is_exhausted: AtomicBool,
+    /// A first start, which may include an installation, is completed when the session ends.
+    pub(super) completes_start: AtomicBool,
+    /// Tools that can only be called as tasks, for the next listing.
+    pub(super) task_tools: Mutex<Vec<String>>,
 }
 
 impl ServerHandle {
@@ -70,35 +65,118 @@ impl ServerHandle {
             spec,
             label,
             state: watch::Sender::new(ConnectionState::Connecting),
-            last: Mutex::default(),
+            listing: Mutex::default(),
+            is_listed: AtomicBool::new(false),
+            was_connected: AtomicBool::new(false),
+            trouble: Mutex::default(),
             wanted: Notify::new(),
-            is_over: AtomicBool::new(false),
+            is_exhausted: AtomicBool::new(false),
+            completes_start: AtomicBool::new(false),
+            task_tools: Mutex::default(),
         }
+    }
+
+    /// A new handle for the same server, which knows what it offered.
+    pub fn renewed(&self) -> ServerHandle {
+        let renewed = ServerHandle::new(self.spec.clone(), self.label.clone());
+        if self.has_listing() {
+            renewed.set_listing(self.listing());
+        }
+        *renewed.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = self.task_tools();
+        renewed
     }
 
     pub fn state(&self) -> ConnectionState {
         self.state.borrow().clone()
     }
 
-    /// Its tools, even while it is not connected: a call restarts it.
-    pub fn tools(&self) -> Vec<ServerTool> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What it offers, even while it is not connected: a call connects it.
+    pub fn listing(&self) -> Arc<ServerListing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn has_listing(&self) -> bool {
+        self.is_listed.load(Ordering::Relaxed)
+    }
+
+    /// Whether its tools belong in a list: not if it could not be connected in this session at all.
+    pub fn is_offered(&self) -> bool {
+        self.was_connected.load(Ordering::Relaxed) || !matches!(self.state(), ConnectionState::Gone(_))
+    }
+
+    pub(super) fn task_tools(&self) -> Vec<String> {
+        self.task_tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn remember_task_tools(&self, tools: &[String]) {
+        *self.task_tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.to_vec();
+    }
+
+    /// Why its last request failed on the way.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) -> bool {
+        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *known, trouble).is_none()
+    }
+
+    pub(super) fn set_listing(&self, listing: Arc<ServerListing>) {
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+        self.is_listed.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn set(&self, state: ConnectionState) {
-        if let ConnectionState::Ready(link) = &state {
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = link.tools.clone();
+        if let ConnectionState::Ready(_) = &state {
+            self.was_connected.store(true, Ordering::Relaxed);
+            self.set_trouble(None);
         }
         self.state.send_replace(state);
     }
 
-    /// Returns the connection, after a restart if it was lost. An error is a sentence for the model.
-    async fn link(&self) -> Result<Arc<ReadyConnection>, String> {
+    pub(super) fn set_exhausted(&self, is_exhausted: bool) {
+        self.is_exhausted.store(is_exhausted, Ordering::Relaxed);
+    }
+
+    /// Calls don't connect it, until it has another handle.
+    pub fn switch_off(&self, why: &str) {
+        self.set_exhausted(true);
+        self.set(ConnectionState::Gone(why.to_owned()));
+    }
+
+    /// Has it connected again if it is gone. Does not wait.
+    pub fn wake(&self) {
+        let is_gone = matches!(*self.state.borrow(), ConnectionState::Gone(_));
+        if is_gone && !self.is_exhausted.load(Ordering::Relaxed) {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Whether calls no longer cause attempts to connect it.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is connected, or an attempt that is made meanwhile has failed.
+    pub async fn connected(&self, limit: Duration) {
+        let mut state = self.state.subscribe();
+        let settled = async {
+            let was_connecting =
+                state.wait_for(|state| !matches!(state, ConnectionState::Gone(_))).await.is_ok();
+            was_connecting
+                && state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await.is_ok()
+        };
+        drop(tokio::time::timeout(limit, settled).await);
+    }
+
+    /// Returns the connection, after another attempt if there is none. An error is a sentence for the model.
+    pub(super) async fn link(&self) -> Result<Arc<ReadyConnection>, String> {
         let mut state = self.state.subscribe();
         let first = state.borrow_and_update().clone();
         let why = match first {
             ConnectionState::Ready(link) => return Ok(link),
-            ConnectionState::Gone(why) if self.is_over.load(Ordering::Relaxed) => {
+            ConnectionState::Gone(why) if self.is_exhausted.load(Ordering::Relaxed) => {
                 return Err(self.gone_message(&why));
             }
             ConnectionState::Gone(why) => {
@@ -149,28 +227,98 @@ impl ServerHandle {
             Ok(link) => link,
             Err(why) => return ToolResult::failed(why),
         };
-        match tokio::time::timeout(
-            CALL_TIME_MAX,
-            link.call(&tool.own_name, arguments, self.spec.timeout, progress),
-        )
-        .await
-        {
-            Ok(Ok(came)) => outcome::result(&self.spec.name, &tool.own_name, came),
-            Ok(Err(CallFailure::Gone)) => ToolResult::failed(self.lost_reason().await),
-            Ok(Err(CallFailure::Told(why))) => ToolResult::failed(format!(
-                "The MCP server {} refused the call: {}",
-                self.spec.name,
-                bounded(&ServerRedactor::new(&self.spec.way).redact(&why))
-            )),
-            Ok(Err(CallFailure::Late)) => ToolResult::failed(format!(
-                "The MCP server {} did not answer within {} s; the call was cancelled there.",
-                self.spec.name,
-                self.spec.timeout.as_secs()
-            )),
+        let calling = link.call(&tool.own_name, arguments, self.spec.timeout, progress);
+        match tokio::time::timeout(CALL_TIME_MAX, calling).await {
+            Ok(Ok(came)) => {
+                self.set_trouble(None);
+                outcome::result(&self.spec.name, &tool.own_name, came, |text| link.redactor.mask(text))
+            }
+            Ok(Err(CallFailure::NeedsTask)) => {
+                self.note_task_tool(&tool.own_name, &link);
+                ToolResult::failed(format!(
+                    "The tool {:?} of the MCP server {} can only be called as a task, which Epitome does not support. \
+                     Go on without it.",
+                    tool.own_name, self.spec.name
+                ))
+            }
+            Ok(Err(failure)) => ToolResult::failed(self.failure_message(failure, &link).await),
             Err(_) => ToolResult::failed(format!(
                 "The call took more than {} minutes and was cancelled.",
                 CALL_TIME_MAX.as_secs() / 60
             )),
+        }
+    }
+
+    /// Lists its resources. An error is a sentence for the model.
+    pub async fn list_resources(&self) -> Result<ResourceList, String> {
+        let link = self.link().await?;
+        match link.list_resources(self.spec.timeout).await {
+            Ok(list) => Ok(list),
+            Err(failure) => Err(self.failure_message(failure, &link).await),
+        }
+    }
+
+    pub async fn read_resource(&self, uri: &str) -> ToolResult {
+        let link = match self.link().await {
+            Ok(link) => link,
+            Err(why) => return ToolResult::failed(why),
+        };
+        match link.read_resource(uri, self.spec.timeout).await {
+            Ok(contents) => {
+                outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text))
+            }
+            Err(failure) => ToolResult::failed(self.failure_message(failure, &link).await),
+        }
+    }
+
+    /// Fetches a prompt. An error is a sentence.
+    pub(super) async fn get_prompt(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<GetPromptResult, String> {
+        let link = self.link().await?;
+        match link.get_prompt(name, arguments, self.spec.timeout).await {
+            Ok(prompt) => Ok(prompt),
+            Err(failure) => Err(self.failure_message(failure, &link).await),
+        }
+    }
+
+    /// Explains a failed request to the model, and to the user if the server can't be reached any more.
+    async fn failure_message(&self, failure: CallFailure, link: &ReadyConnection) -> String {
+        let name = &self.spec.name;
+        match failure {
+            CallFailure::Gone => self.lost_reason().await,
+            CallFailure::Told(why) => {
+                format!("The MCP server {name} refused the call: {}", bounded(&link.redactor.redact(&why)))
+            }
+            CallFailure::NeedsTask => {
+                format!("The MCP server {name} needs a task for this, which is not supported.")
+            }
+            CallFailure::Unreachable(why) => {
+                let why = bounded(&link.redactor.redact(&why));
+                let text = format!("The MCP server {name} did not get or answer the call: {why}.");
+                if self.set_trouble(Some(why))
+                    && let Some(news) = link.news.upgrade()
+                {
+                    // If the channel is full, the user has enough remarks already.
+                    let _ = news.try_send(McpEvent::Remark(text.clone()));
+                }
+                format!("{text} It is not known whether the call took effect.")
+            }
+            CallFailure::Late => format!(
+                "The MCP server {name} did not answer within {} s; the call was cancelled there.",
+                self.spec.timeout.as_secs()
+            ),
+        }
+    }
+
+    /// Has the list fetched again, without the tool.
+    fn note_task_tool(&self, tool: &str, link: &ReadyConnection) {
+        let mut known = self.task_tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.iter().any(|known| known == tool) {
+            known.push(tool.to_owned());
+            link.shared.list_changed.notify_one();
         }
     }
 
@@ -191,108 +339,6 @@ impl ServerHandle {
             self.spec.name
         )
     }
-}
-
-/// Why a call has no result.
-enum CallFailure {
-    /// The connection is closed.
-    Gone,
-    /// The server's error message.
-    Told(String),
-    Late,
-}
-
-/// Cancels the call on the server when dropped, unless it has completed.
-struct CancelCall {
-    peer: Peer<RoleClient>,
-    shared: Arc<ClientShared>,
-    token: ProgressToken,
-    id: Option<RequestId>,
-    reason: &'static str,
-}
-
-impl Drop for CancelCall {
-    fn drop(&mut self) {
-        self.shared.forget(&self.token);
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
-        let params = CancelledNotificationParam::new(Some(id), Some(self.reason.to_owned()));
-        let peer = self.peer.clone();
-        runtime.spawn(async move {
-            let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
-            // A server that is gone has nothing to cancel; one that doesn't read must not block us.
-            drop(tokio::time::timeout(ENDING_WITHIN, peer.send_notification(told)).await);
-        });
-    }
-}
-
-impl ReadyConnection {
-    async fn call(
-        &self,
-        tool: &str,
-        arguments: Map<String, Value>,
-        quiet: Duration,
-        progress: Arc<dyn Fn(String) + Send + Sync>,
-    ) -> Result<CallToolResult, CallFailure> {
-        let params = CallToolRequestParams::new(Cow::Owned(tool.to_owned())).with_arguments(arguments);
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
-        let mut handle =
-            tokio::time::timeout(quiet, sending).await.map_err(|_| CallFailure::Late)?.map_err(failed)?;
-        self.shared.listen(handle.progress_token.clone(), progress);
-        let mut cancel = CancelCall {
-            peer: self.peer.clone(),
-            shared: self.shared.clone(),
-            token: handle.progress_token.clone(),
-            id: Some(handle.id.clone()),
-            reason: "cancelled by the user",
-        };
-        let came = loop {
-            tokio::select! {
-                biased;
-                came = &mut handle.rx => break came,
-                () = tokio::time::sleep(quiet) => {
-                    // Progress resets the timer, and so does a question that the user has not answered yet.
-                    let moved = self.shared.moved.swap(false, Ordering::Relaxed);
-                    if !moved && self.shared.asking.load(Ordering::Relaxed) == 0 {
-                        cancel.reason = "no answer in time";
-                        return Err(CallFailure::Late);
-                    }
-                }
-            }
-        };
-        cancel.id = None;
-        match came.map_err(|_| CallFailure::Gone)?.map_err(failed)? {
-            ServerResult::CallToolResult(came) => Ok(came),
-            ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
-            other => {
-                tracing::debug!(?other, "a response that is not a tool result");
-                Err(CallFailure::Told("its response is not a tool result".to_owned()))
-            }
-        }
-    }
-}
-
-fn failed(error: ServiceError) -> CallFailure {
-    match error {
-        ServiceError::TransportClosed => CallFailure::Gone,
-        ServiceError::Cancelled { .. } => CallFailure::Told("it cancelled the call".to_owned()),
-        ServiceError::McpError(error) => CallFailure::Told(error.message.into_owned()),
-        other => CallFailure::Told(chain(&other)),
-    }
-}
-
-/// An error and its causes, joined by colons.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 pub(super) fn bounded(text: &str) -> String {

@@ -4,6 +4,9 @@
 //! ends, or the end is requested, the rest of the group gets TERM and, after `KILL_GRACE`, KILL. The caller's
 //! thread never blocks: each command has a thread of its own.
 //!
+//! A server, which ends when its standard input is closed, is given time for it: TERM and KILL follow only after
+//! `SERVER_GRACE` each.
+//!
 //! Process numbers are reused, so a signal must never be sent to a number that may already belong to another
 //! process. A number stays ours until the leader is reaped, even if it is dead. The leader is therefore
 //! reaped last: its end is observed (`waitid` with `NOWAIT`), the group gets its KILL and is removed from the
@@ -30,6 +33,19 @@ use super::stragglers::ProcessMark;
 /// nothing outlives its session by a second.
 pub const KILL_GRACE: Duration = Duration::from_millis(500);
 
+/// How long a server may take to exit after its standard input was closed, and again after TERM. The specification of the
+/// Model Context Protocol has this order (Lifecycle, Shutdown), and no times.
+pub const SERVER_GRACE: Duration = Duration::from_secs(2);
+
+/// How a group is ended that still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndPolicy {
+    /// TERM at once, KILL after `KILL_GRACE`.
+    Terminate,
+    /// The caller has closed, or is about to close, its standard input: TERM after `SERVER_GRACE`, KILL after another.
+    ClosedInput,
+}
+
 /// Time after the leader's end to wait for `release` before the rest of the group is ended anyway.
 const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -47,6 +63,7 @@ pub struct RunningCommand {
     /// Resolves when the leader has ended; other processes of the group may still run.
     pub ending: oneshot::Receiver<CommandExit>,
     group: Arc<ProcessGroup>,
+    policy: EndPolicy,
     release: SyncSender<()>,
 }
 
@@ -55,6 +72,7 @@ impl RunningCommand {
     pub(super) fn new(
         group: Pid,
         mark: Option<ProcessMark>,
+        policy: EndPolicy,
         reaper: Arc<Reaper>,
         key: AnnouncementKey,
     ) -> io::Result<RunningCommand> {
@@ -74,7 +92,7 @@ impl RunningCommand {
             group.reap();
             return Err(error);
         }
-        Ok(RunningCommand { ending, group, release })
+        Ok(RunningCommand { ending, group, policy, release })
     }
 
     /// The process group id.
@@ -83,9 +101,9 @@ impl RunningCommand {
         self.group.id
     }
 
-    /// Sends TERM to the group, and KILL after `KILL_GRACE`. Does not block.
+    /// Ends the group as its policy says. Does not block.
     pub fn end(&self) {
-        self.group.end();
+        self.group.end(self.policy);
     }
 
     /// Signals that any remaining output of the group isn't needed. Does not block.
@@ -138,19 +156,32 @@ impl ProcessGroup {
         self.reap();
     }
 
-    fn end(self: &Arc<ProcessGroup>) {
-        self.signal(Signal::TERM);
+    fn end(self: &Arc<ProcessGroup>, policy: EndPolicy) {
+        let grace = match policy {
+            EndPolicy::Terminate => {
+                self.signal(Signal::TERM);
+                KILL_GRACE
+            }
+            EndPolicy::ClosedInput => SERVER_GRACE,
+        };
         let group = self.clone();
         let killer = thread::Builder::new().name("command-end".to_string()).spawn(move || {
-            let is_reaped = group.is_reaped();
-            let wait = group.reaped.wait_timeout_while(is_reaped, KILL_GRACE, |is_reaped| !*is_reaped);
-            drop(wait);
+            group.wait_until_reaped(grace);
+            if policy == EndPolicy::ClosedInput {
+                group.signal(Signal::TERM);
+                group.wait_until_reaped(grace);
+            }
             group.signal(Signal::KILL);
         });
         if killer.is_err() {
             // Without a thread it can't wait: killing immediately is better than never.
             self.signal(Signal::KILL);
         }
+    }
+
+    fn wait_until_reaped(&self, at_most: Duration) {
+        let is_reaped = self.is_reaped();
+        drop(self.reaped.wait_timeout_while(is_reaped, at_most, |is_reaped| !*is_reaped));
     }
 
     fn signal(&self, signal: Signal) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::net::unix::pipe;
 
-use super::group::RunningCommand;
+use super::group::{EndPolicy, RunningCommand};
 use super::reaper::Reaper;
 
 /// A running command with our ends of its pipes.
@@ -23,9 +23,10 @@ pub struct Piped {
 
 impl Piped {
     /// Starts a command in a directory with exactly the given environment and `PWD`, on a blocking thread, since
-    /// fork and exec block.
+    /// fork and exec block. `policy` says how its group is ended.
     pub async fn start(
         reaper: Arc<Reaper>,
+        policy: EndPolicy,
         mut command: Command,
         cwd: &Path,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -40,7 +41,10 @@ impl Piped {
             command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
             command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
             command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
-            let running = reaper.spawn(&mut command)?;
+            let running = match policy {
+                EndPolicy::Terminate => reaper.spawn(&mut command),
+                EndPolicy::ClosedInput => reaper.spawn_server(&mut command),
+            }?;
             // `command` owns our copies of the pipes' other ends; while they are open, no end of file is seen.
             drop(command);
             Ok(Piped {

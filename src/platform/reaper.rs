@@ -11,7 +11,8 @@
 //! - *A command can't run before it is announced*: it announces itself between fork and exec. If the daemon
 //!   is killed in between, either the group is on the list or the command never ran. A line is `+key group`,
 //!   and `-key` removes the entry. Keys are chosen by the daemon, so that it can also remove the announcement
-//!   of a child whose exec failed and whose process number it never learned.
+//!   of a child whose exec failed and whose process number it never learned. `~key` says that the group is a server's,
+//!   which ends when its standard input is closed and is given time for it.
 //! - *Process numbers are reused*: a group is removed from the list after its KILL and before its leader is
 //!   reaped, so while the daemon lives, the list never contains a number that may belong to another process.
 //!   After its death, init reaps the leaders that had already ended; a number could only be reused within
@@ -33,7 +34,7 @@ use rustix::process::{
     test_kill_process_group,
 };
 
-use super::group::{KILL_GRACE, RunningCommand};
+use super::group::{EndPolicy, KILL_GRACE, RunningCommand, SERVER_GRACE};
 use super::launcher::{Launcher, Request};
 use super::sandbox::Confinement;
 use super::stragglers::ProcessMark;
@@ -55,12 +56,19 @@ pub struct Reaper {
 /// Identifies an announcement; never reused.
 pub(super) type AnnouncementKey = u64;
 
+/// A group as the helper knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AnnouncedGroup {
+    id: i32,
+    policy: EndPolicy,
+}
+
 /// The helper process and the groups announced to it.
 #[derive(Default)]
 struct ReaperLink {
     process: Option<(Child, Arc<OwnedFd>)>,
     /// Announced groups by key, announced again if the helper has to be restarted.
-    groups: BTreeMap<AnnouncementKey, i32>,
+    groups: BTreeMap<AnnouncementKey, AnnouncedGroup>,
     next: AnnouncementKey,
 }
 
@@ -97,15 +105,25 @@ impl Reaper {
     /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
     /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, false)
+        self.spawn_with(command, false, EndPolicy::Terminate)
     }
 
     /// Like `spawn`, but marked, so that processes that leave the group are ended too.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
-        self.spawn_with(command, true)
+        self.spawn_with(command, true, EndPolicy::Terminate)
     }
 
-    fn spawn_with(self: &Arc<Reaper>, command: &mut Command, is_marked: bool) -> io::Result<RunningCommand> {
+    /// Like `spawn_marked`, for a server that ends when its standard input is closed.
+    pub fn spawn_server(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
+        self.spawn_with(command, true, EndPolicy::ClosedInput)
+    }
+
+    fn spawn_with(
+        self: &Arc<Reaper>,
+        command: &mut Command,
+        is_marked: bool,
+        policy: EndPolicy,
+    ) -> io::Result<RunningCommand> {
         let (key, pipe) = self.prepare();
         let mark = is_marked.then(|| self.mark.of_command(key));
         if let Some(mark) = &mark {
@@ -130,8 +148,8 @@ impl Reaper {
         let child = command.spawn().inspect_err(|_| self.forget(key))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
-        self.link().groups.insert(key, group.as_raw_nonzero().get());
-        RunningCommand::new(group, mark, self.clone(), key)
+        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
+        RunningCommand::new(group, mark, policy, self.clone(), key)
     }
 
     /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are
@@ -169,14 +187,15 @@ impl Reaper {
         };
         let launched = launched.inspect_err(|_| self.forget(key))?;
         let group = launched.process;
-        self.link().groups.insert(key, group.as_raw_nonzero().get());
+        let policy = EndPolicy::Terminate;
+        self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
         if let Err(error) = launched.wait() {
             self.forget(key);
             // It has ended, or is about to: nothing follows its error.
             let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
             return Err(error);
         }
-        RunningCommand::new(group, Some(mark), self.clone(), key)
+        RunningCommand::new(group, Some(mark), policy, self.clone(), key)
     }
 
     /// Removes a group from the list. Called before its leader is reaped.
@@ -202,6 +221,15 @@ impl Reaper {
 }
 
 impl ReaperLink {
+    /// Adds a group that has announced itself.
+    fn add(&mut self, key: AnnouncementKey, group: AnnouncedGroup) {
+        self.groups.insert(key, group);
+        if let (EndPolicy::ClosedInput, Some((_, pipe))) = (group.policy, &self.process) {
+            // If the helper is gone, its successor learns of it from the list.
+            let _ = rustix::io::write(&**pipe, server_announcement(key).as_bytes());
+        }
+    }
+
     /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be
     /// started; commands run nevertheless.
     fn pipe(&mut self, program: &Path, mark: &ProcessMark) -> Option<Arc<OwnedFd>> {
@@ -262,7 +290,7 @@ fn keep_descriptors() {
 fn start(
     program: &Path,
     mark: &ProcessMark,
-    groups: &BTreeMap<AnnouncementKey, i32>,
+    groups: &BTreeMap<AnnouncementKey, AnnouncedGroup>,
 ) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
@@ -281,7 +309,10 @@ fn start(
         .stderr(Stdio::null())
         .spawn()?;
     for (key, group) in groups {
-        rustix::io::write(&write, announcement(*key, *group, &mut [0; LINE_BYTES]))?;
+        rustix::io::write(&write, announcement(*key, group.id, &mut [0; LINE_BYTES]))?;
+        if group.policy == EndPolicy::ClosedInput {
+            rustix::io::write(&write, server_announcement(*key).as_bytes())?;
+        }
     }
     Ok((child, write))
 }
@@ -302,6 +333,11 @@ pub(super) fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LIN
     digits(key, &mut put);
     put(b'+');
     &line[at..]
+}
+
+/// Says that the group of this key is a server's.
+fn server_announcement(key: AnnouncementKey) -> String {
+    format!("~{key}\n")
 }
 
 /// Passes the digits of a number to `put`, last digit first.
@@ -348,32 +384,51 @@ fn reap(announcements: impl BufRead) {
             Err(_) => break,
         }
     }
-    let groups: Vec<Pid> = groups.into_values().filter_map(Pid::from_raw).collect();
-    for group in &groups {
+    let of_policy = |policy| {
+        let groups = groups.values().filter(|group: &&AnnouncedGroup| group.policy == policy);
+        groups.filter_map(|group| Pid::from_raw(group.id)).collect::<Vec<Pid>>()
+    };
+    // The daemon's end has closed the servers' standard input.
+    let closed = Instant::now();
+    terminate(&of_policy(EndPolicy::Terminate), KILL_GRACE);
+    let servers = of_policy(EndPolicy::ClosedInput);
+    wait_for_end(&servers, closed + SERVER_GRACE);
+    terminate(&servers, SERVER_GRACE);
+}
+
+/// Sends TERM to the groups, and KILL to those that have not ended after `grace`.
+fn terminate(groups: &[Pid], grace: Duration) {
+    for group in groups {
         // Errors mean that the group is gone or was never ours.
         let _ = kill_process_group(*group, Signal::TERM);
     }
-    let deadline = Instant::now() + KILL_GRACE;
-    while groups.iter().any(|group| test_kill_process_group(*group).is_ok()) && Instant::now() < deadline {
-        thread::sleep(LOOK_EVERY);
-    }
-    for group in &groups {
+    wait_for_end(groups, Instant::now() + grace);
+    for group in groups {
         let _ = kill_process_group(*group, Signal::KILL);
     }
 }
 
+fn wait_for_end(groups: &[Pid], deadline: Instant) {
+    while groups.iter().any(|group| test_kill_process_group(*group).is_ok()) && Instant::now() < deadline {
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// Applies one announcement. Malformed lines are skipped.
-fn take(groups: &mut BTreeMap<AnnouncementKey, i32>, line: &[u8]) {
+fn take(groups: &mut BTreeMap<AnnouncementKey, AnnouncedGroup>, line: &[u8]) {
     let Ok(line) = std::str::from_utf8(line) else { return };
     if let Some(key) = line.strip_prefix('-').and_then(|key| key.parse().ok()) {
         groups.remove(&key);
+    }
+    if let Some(group) = line.strip_prefix('~').and_then(|key| groups.get_mut(&key.parse().ok()?)) {
+        group.policy = EndPolicy::ClosedInput;
     }
     let Some((key, group)) = line.strip_prefix('+').and_then(|rest| rest.split_once(' ')) else { return };
     if let (Ok(key), Ok(group)) = (key.parse(), group.parse::<i32>())
         // A group of 0 would be our own, and 1 would become -1 in `kill`: every process.
         && group > 1
     {
-        groups.insert(key, group);
+        groups.insert(key, AnnouncedGroup { id: group, policy: EndPolicy::Terminate });
     }
 }
 
@@ -396,7 +451,12 @@ mod tests {
         {
             take(&mut groups, line.as_bytes());
         }
-        assert_eq!(groups, BTreeMap::from([(2, 30)]));
+        let group = |policy| AnnouncedGroup { id: 30, policy };
+        assert_eq!(groups, BTreeMap::from([(2, group(EndPolicy::Terminate))]));
+        for line in ["~2", "~1", "~", "~x"] {
+            take(&mut groups, line.as_bytes());
+        }
+        assert_eq!(groups, BTreeMap::from([(2, group(EndPolicy::ClosedInput))]));
     }
 
     #[tokio::test]
@@ -431,6 +491,26 @@ mod tests {
         reap(list.as_bytes());
         let status = ended.join().expect("no panic").expect("the child can be waited for");
         assert!(!status.success(), "it did not sleep to its end");
+    }
+
+    /// A server that saves its data when its standard input is closed was ended by TERM before it could.
+    #[test]
+    fn a_server_may_finish_before_it_is_terminated() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let saved = directory.path().join("saved");
+        let script = format!("trap 'exit 1' TERM; cat; sleep 0.7; echo saved > '{}'", saved.display());
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("sh runs");
+        let list = format!("+1 {}\n~1\n", child.id());
+        drop(child.stdin.take());
+        let ended = thread::spawn(move || child.wait());
+        reap(list.as_bytes());
+        assert!(ended.join().expect("no panic").expect("the child can be waited for").success());
+        assert!(saved.exists());
     }
 
     #[test]

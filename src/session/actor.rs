@@ -17,7 +17,7 @@ use super::effects::{self, ModelCallEvent};
 use super::hook_host::HookHost;
 use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
-use super::mcp::McpHost;
+use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::registry::SessionServices;
@@ -95,7 +95,7 @@ impl Session {
             editors: EditorBuffers::new(&core.thread),
             instructions: InstructionWatch::default(),
             subagents: Subagents::new(core.id().clone(), core.settings.agents.max_parallel),
-            mcp: McpHost::new(core.services.toolbox.clone(), questions.sender()),
+            mcp: McpHost::new(questions.sender()),
             questions,
             core,
         }
@@ -188,7 +188,7 @@ impl Session {
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Service(call) => self.serve(call),
-            ActorEvent::Server(news) => self.mcp.handle_event(&mut self.core, news),
+            ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
                     self.core.background.spawn(async move { BackgroundResult::QuestionOver(closed.await) });

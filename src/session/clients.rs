@@ -7,6 +7,7 @@ use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
 use super::hooks_aside;
+use super::mcp::prompts;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
@@ -452,7 +453,11 @@ impl Session {
         }
         self.core.report_dropped_attachments(&prompt.content);
         match typed {
-            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
+            Some(typed) => {
+                if let Some(prompt) = prompts::fetch_prompt(self, prompt, &typed) {
+                    self.begin_command(prompt, ShellOutputs::new());
+                }
+            }
             None => {
                 self.report_unknown_command(&prompt.content);
                 let message = Message { id: self.core.fresh_message(), content: prompt.content };
@@ -484,7 +489,9 @@ impl Session {
         }
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
-                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
+                commands::is_built_in(typed.name)
+                    || self.recipes.catalog().find(typed.name).is_some()
+                    || self.mcp.has_prompt(typed.name)
             })
         };
         outer_texts(content).find(|(_, text)| is_command(text))
@@ -517,6 +524,7 @@ impl Session {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
+            BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
             BackgroundResult::LocalServer(server) => self.local_server_found(server),
             BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {

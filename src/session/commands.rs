@@ -42,6 +42,8 @@ const TITLE_CHARS_MAX: usize = 200;
 
 /// The command that accepts the damage of a log.
 const REPAIR: &str = "repair";
+/// The command for MCP servers.
+const MCP: &str = "mcp";
 
 /// The longest goal, in bytes: it is sent along again after every compaction.
 const GOAL_BYTES_MAX: usize = 8 * 1024;
@@ -92,7 +94,12 @@ const BUILT_IN: &[BuiltInCommand] = &[
         goal,
     ),
     built_in("hooks", "Show the hooks of this session, in the order in which they run", None, show_hooks),
-    built_in("mcp", "Show the MCP servers of this session, their status and their tools", None, show_mcp),
+    built_in(
+        MCP,
+        "Show the MCP servers of this session, one of them in detail, or change its connection",
+        Some("[NAME | reconnect NAME | login NAME | logout NAME | off NAME | on NAME]"),
+        show_mcp,
+    ),
     built_in(
         "permissions",
         "Show what may run without asking; revoke it, or keep it for this workspace",
@@ -272,7 +279,11 @@ impl Session {
     pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
         report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
-        self.carry_out(prompt, typed, |core, beside| (built_in.run)(core, beside, &rest));
+        let ordered = (built_in.name == MCP).then(|| mcp::order_server(self, &rest)).flatten();
+        self.carry_out(prompt, typed, |core, beside| match ordered {
+            Some(text) => text_reply(core, text),
+            None => (built_in.run)(core, beside, &rest),
+        });
     }
 
     /// Commits the command, then what it comes to, and ends the turn. What the command runs sees its own
@@ -404,8 +415,11 @@ fn show_hooks(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandO
 fn show_mcp(
     core: &mut Core,
     CommandContext { mcp, hooks, .. }: &CommandContext<'_>,
-    _: &str,
+    name: &str,
 ) -> CommandOutcome {
+    if let Some(status) = mcp.statuses().iter().find(|status| status.spec.name == name) {
+        return text_reply(core, mcp::detailed_text(status));
+    }
     let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|server| server.what).collect();
     let text = mcp::text(&mcp.statuses(), &waiting);
     text_reply(core, text)

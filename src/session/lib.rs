@@ -113,7 +113,7 @@ use epitome_thread::{
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
 pub use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSupport, UserQuestion};
 pub use instructions::folders as instruction_files;
-pub use mcp::LOGINS as MCP_LOGINS;
+pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.

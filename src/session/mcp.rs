@@ -2,11 +2,16 @@
 //! the user is told of them.
 //!
 //! The list of tools is frozen with the first model call. What comes later is told to the model as a text
-//! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. Behind a
-//! compaction, where the prefix is another one anyway, it joins the list.
+//! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. It joins the list where
+//! that costs nothing: after a compaction, where the prefix is another one anyway, and after a pause that no provider's
+//! cache survives.
+
+pub(super) mod instructions;
+pub(super) mod prompts;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
@@ -18,16 +23,23 @@ use super::work::BackgroundResult;
 use epitome_config::{McpServer, McpSource};
 use epitome_hooks::servers::{self, PinnedServer};
 use epitome_hooks::trust::TrustVerdict;
-use epitome_mcp::{Hub, McpContext, McpEvent, PREFIX, REACH, ServerStatus};
+use epitome_mcp::{
+    Hub, ListBudget, ListingCache, McpContext, McpEvent, PREFIX, REACH, ServerOrder, ServerState,
+    ServerStatus,
+};
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
-use epitome_tools::Toolbox;
 use epitome_tools::question::QuestionSender;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";
 /// The folder of servers' logins, below the user's data.
 pub const LOGINS: &str = "mcp-logins";
+/// The folder of what servers offered in earlier sessions, below the user's data.
+pub const LISTINGS: &str = "mcp-listings";
+/// A pause after which no provider has a conversation's prefix in its cache any more: Anthropic and OpenAI keep one for
+/// an hour at most.
+const CACHE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Late tools that are told by name; of more it says how many.
 const LATE_LINES_MAX: usize = 60;
 /// Remarks of servers that the user is told in one session.
@@ -35,8 +47,6 @@ const REMARKS_MAX: usize = 40;
 
 /// What a session has of its servers.
 pub(super) struct McpHost {
-    /// The tools that are no server's.
-    base: Toolbox,
     /// Where servers ask the user.
     questions: QuestionSender,
     /// `None` where there was never a server.
@@ -60,9 +70,8 @@ enum ServerWait {
 }
 
 impl McpHost {
-    pub fn new(base: Toolbox, questions: QuestionSender) -> McpHost {
+    pub fn new(questions: QuestionSender) -> McpHost {
         McpHost {
-            base,
             questions,
             hub: None,
             news: None,
@@ -179,11 +188,17 @@ impl McpHost {
             let environment = core.workspace.environment.clone();
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
+                roots: [&core.workspace.cwd]
+                    .into_iter()
+                    .chain(&core.workspace.directories)
+                    .cloned()
+                    .collect(),
                 environment: core.workspace.environment.clone(),
                 exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),
                 http: core.services.http.within(Network::read(&core.workspace.environment)),
                 logins: core.services.paths.data.join(LOGINS),
+                listings: ListingCache::new(core.services.paths.data.join(LISTINGS)),
                 unchanged: Arc::new(move |server| {
                     servers::unchanged(server, &paths.repository_roots(&cwd), &environment)
                 }),
@@ -262,30 +277,47 @@ impl McpHost {
     pub(super) fn refresh_tools(&mut self, core: &mut Core) {
         let Some(hub) = &self.hub else { return };
         let framed = core.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
-        core.services.toolbox = self.base.with(hub.tools(framed));
+        let budget = ListBudget::for_window(core.model.known_window());
+        core.services.toolbox = core.services.toolbox.without(is_mcp).with(hub.tools(framed, budget));
+    }
+
+    /// Carries out an order of the user for a server. Returns what was done, or why not.
+    pub(super) fn order(&mut self, core: &mut Core, name: &str, order: ServerOrder) -> String {
+        let Some(hub) = &mut self.hub else { return "This session has no MCP servers.".to_owned() };
+        let done = hub.order(name, order).unwrap_or_else(|why| why);
+        // What the user was told of the server may be told again.
+        self.told.retain(|told| !told.contains(&format!(" {name} ")));
+        self.refresh_tools(core);
+        done
+    }
+
+    /// A system text with what the servers say about their tools.
+    pub(super) fn with_instructions(&self, system: &str) -> String {
+        let said = self.hub.as_ref().map(Hub::instructions).unwrap_or_default();
+        instructions::replace_section(system, &instructions::section(&said))
     }
 
     // ── The conversation ───────────────────────────────────────────────────────────────────────
 
-    /// Behind a compaction tools join the list that came since it was made, and those go that are gone. The
-    /// other tools and the system text stay to the byte.
+    /// Tools join the list that came since it was made, and those go that are gone, where no cache is lost with it. The
+    /// other tools and the rest of the system text stay to the byte.
     pub(super) fn renew_frame(&mut self, core: &mut Core) -> Result<(), String> {
         if self.hub.is_none() {
             return Ok(());
         }
+        if !prefix_is_new(core) && !prefix_is_cold(core) {
+            return Ok(());
+        }
+        self.refresh_tools(core);
         let Some((system, framed)) = core.thread.frame() else { return Ok(()) };
         let now = core.services.toolbox.specs();
         let own = framed.iter().filter(|spec| !is_mcp(spec));
         let tools: Vec<ToolSpec> = own.chain(now.iter().filter(|spec| is_mcp(spec))).cloned().collect();
-        if tools == framed {
+        let with_instructions = self.with_instructions(system);
+        if tools == framed && with_instructions == system {
             return Ok(());
         }
-        let since = core.thread.frame_entry().map(|frame| frame.seq);
-        let newer = core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
-        if !newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. })) {
-            return Ok(());
-        }
-        let system = system.to_owned();
+        let system = with_instructions;
         core.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
         self.refresh_tools(core);
         Ok(())
@@ -295,7 +327,8 @@ impl McpHost {
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
         let lines = hub.unlisted_tool_lines(framed);
-        if lines.is_empty() {
+        let said: Vec<(String, String)> = self.late_instructions(core);
+        if lines.is_empty() && said.is_empty() {
             return None;
         }
         if !framed.iter().any(|spec| spec.name == REACH) {
@@ -307,13 +340,49 @@ impl McpHost {
         let more = lines.len().saturating_sub(LATE_LINES_MAX);
         let shown: Vec<String> = lines.iter().take(LATE_LINES_MAX).map(|line| format!("- {line}")).collect();
         let more = if more > 0 { format!("\n- and {more} more") } else { String::new() };
-        let text = format!(
+        let tools = format!(
             "These tools of MCP servers are not in your list of tools. Reach them with the tool {REACH}:\n{}{more}",
             shown.join("\n")
         );
-        Some(Topic {
-            by: BY,
-            what: ReminderText::Lines { head: String::new(), lines: vec![(text.clone(), text)] },
-        })
+        let tools = (!lines.is_empty()).then_some(tools);
+        let said = said.into_iter().map(|(name, words)| {
+            format!(
+                "About its tools, in its own words, which are not the person's: {}",
+                instructions::quoted(&name, &words)
+            )
+        });
+        let lines = tools.into_iter().chain(said).map(|text| (text.clone(), text)).collect();
+        Some(Topic { by: BY, what: ReminderText::Lines { head: String::new(), lines } })
     }
+
+    /// What servers say about their tools that the system text does not have.
+    fn late_instructions(&self, core: &Core) -> Vec<(String, String)> {
+        let (Some(hub), Some((system, _))) = (&self.hub, core.thread.frame()) else { return Vec::new() };
+        let ready: Vec<String> =
+            hub.statuses().into_iter().filter(is_ready).map(|status| status.spec.name).collect();
+        let mut said = hub.instructions();
+        said.retain(|(name, words)| {
+            ready.contains(name) && !system.contains(&instructions::quoted(name, words))
+        });
+        said
+    }
+}
+
+fn is_ready(status: &ServerStatus) -> bool {
+    status.state == ServerState::Ready
+}
+
+/// Whether a compaction has replaced what the frame was followed by.
+fn prefix_is_new(core: &Core) -> bool {
+    let since = core.thread.frame_entry().map(|frame| frame.seq);
+    let newer = core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
+    newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. }))
+}
+
+/// Whether the last reply is so old that its provider has no part of the conversation in its cache.
+fn prefix_is_cold(core: &Core) -> bool {
+    let last =
+        core.thread.entries().iter().rev().find(|entry| matches!(entry.change, Change::Replied { .. }));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    last.is_some_and(|last| now.saturating_sub(Duration::from_millis(last.at)) > CACHE_TIME_MAX)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Ticket;
 use super::recipes::Rendering;
+use super::{CommandInfo, Ticket};
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::watch::Registration;
 
@@ -15,6 +15,8 @@ pub(super) struct SessionRecipes {
     is_read: bool,
     watch: Option<Arc<Registration>>,
     rendering: Option<Rendering>,
+    /// The prompts of MCP servers.
+    prompts: Vec<CommandInfo>,
 }
 
 impl SessionRecipes {
@@ -39,6 +41,15 @@ impl SessionRecipes {
     pub fn read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) -> bool {
         (self.catalog, self.watch) = (Arc::new(catalog), watch);
         !std::mem::replace(&mut self.is_read, true)
+    }
+
+    /// Replaces the prompts of MCP servers; returns whether there are others now.
+    pub fn set_prompts(&mut self, prompts: Vec<CommandInfo>) -> bool {
+        std::mem::replace(&mut self.prompts, prompts) != self.prompts
+    }
+
+    pub fn prompts(&self) -> &[CommandInfo] {
+        &self.prompts
     }
 
     // ── Rendering ──────────────────────────────────────────────────────────────────────────────

@@ -191,6 +191,9 @@ impl SessionRecipes {
         let mut recipes = self.catalog().commands();
         recipes.sort_by(|a, b| a.name.cmp(&b.name));
         let mut list: Vec<CommandInfo> = commands::listed().chain(recipes).collect();
+        let is_new = |prompt: &&CommandInfo| !list.iter().any(|known| known.name == prompt.name);
+        let prompts: Vec<CommandInfo> = self.prompts().iter().filter(is_new).cloned().collect();
+        list.extend(prompts);
         list.sort_by_key(|command| commands::rank(&command.name));
         list.into()
     }

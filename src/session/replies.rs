@@ -194,12 +194,15 @@ impl Session {
         if is_current && self.core.thread.frame().is_some() {
             return self.mcp.renew_frame(&mut self.core);
         }
+        // The window of the model, of which tools of servers may take a share, was not known before.
+        self.mcp.refresh_tools(&mut self.core);
         // The list of skills has a share of the window, which is known by now.
         self.recipes.offer_skills(&mut self.core, &self.hooks);
         let mut tools = self.core.services.toolbox.specs();
         self.subagents.name_in(&self.core, &mut tools);
         let contexts = self.hooks.take_contexts();
         let system = self.core.system_text(self.instructions.files(), contexts, &tools);
+        let system = self.mcp.with_instructions(&system);
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 

@@ -245,6 +245,8 @@ pub enum BackgroundResult {
     Recipes(RecipeCatalog, Option<Arc<Registration>>),
     /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
     Shell(Ticket, ShellOutputs),
+    /// The prompt of an MCP server, for the prompt of this ticket; an error is a sentence.
+    ServerPrompt(Ticket, Result<Vec<Content>, String>),
     LocalServer(Option<LocalServer>),
     /// What the n-th look for hooks found.
     Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),

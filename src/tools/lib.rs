@@ -570,6 +570,11 @@ impl Toolbox {
         Toolbox { tools: named.cloned().collect() }
     }
 
+    /// Returns the toolbox without the tools of these specs.
+    pub fn without(&self, is_left_out: impl Fn(&ToolSpec) -> bool) -> Toolbox {
+        Toolbox { tools: self.tools.iter().filter(|(spec, _)| !is_left_out(spec)).cloned().collect() }
+    }
+
     /// Returns the toolbox with further tools appended; a tool whose name is taken is ignored.
     pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Toolbox {
         let mut tools = self.tools.to_vec();

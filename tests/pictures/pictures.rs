@@ -4,8 +4,8 @@
 //! cargo build --release && cargo run -p epitome-pictures -- target/release/epitome docs/pictures [NAME…]
 //! ```
 //!
-//! Each picture is a program on a terminal (`script` of util-linux makes one), what is typed there, and the screen at the
-//! end, or all screens as an animation. The model is scripted; everything else is real. A program that is not installed
+//! Each picture is a program on a terminal (`script` of util-linux makes one): its last screen, or all of them as an
+//! animation. The model is scripted; everything else is real. A program that is not installed
 //! is named, and its pictures are left as they are.
 
 mod scenes;
@@ -16,8 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use scenes::{SCENES, Scene, Stage};
-use terminal::Recording;
+use scenes::{SCENES, Stage};
 
 fn main() -> ExitCode {
     match run() {
@@ -50,19 +49,12 @@ fn run() -> Result<()> {
             eprintln!("{}: left as it is, because {missing}", scene.name);
             continue;
         }
-        let recording = record(scene, &stage).with_context(|| scene.name.to_owned())?;
+        let command = (scene.command)(&stage);
+        let recording = terminal::record(scene.size, &command, &stage).with_context(|| scene.name.to_owned())?;
         let path = directory.join(scene.name).with_extension("svg");
         let picture = svg::draw(&recording, scene.title, scene.is_animated);
         std::fs::write(&path, picture).with_context(|| format!("{}", path.display()))?;
         eprintln!("{}: {} screens", path.display(), recording.screens.len());
     }
     Ok(())
-}
-
-fn record(scene: &Scene, stage: &Stage) -> Result<Recording> {
-    let mut terminal = terminal::Terminal::start(scene.size, &(scene.command)(stage), stage)?;
-    for step in scene.steps {
-        terminal.perform(step)?;
-    }
-    Ok(terminal.end())
 }

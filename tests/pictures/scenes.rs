@@ -1,4 +1,4 @@
-//! The pictures: which program, what is typed, and what the model answers.
+//! The pictures: which program, and what the model answers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,18 +19,7 @@ pub struct Scene {
     pub command: fn(&Stage) -> String,
     /// Programs that it needs.
     pub needs: &'static [&'static str],
-    pub steps: &'static [Step],
     pub is_animated: bool,
-}
-
-pub enum Step {
-    /// Waits until the screen has this text.
-    Wait(&'static str),
-    Type(&'static str),
-    /// Waits until the screen is still.
-    Settle,
-    /// Waits until the program ends.
-    ToTheEnd,
 }
 
 pub const SCENES: &[Scene] = &[
@@ -40,7 +29,6 @@ pub const SCENES: &[Scene] = &[
         size: (100, 32),
         command: |_| "epitome demo".to_owned(),
         needs: &[],
-        steps: &[Step::ToTheEnd],
         is_animated: true,
     },
     Scene {
@@ -53,7 +41,6 @@ pub const SCENES: &[Scene] = &[
                 .to_owned()
         },
         needs: &[],
-        steps: &[Step::ToTheEnd],
         is_animated: false,
     },
 ];

@@ -27,6 +27,7 @@ mod instructions;
 mod learned;
 mod mcp;
 mod mcp_http;
+mod mcp_lifecycle;
 pub mod mcp_server;
 mod numbers;
 mod permissions;

@@ -9,12 +9,12 @@ use crate::cli::hooks::Project;
 use crate::config::{McpServer, McpSource};
 use crate::hooks::servers::{self, PinnedServer};
 use crate::hooks::trust::{TrustStore, TrustVerdict};
-use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
+use crate::mcp::{Hub, ListingCache, McpContext, McpEvent, ServerState, ServerStatus};
 use crate::problem::Problem;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
-use crate::session::MCP_LOGINS;
+use crate::session::{MCP_LISTINGS, MCP_LOGINS};
 use crate::tools::question::QuestionSender;
 
 /// How long all servers together may take to connect.
@@ -67,11 +67,13 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     runtime.block_on(async {
         let around = McpContext {
             cwd: project.cwd.clone(),
+            roots: vec![project.cwd.clone()],
             environment: project.environment.clone(),
             exposure: Arc::new(endpoint::exposure(&project.settings)),
             reaper: project.reaper.clone(),
             http: Http::new().within(Network::read(&project.environment)),
             logins: project.paths.data.join(MCP_LOGINS),
+            listings: ListingCache::new(project.paths.data.join(MCP_LISTINGS)),
             // Only the user's own are started here.
             unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
         };
@@ -80,7 +82,8 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
         let (mut hub, mut news) = Hub::new(around, door);
         hub.start(servers.into_iter().cloned());
         let settled = async {
-            while !hub.connecting().is_empty() {
+            let is_connecting = |status: &ServerStatus| status.state == ServerState::Connecting;
+            while hub.statuses().iter().any(is_connecting) {
                 match news.recv().await {
                     Some(McpEvent::Changed { .. } | McpEvent::Gone { .. } | McpEvent::Remark(_)) => {}
                     None => return,
@@ -96,9 +99,9 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
 fn line(status: &ServerStatus) -> DoctorLine {
     let name = &status.spec.name;
     match &status.state {
-        ServerState::Ready(tools) => {
+        ServerState::Ready => {
             let remarks: String = status.remarks.iter().map(|remark| format!("; {remark}")).collect();
-            DoctorLine::ok("mcp", format!("{name} is connected, with {} tools{remarks}", tools.len()))
+            DoctorLine::ok("mcp", format!("{name} is connected, with {} tools{remarks}", status.tools.len()))
         }
         ServerState::Connecting => DoctorLine::warning(
             "mcp",

@@ -1,45 +1,87 @@
-//! `/mcp`: a session's servers, how they stand and what tools they have. Pure.
+//! `/mcp`: a session's servers, their states and tools, and orders for one of them.
 
 use std::fmt::Write as _;
 
+use super::super::actor::Session;
+use super::super::mcp::prompts;
 use epitome_config::{McpSource, McpTransport, origin};
-use epitome_mcp::{ServerState, ServerStatus};
+use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
 /// Tools of one server that are listed by name; of more it says how many.
-const TOOLS_SHOWN_MAX: usize = 40;
+const TOOLS_SHOWN_MAX: usize = 100;
 
-/// `waiting` are servers of the repository's that nobody has allowed or refused, each in words.
+/// The orders and their words.
+const ORDERS: [(&str, ServerOrder); 5] = [
+    ("reconnect", ServerOrder::Reconnect),
+    ("login", ServerOrder::LogIn),
+    ("logout", ServerOrder::LogOut),
+    ("off", ServerOrder::Off),
+    ("on", ServerOrder::On),
+];
+
+/// What was typed after the command.
+#[derive(Debug, PartialEq)]
+enum McpArguments<'a> {
+    Show,
+    Order(ServerOrder, &'a str),
+    /// A sentence.
+    Wrong(String),
+}
+
+fn parse<'a>(rest: &'a str, names: &[String]) -> McpArguments<'a> {
+    let rest = rest.trim();
+    if rest.is_empty() || names.iter().any(|name| name == rest) {
+        return McpArguments::Show;
+    }
+    let (word, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    match ORDERS.iter().find(|(known, _)| *known == word) {
+        Some((_, order)) if !name.trim().is_empty() => McpArguments::Order(*order, name.trim()),
+        Some(_) => {
+            McpArguments::Wrong(format!("`/mcp {word}` needs the name of a server: {}.", listed(names)))
+        }
+        None => {
+            let words: Vec<&str> = ORDERS.iter().map(|(word, _)| *word).collect();
+            McpArguments::Wrong(format!(
+                "`/mcp` does not know {rest:?}. It takes the name of a server, or {} and a name. Servers: {}.",
+                words.join(", "),
+                listed(names)
+            ))
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "there are none".to_owned() } else { names.join(", ") }
+}
+
+/// Carries out what was typed after `/mcp`; `None` if it only shows something.
+pub(super) fn order_server(session: &mut Session, rest: &str) -> Option<String> {
+    let names: Vec<String> = session.mcp.statuses().into_iter().map(|status| status.spec.name).collect();
+    let text = match parse(rest, &names) {
+        McpArguments::Show => return None,
+        McpArguments::Wrong(why) => why,
+        McpArguments::Order(order, name) => session.mcp.order(&mut session.core, name, order),
+    };
+    prompts::list_prompts(session);
+    Some(text)
+}
+
+/// One line for each server. `waiting` are servers of the repository's that nobody has allowed or refused, each in words.
 pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
     if statuses.is_empty() && waiting.is_empty() {
-        return "No MCP server is configured. A table [mcp.servers.NAME] in config.toml adds one, and so does the \
-                editor."
+        return "No MCP server is configured. `epitome mcp add` adds one, a table [mcp.servers.NAME] in config.toml, and so \
+                does the editor."
             .to_owned();
     }
     let mut out = String::new();
-    for ServerStatus { spec, state, remarks } in statuses {
-        let of = match &spec.from {
-            McpSource::Client => "of the editor",
-            McpSource::Person => "yours",
-            McpSource::Repository { .. } => "of the repository, allowed",
-        };
-        let way = match &spec.way {
-            McpTransport::Stdio { command, .. } => command.clone(),
-            McpTransport::Http { url, .. } => origin(url),
-        };
-        let _ = write!(out, "- **{}** ({of}; {way}): ", spec.name);
-        let _ = match state {
-            ServerState::Connecting => writeln!(out, "is being connected"),
-            ServerState::Gone(why) => writeln!(out, "not connected: {why}"),
-            ServerState::Ready(tools) => {
-                let shown: Vec<&str> = tools.iter().take(TOOLS_SHOWN_MAX).map(String::as_str).collect();
-                let more = tools.len().saturating_sub(TOOLS_SHOWN_MAX);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                writeln!(out, "connected, {} tools: {}{more}", tools.len(), shown.join(", "))
-            }
-        };
-        for remark in remarks {
+    for status in statuses {
+        let _ = writeln!(out, "- {}", line(status));
+        for remark in &status.remarks {
             let _ = writeln!(out, "  - {remark}");
         }
+    }
+    if statuses.iter().any(|status| !status.tools.is_empty()) {
+        out.push_str("\n`/mcp NAME` lists the tools of one.\n");
     }
     if !waiting.is_empty() {
         out.push_str("\nNot allowed, and not running:\n");
@@ -50,39 +92,126 @@ pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
     out
 }
 
+fn line(status: &ServerStatus) -> String {
+    let ServerStatus { spec, state, tools, tool_bytes, prompts, has_resources, .. } = status;
+    let of = match &spec.from {
+        McpSource::Client => "of the editor",
+        McpSource::Person => "yours",
+        McpSource::Repository { .. } => "of the repository, allowed",
+    };
+    let way = match &spec.way {
+        McpTransport::Stdio { command, .. } => command.clone(),
+        McpTransport::Http { url, .. } => origin(url),
+    };
+    let state = match state {
+        ServerState::Connecting if !tools.is_empty() => "being connected; from earlier:".to_owned(),
+        ServerState::Connecting => "being connected".to_owned(),
+        ServerState::Gone(why) => format!("not connected: {why}"),
+        ServerState::Ready => "connected,".to_owned(),
+    };
+    let mut line = format!("**{}** ({of}; {way}): {state}", spec.name);
+    if !matches!(status.state, ServerState::Gone(_))
+        && (!tools.is_empty() || status.state == ServerState::Ready)
+    {
+        let count = if tools.len() == 1 { "1 tool".to_owned() } else { format!("{} tools", tools.len()) };
+        let _ = write!(line, " {count} (~{} tokens)", tokens(*tool_bytes));
+        if *prompts > 0 {
+            let _ = write!(line, ", {prompts} prompts");
+        }
+        if *has_resources {
+            line.push_str(", resources");
+        }
+    }
+    line
+}
+
+/// One server with its tools and the newest messages of its log.
+pub(super) fn detailed_text(status: &ServerStatus) -> String {
+    let mut out = format!("{}\n", line(status));
+    for remark in &status.remarks {
+        let _ = writeln!(out, "- {remark}");
+    }
+    if !status.tools.is_empty() {
+        out.push_str("\nTools:\n");
+    }
+    for tool in status.tools.iter().take(TOOLS_SHOWN_MAX) {
+        let _ = writeln!(out, "- {tool}");
+    }
+    let more = status.tools.len().saturating_sub(TOOLS_SHOWN_MAX);
+    if more > 0 {
+        let _ = writeln!(out, "- and {more} more");
+    }
+    if !status.log.is_empty() {
+        out.push_str("\nIts newest log messages:\n");
+    }
+    for message in &status.log {
+        let _ = writeln!(out, "- {message}");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use epitome_config::McpServer;
 
-    #[test]
-    fn each_server_is_told_with_how_it_stands() {
-        let server = |name: &str, state| ServerStatus {
-            spec: McpServer::new(
-                name.to_owned(),
-                McpSource::Person,
-                McpTransport::Http {
-                    url: "https://mcp.example/sk-secret".to_owned(),
-                    headers: Vec::new(),
-                    key_variable: None,
-                },
-            ),
-            state,
-            remarks: Vec::new(),
+    fn server(name: &str, state: ServerState, tools: usize) -> ServerStatus {
+        let way = McpTransport::Http {
+            url: "https://mcp.example/sk-secret".to_owned(),
+            headers: Vec::new(),
+            key_variable: None,
         };
-        let tools = (0..50).map(|number| format!("mcp__a__{number}")).collect();
-        let text = text(
-            &[server("a", ServerState::Ready(tools)), server("b", ServerState::Gone("it ended".to_owned()))],
-            &["the MCP server c: runs \"c\"".to_owned()],
-        );
+        ServerStatus {
+            spec: McpServer::new(name.to_owned(), McpSource::Person, way),
+            state,
+            tools: (0..tools).map(|number| format!("mcp__{name}__{number}")).collect(),
+            tool_bytes: tools * 400,
+            prompts: 0,
+            has_resources: false,
+            remarks: Vec::new(),
+            log: vec!["warning: the disk is full".to_owned()],
+        }
+    }
+
+    /// All names of all tools were in one line.
+    #[test]
+    fn each_server_has_one_line_with_its_state_and_the_size_of_its_tools() {
+        let gone = ServerState::Gone("it ended".to_owned());
+        let servers = [server("a", ServerState::Ready, 150), server("b", gone, 0)];
+        let text = text(&servers, &["the MCP server c: runs \"c\"".to_owned()]);
         assert!(
-            text.contains("**a** (yours; https://mcp.example): connected, 50 tools: mcp__a__0,"),
+            text.contains("- **a** (yours; https://mcp.example): connected, 150 tools (~15000 tokens)\n"),
             "{text}"
         );
-        assert!(
-            text.contains("and 10 more") && text.contains("**b**") && text.contains("it ended"),
-            "{text}"
-        );
+        assert!(text.contains("- **b** (yours; https://mcp.example): not connected: it ended\n"), "{text}");
         assert!(text.contains("the MCP server c") && !text.contains("sk-secret"), "{text}");
+        assert!(!text.contains("mcp__a__0"), "{text}");
+
+        let detailed = detailed_text(&servers[0]);
+        assert!(detailed.contains("\n- mcp__a__0\n") && detailed.contains("and 50 more"), "{detailed}");
+        assert!(detailed.contains("- warning: the disk is full"), "{detailed}");
+    }
+
+    /// `/mcp reconnect x` printed the list, as if it had done something.
+    #[test]
+    fn arguments_are_carried_out_or_refused() {
+        let names = ["docs".to_owned(), "my server".to_owned()];
+        for (typed, parsed) in [
+            ("", McpArguments::Show),
+            ("docs", McpArguments::Show),
+            ("my server", McpArguments::Show),
+            ("reconnect docs", McpArguments::Order(ServerOrder::Reconnect, "docs")),
+            ("off  my server", McpArguments::Order(ServerOrder::Off, "my server")),
+        ] {
+            assert_eq!(parse(typed, &names), parsed, "{typed}");
+        }
+        for (typed, words) in
+            [("login", "needs the name of a server: docs"), ("nonsense", "does not know \"nonsense\"")]
+        {
+            assert!(
+                matches!(parse(typed, &names), McpArguments::Wrong(why) if why.contains(words)),
+                "{typed}"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::SessionError;
 use crate::core::Core;
+use crate::mcp::instructions::split_section;
 use crate::prompt;
 use epitome_thread::{Change, ClientInstructions};
 
@@ -27,8 +28,10 @@ impl Core {
         let Some(before) = self.thread.outdated_client_instructions() else { return Ok(()) };
         let Some((system, tools)) = self.thread.frame() else { return Ok(()) };
         let now = self.thread.client_instructions();
-        let Some(system) = prompt::reframed(system, before, now) else { return Ok(()) };
-        let tools = tools.to_vec();
+        // What MCP servers say is behind them.
+        let (own, of_servers) = split_section(system);
+        let Some(own) = prompt::reframed(own, before, now) else { return Ok(()) };
+        let (system, tools) = (own + of_servers, tools.to_vec());
         self.commit(Change::Framed { system, tools }).map(drop).map_err(|error| error.to_string())
     }
 }

@@ -69,6 +69,20 @@ impl Stage {
     }
 }
 
+/// What `/mcp` says.
+pub fn status(test: &mut TestSession) -> String {
+    command(test, "/mcp")
+}
+
+/// What a command says.
+pub fn command(test: &mut TestSession, typed: &str) -> String {
+    test.ask(typed);
+    test.client.entry(|change| match change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    })
+}
+
 /// Whether a process is running; a zombie is not.
 fn lives(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
@@ -305,15 +319,7 @@ fn tools_of_a_late_server_are_announced_and_callable() {
     ]));
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
     std::fs::write(&pipe, "now").expect("the server reads");
-    // Its tools are available once the command lists them.
-    within("the tools of the server", || {
-        test.ask("/mcp");
-        let shown = test.client.entry(|change| match change {
-            Change::Noted { text, .. } => Some(text.clone()),
-            _ => None,
-        });
-        shown.contains("mcp__s__echo").then_some(())
-    });
+    within("the tools of the server", || status(&mut test).contains("connected, 8 tools").then_some(()));
     assert_eq!(test.ask("Again"), StopReason::EndTurn);
     let outcome = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.clone()),

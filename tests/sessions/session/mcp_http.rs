@@ -12,10 +12,14 @@ use epitome_test_harness::in_turn;
 use epitome_test_harness::session::{Setup, TestSession};
 use serde_json::{Value, json};
 
+use super::mcp::status;
+
 /// In place of a status: the server requires a login.
 const LOGIN: &str = "login";
 const TOKEN: &str = "sk-token-of-the-login";
 const KEY: &str = "sk-key-of-the-server";
+/// In place of a status: the server closes its connections instead of answering calls of tools.
+const LEAVES: &str = "leaves";
 
 /// A server on loopback that responds with JSON; returns its URL and the heads of its requests.
 fn server(status: &'static str) -> (String, Receiver<String>) {
@@ -32,7 +36,7 @@ fn server(status: &'static str) -> (String, Receiver<String>) {
 }
 
 /// Answers the requests on one connection, until it closes.
-fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
+fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option<()> {
     let own = stream.local_addr().expect("an address").to_string();
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut writer = stream;
@@ -40,23 +44,27 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                return;
+                return None;
             }
         }
         let lower = head.to_lowercase();
         let length =
             lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
-        if reader.read_exact(&mut body).is_err() {
-            return;
-        }
+        reader.read_exact(&mut body).ok()?;
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status == LEAVES && request["method"] == "tools/call" {
+            return None;
+        }
+        let status = if status == LEAVES { "200 OK" } else { status };
         // A finished test has dropped the receiver.
         drop(heads.send(lower));
         let answered =
             answer(&request).map(|result| json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
         let (status, body) = match answered {
-            _ if status == LOGIN && !head.contains(TOKEN) => login(&head, &own),
+            _ if status == LOGIN && !head.contains(TOKEN) => {
+                login(&head, &String::from_utf8_lossy(&body), &own)
+            }
             Some(answer) if status == LOGIN => ("200 OK", answer.to_string()),
             None if status == LOGIN => ("202 Accepted", String::new()),
             _ if status != "200 OK" => (status, String::new()),
@@ -73,15 +81,13 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
         let head = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}{more}\r\n\r\n"
         );
-        if writer.write_all((head + &body).as_bytes()).is_err() {
-            return;
-        }
+        writer.write_all((head + &body).as_bytes()).ok()?;
     }
 }
 
 /// The responses of a server that requires a login, and of its authorization server with dynamic registration
 /// and PKCE.
-fn login(head: &str, own: &str) -> (&'static str, String) {
+fn login(head: &str, body: &str, own: &str) -> (&'static str, String) {
     let base = format!("http://{own}");
     let path = head.split(' ').nth(1).unwrap_or_default();
     let told = match path {
@@ -97,6 +103,9 @@ fn login(head: &str, own: &str) -> (&'static str, String) {
             "code_challenge_methods_supported": ["S256"],
         }),
         "/register" => json!({"client_id": "epitome-1", "redirect_uris": []}),
+        "/token" if body.contains("grant_type=refresh_token") => {
+            return ("401 Unauthorized", json!({"error": "invalid_client"}).to_string());
+        }
         "/token" => json!({
             "access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600, "refresh_token": "sk-refresh",
         }),
@@ -155,7 +164,11 @@ fn a_server_receives_its_configured_headers() {
 /// Each row is the response of a server, and the notice for the user.
 #[test]
 fn an_unreachable_server_is_reported_without_its_secrets() {
-    for (status, words) in [("500 Internal Server Error", "500"), ("404 Not Found", "404")] {
+    for (status, words) in [
+        ("500 Internal Server Error", "500"),
+        ("404 Not Found", "404"),
+        ("405 Method Not Allowed", "looks like one of the older SSE transport"),
+    ] {
         let (url, _) = server(status);
         let mut test = started(&url, Vec::new());
         let told = test.client.until(|out| match out {
@@ -168,16 +181,29 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
     }
 }
 
-/// The user follows the link in a browser; from then on requests contain the token.
+/// The model read the names of Rust types, and the user nothing.
 #[test]
-fn a_login_shows_a_link_and_the_token_stays_private() {
-    let (url, _) = server(LOGIN);
-    let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
-    let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
-    let script = in_turn(vec![look]);
-    let mut test = Setup::with_config(&config).start(script);
+fn a_server_that_goes_away_is_reported_in_plain_words() {
+    let (url, _) = server(LEAVES);
+    let mut test =
+        started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
     let told = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("net") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(
+        told.starts_with("The MCP server net did not get or answer the call: it cannot be reached"),
+        "{told}"
+    );
+    assert!(!told.contains("::") && !told.contains("sk-in-the-path"), "{told}");
+    assert!(status(&mut test).contains("its last call failed: it cannot be reached"));
+}
+
+/// The user follows the link in a browser.
+fn log_in(test: &mut TestSession) {
+    let told = test.client.until(|out| match out {
+        SessionEvent::Notice { text, .. } if text.contains("Open this link") => Some(text.clone()),
         _ => None,
     });
     let link = told.split("Open this link: ").nth(1).unwrap_or_else(|| panic!("a link: {told}"));
@@ -198,28 +224,58 @@ fn a_login_shows_a_link_and_the_token_stays_private() {
 
     // The page is shown before the tokens have arrived.
     loop {
-        test.ask("/mcp");
-        let shown = test.client.entry(|change| match change {
-            Change::Noted { text, .. } => Some(text.clone()),
-            _ => None,
-        });
-        if shown.contains("mcp__net__look") {
+        let shown = status(test);
+        if shown.contains("connected, 1 tool") {
             break;
         }
         assert!(!shown.contains("failed"), "{shown}");
     }
+}
+
+fn with_login(replies: Vec<Vec<ModelStep>>) -> TestSession {
+    let (url, _) = server(LOGIN);
+    let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
+    Setup::with_config(&config).start(in_turn(replies))
+}
+
+/// The file with the tokens.
+fn token_file(test: &TestSession) -> std::path::PathBuf {
+    let folder = epitome::paths::Paths::below(&test.home).data.join("mcp-logins");
+    let files: Vec<_> =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
+    assert_eq!(files.len(), 1);
+    files[0].clone()
+}
+
+/// A server that had forgotten our registration could not be used any more until its file was deleted by hand.
+#[test]
+fn a_lost_registration_leads_to_a_new_login() {
+    let mut test = with_login(Vec::new());
+    log_in(&mut test);
+    let file = token_file(&test);
+    let mut stored: Value =
+        serde_json::from_slice(&std::fs::read(&file).expect("it is there")).expect("JSON");
+    // The token has expired, so that it has to be renewed.
+    stored["token_received_at"] = 1.into();
+    std::fs::write(&file, stored.to_string()).expect("it is ours");
+    test.create(test.environment());
+    log_in(&mut test);
+}
+
+/// From the login on, requests contain the token.
+#[test]
+fn a_login_shows_a_link_and_the_token_stays_private() {
+    let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
+    let mut test = with_login(vec![look]);
+    log_in(&mut test);
     assert_eq!(test.ask("Go"), StopReason::EndTurn);
     let told = test.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
         _ => None,
     });
     assert_eq!(told, "seen");
-    let folder = epitome::paths::Paths::below(&test.home).data.join("mcp-logins");
-    let files: Vec<_> =
-        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
-    assert_eq!(files.len(), 1);
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&files[0].metadata().expect("it is there").permissions());
+    let file = token_file(&test);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("it is there").permissions());
     assert_eq!(mode & 0o777, 0o600);
     let log = format!("{:?}{:?}", test.log(), test.client.seen);
     assert!(!log.contains(TOKEN) && !log.contains("sk-refresh"));

@@ -43,6 +43,7 @@ pub fn process_of(role: &str, place: &Path) -> Option<u32> {
 fn serves_if_this_process_was_started_as_an_mcp_server() {
     let (Ok(role), Some(place)) = (std::env::var(ROLE), std::env::var_os(PLACE)) else { return };
     serve(&role, Path::new(&place));
+    finish(&role, Path::new(&place));
     std::process::exit(0);
 }
 
@@ -64,6 +65,14 @@ fn notify(method: &str, params: Value) {
     say(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
 }
 
+/// What the server does when its input is closed.
+fn finish(role: &str, place: &Path) {
+    if role == "saves" {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::fs::write(place.join("saved"), "all of it").expect("a file");
+    }
+}
+
 fn serve(role: &str, place: &Path) {
     // The test harness has started a line.
     println!();
@@ -83,6 +92,11 @@ fn serve(role: &str, place: &Path) {
                 std::process::exit(0);
             }
         },
+        // Is not there until the test says so.
+        "flaky" if !place.join("up").exists() => {
+            eprintln!("not up yet");
+            std::process::exit(1);
+        }
         // Blocks until the test opens the other end.
         "late" => drop(std::fs::read(place.join("go"))),
         _ => {}
@@ -93,14 +107,27 @@ fn serve(role: &str, place: &Path) {
         let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
         match request["method"].as_str() {
             Some("initialize") if role == "silent" => {}
-            Some("initialize") => answer(
-                &request,
-                json!({
-                    "protocolVersion": request["params"]["protocolVersion"],
-                    "capabilities": {"tools": {"listChanged": true}},
-                    "serverInfo": {"name": "test", "version": "1"},
-                }),
-            ),
+            Some("initialize") => answer(&request, introduction(role, &request)),
+            Some("resources/list") => {
+                let readme = json!({"uri": "docs://readme", "name": "readme", "description": "How it works"});
+                answer(&request, json!({"resources": [readme]}));
+            }
+            Some("resources/templates/list") => answer(&request, json!({"resourceTemplates": []})),
+            Some("resources/read") => {
+                let uri = &request["params"]["uri"];
+                let contents = json!({"uri": uri, "mimeType": "text/plain", "blob": "UmVhZCBtZS4="});
+                answer(&request, json!({"contents": [contents]}));
+            }
+            Some("prompts/list") => {
+                let argument = json!({"name": "who", "required": true});
+                let greet = json!({"name": "greet", "description": "Greets", "arguments": [argument]});
+                answer(&request, json!({"prompts": [greet]}));
+            }
+            Some("prompts/get") => {
+                let words = format!("Greet {}.", request["params"]["arguments"]["who"]);
+                let message = json!({"role": "user", "content": {"type": "text", "text": words}});
+                answer(&request, json!({"messages": [message]}));
+            }
             Some("tools/list") => answer(&request, json!({"tools": tools(role)})),
             Some("notifications/cancelled") => {
                 let same = waiting.as_ref().is_some_and(|call| call["id"] == request["params"]["requestId"]);
@@ -178,6 +205,15 @@ fn serve(role: &str, place: &Path) {
                     waiting = Some(request.clone());
                     say(&json!({"jsonrpc": "2.0", "id": 900, "method": "roots/list"}));
                 }
+                "structured" => answer(
+                    &request,
+                    json!({"content": [{"type": "text", "text": "2 rows"}], "structuredContent": {"rows": [1, 2]}}),
+                ),
+                "tells_its_key" => text(&request, &format!("my key is {SECRET}")),
+                "needs_a_task" => say(&json!({
+                    "jsonrpc": "2.0", "id": request["id"],
+                    "error": {"code": -32601, "message": "This tool requires task augmentation"},
+                })),
                 "asks" => asking = Some((request.clone(), 0)),
                 other => panic!("no tool {other}"),
             },
@@ -215,6 +251,23 @@ fn serve(role: &str, place: &Path) {
     }
 }
 
+fn introduction(role: &str, request: &Value) -> Value {
+    let mut told = json!({
+        "protocolVersion": request["params"]["protocolVersion"],
+        "capabilities": {"tools": {"listChanged": true}},
+        "serverInfo": {"name": "test", "version": "1"},
+    });
+    if role == "future" {
+        told["protocolVersion"] = "2099-01-01".into();
+    }
+    if role == "rich" {
+        told["capabilities"]["resources"] = json!({});
+        told["capabilities"]["prompts"] = json!({});
+        told["instructions"] = "Always echo before you ask.".into();
+    }
+    told
+}
+
 fn tools(role: &str) -> Value {
     let tool = |name: &str, description: &str| json!({"name": name, "description": description, "inputSchema": {"type": "object"}});
     if role == "many" {
@@ -232,6 +285,10 @@ fn tools(role: &str) -> Value {
         let names =
             ["bash", "leaks", "links", "draws", "escapes", "steals", "sends", "samples", "lists_roots"];
         tools.extend(names.map(|name| tool(name, orders)));
+    }
+    if role == "rich" {
+        let names = ["structured", "tells_its_key", "needs_a_task", "lists_roots"];
+        tools.extend(names.map(|name| tool(name, "Does it.")));
     }
     if role == "clashes" {
         tools.extend(["echo.", "echo!", "bash"].map(|name| tool(name, "Another.")));

@@ -1,0 +1,388 @@
+//! `epitome mcp`: lists, adds and removes MCP servers in the user's settings, takes them over from other agents, and
+//! logs in to them.
+
+mod config_edit;
+mod import;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::hooks::Project;
+use super::{CliError, serve, terminal};
+use crate::atomic_file::{lock_for_change, replace_private};
+use crate::config::{McpServer, McpSource, McpTransport, origin};
+use crate::mcp::{Hub, ListingCache, McpContext, McpEvent, ServerState, is_logged_in, log_out};
+use crate::paths::Paths;
+use crate::provider::endpoint;
+use crate::provider::http::Http;
+use crate::provider::network::Network;
+use crate::session::{MCP_LISTINGS, MCP_LOGINS};
+use crate::tools::question::QuestionSender;
+use import::ImportedServers;
+
+/// How long a login may take: the user has ten minutes for it.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(11 * 60);
+/// Maximum bytes of a file of another agent. Claude Code keeps its whole state in one.
+const IMPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// List, add and remove MCP servers, and log in to them
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = false,
+    arg = super::before_subcommand("json").action(clap::ArgAction::SetTrue)
+)]
+pub struct McpArgs {
+    #[command(subcommand)]
+    command: McpCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum McpCommand {
+    /// List the configured servers, without starting them; `epitome doctor` starts them
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a server to config.toml
+    Add(AddArgs),
+    /// Remove a server from config.toml
+    Remove {
+        /// Name of the server
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take over the servers of Claude Code and Codex
+    Import {
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Log in to a server on the network
+    Login {
+        /// Name of the server
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove the stored login of a server
+    Logout {
+        /// Name of the server
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// Name of the server
+    name: String,
+    /// Address of a server on the network, instead of a command
+    #[arg(long, conflicts_with = "command")]
+    url: Option<String>,
+    /// Header for the server on the network
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    headers: Vec<String>,
+    /// Variable with the key of the server on the network
+    #[arg(long, value_name = "VARIABLE", requires = "url")]
+    key_variable: Option<String>,
+    /// Variable for the command; ${NAME} in the value is replaced when the server is started
+    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "url")]
+    env: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Command that starts the server, after --
+    #[arg(last = true, required_unless_present = "url", value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub fn main(args: McpArgs) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    super::log::to_file(&paths);
+    match args.command {
+        McpCommand::List { json } => list(&Project::load(paths)?, json),
+        McpCommand::Add(args) => add(&paths, args),
+        McpCommand::Remove { name, json } => {
+            change_config(&paths, |text| config_edit::remove_server(text, &name))?;
+            done(json, "removed", &name, format!("{name} is removed from config.toml."))
+        }
+        McpCommand::Import { yes, json } => import(&paths, yes, json),
+        McpCommand::Login { name, json } => login(&Project::load(paths)?, &name, json),
+        McpCommand::Logout { name, json } => {
+            let project = Project::load(paths)?;
+            let url = url_of(&project, &name)?;
+            let had_login = log_out(&project.paths.data.join(MCP_LOGINS), &url);
+            let text =
+                match had_login.map_err(|error| failed(format!("the login cannot be removed: {error}")))? {
+                    true => format!("You are logged out of {name}."),
+                    false => format!("There was no stored login for {name}."),
+                };
+            done(json, "logged_out", &name, text)
+        }
+    }
+}
+
+fn failed(message: String) -> CliError {
+    CliError::failed(message, None)
+}
+
+fn done(as_json: bool, what: &str, name: &str, text: String) -> Result<i32, CliError> {
+    match as_json {
+        true => terminal::print(&format!("{}\n", json!({ what: [name] })))?,
+        false => terminal::print(&format!("{text}\n"))?,
+    }
+    Ok(0)
+}
+
+// ── The settings ───────────────────────────────────────────────────────────────────────────────────
+
+fn list(project: &Project, as_json: bool) -> Result<i32, CliError> {
+    let servers = &project.settings.mcp.servers;
+    let logins = project.paths.data.join(MCP_LOGINS);
+    if as_json {
+        let of = |server: &McpServer| {
+            json!({
+                "name": server.name,
+                "source": source(server),
+                "transport": transport(server),
+                "command": place(server),
+                "enabled": server.enabled,
+                "loggedIn": has_login(project, &logins, server),
+            })
+        };
+        let list: Vec<serde_json::Value> = servers.iter().map(of).collect();
+        return terminal::print(&format!("{}\n", json!({ "servers": list }))).map(|()| 0);
+    }
+    if servers.is_empty() {
+        terminal::print("No MCP server is configured. `epitome mcp add NAME -- COMMAND` adds one.\n")?;
+        return Ok(0);
+    }
+    for server in servers {
+        let state = match (server.enabled, has_login(project, &logins, server)) {
+            (false, _) => ", off",
+            (true, true) => ", logged in",
+            (true, false) => "",
+        };
+        terminal::print(&format!("{}  {} ({}{state})\n", server.name, place(server), source(server)))?;
+    }
+    Ok(0)
+}
+
+fn source(server: &McpServer) -> &'static str {
+    match server.from {
+        McpSource::Client | McpSource::Person => "config.toml",
+        McpSource::Repository { .. } => "repository",
+    }
+}
+
+fn transport(server: &McpServer) -> &'static str {
+    match server.way {
+        McpTransport::Stdio { .. } => "stdio",
+        McpTransport::Http { .. } => "http",
+    }
+}
+
+/// The program, or the server's host. Arguments and paths of addresses may contain keys.
+fn place(server: &McpServer) -> String {
+    match &server.way {
+        McpTransport::Stdio { command, .. } => command.clone(),
+        McpTransport::Http { url, .. } => origin(url),
+    }
+}
+
+fn has_login(project: &Project, logins: &Path, server: &McpServer) -> bool {
+    match server.expanded(&project.environment) {
+        Ok(McpTransport::Http { url, .. }) => is_logged_in(logins, &url),
+        Ok(McpTransport::Stdio { .. }) | Err(_) => false,
+    }
+}
+
+fn add(paths: &Paths, args: AddArgs) -> Result<i32, CliError> {
+    let AddArgs { name, url, headers, key_variable, env, json, command } = args;
+    if name.trim().is_empty() || name.chars().any(char::is_control) {
+        return Err(CliError::usage("the name of a server is a short text in one line"));
+    }
+    let way = match url {
+        Some(url) if !url.starts_with("https://") && !url.starts_with("http://") => {
+            return Err(CliError::usage("the address of a server begins with https:// or http://"));
+        }
+        Some(url) => McpTransport::Http { url, headers: pairs(&headers)?, key_variable },
+        None => {
+            let mut words = command.into_iter();
+            let command = words.next().ok_or_else(|| CliError::usage("give a command after --, or --url"))?;
+            McpTransport::Stdio { command, args: words.collect(), env: pairs(&env)? }
+        }
+    };
+    let server = McpServer::new(name.clone(), McpSource::Person, way);
+    change_config(paths, |text| config_edit::add_server(text, &server))?;
+    done(json, "added", &name, format!("{name} is added to config.toml. New sessions use it."))
+}
+
+fn pairs(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        // Not repeated: it may be a key.
+        Some(_) | None => Err(CliError::usage("variables and headers are given as NAME=VALUE")),
+    };
+    given.iter().map(pair).collect()
+}
+
+/// Changes `config.toml`, which only its owner can read from then on: it may contain keys.
+fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, String>) -> Result<(), CliError> {
+    // A link to where the user keeps the file stays one.
+    let file = paths.config_file();
+    let file = file.canonicalize().unwrap_or(file);
+    let unusable = |error: io::Error| failed(format!("{} cannot be changed: {error}", file.display()));
+    let _lock = lock_for_change(&file).map_err(unusable)?;
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(unusable(error)),
+    };
+    let changed = change(&text).map_err(failed)?;
+    replace_private(&file, changed.as_bytes()).map_err(unusable)
+}
+
+// ── Servers of other agents ────────────────────────────────────────────────────────────────────────
+
+fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
+    let cwd = serve::working_directory()?;
+    let Some(home) = paths.user_home.clone().or_else(|| std::env::var_os("HOME").map(PathBuf::from)) else {
+        return Err(failed("the home directory is unknown".to_owned()));
+    };
+    let (claude, codex) = (home.join(".claude.json"), home.join(".codex/config.toml"));
+    let known = serve::settings(paths, None).mcp.servers;
+    let mut new: Vec<McpServer> = Vec::new();
+    for (file, read) in [
+        (claude, Box::new(|text: &str| import::from_claude(text, &cwd)) as Box<ReadServers<'_>>),
+        (codex, Box::new(import::from_codex)),
+    ] {
+        let Some(text) = text_of(&file)? else { continue };
+        let found = read(&text).map_err(|why| failed(format!("{}: {why}", file.display())))?;
+        for skipped in found.skipped {
+            eprintln!("{}: {skipped}", file.display());
+        }
+        for server in found.servers {
+            match known.iter().chain(&new).any(|other| other.name == server.name) {
+                true => eprintln!("{}: there is an MCP server {:?} already", file.display(), server.name),
+                false => new.push(server),
+            }
+        }
+    }
+    if new.is_empty() {
+        eprintln!("There is no MCP server to take over.");
+    }
+    for server in &new {
+        eprintln!("Would add {}", server.description());
+    }
+    if !new.is_empty() && (yes || is_confirmed()?) {
+        change_config(paths, |text| {
+            new.iter().try_fold(text.to_owned(), |text, server| config_edit::add_server(&text, server))
+        })?;
+    } else {
+        new.clear();
+    }
+    let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
+    match as_json {
+        true => terminal::print(&format!("{}\n", json!({ "added": names })))?,
+        false if names.is_empty() => {}
+        false => terminal::print(&format!("Added to config.toml: {}.\n", names.join(", ")))?,
+    }
+    Ok(0)
+}
+
+/// Reads the servers of a file; the error completes a sentence.
+type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
+
+fn is_confirmed() -> Result<bool, CliError> {
+    let Some(mut keyboard) = terminal::keyboard() else {
+        let hint = Some("--yes adds them without a question".to_owned());
+        return Err(CliError::failed("nobody can be asked here", hint));
+    };
+    Ok(terminal::confirm(&mut *keyboard, "Add them to config.toml?"))
+}
+
+fn text_of(file: &Path) -> Result<Option<String>, CliError> {
+    let unreadable = |why: String| failed(format!("{} cannot be read: {why}", file.display()));
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(error.to_string())),
+        Ok(metadata) if !metadata.is_file() || metadata.len() > IMPORT_BYTES_MAX => {
+            Err(unreadable("it is no ordinary file of a usual size".to_owned()))
+        }
+        Ok(_) => std::fs::read_to_string(file).map(Some).map_err(|error| unreadable(error.to_string())),
+    }
+}
+
+// ── Logins ─────────────────────────────────────────────────────────────────────────────────────────
+
+fn server_named<'p>(project: &'p Project, name: &str) -> Result<&'p McpServer, CliError> {
+    let found = project.settings.mcp.servers.iter().find(|server| server.name == name);
+    found.ok_or_else(|| {
+        let hint = Some("`epitome mcp list` lists them".to_owned());
+        CliError::failed(format!("there is no MCP server {name:?}"), hint)
+    })
+}
+
+fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
+    match server_named(project, name)?.expanded(&project.environment) {
+        Ok(McpTransport::Http { url, .. }) => Ok(url),
+        Ok(McpTransport::Stdio { .. }) => Err(failed(format!("{name} needs no login: it is a process"))),
+        Err(why) => Err(failed(format!("{name} cannot be used: {why}"))),
+    }
+}
+
+/// Connects the server, which shows the link for its login if it requires one.
+fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> {
+    url_of(project, name)?;
+    let server = server_named(project, name)?.clone();
+    if matches!(server.from, McpSource::Repository { .. }) {
+        let hint = Some("open a session here, allow the server, and log in there".to_owned());
+        return Err(CliError::failed(format!("{name} came with the repository"), hint));
+    }
+    let state = serve::runtime()?.block_on(async {
+        let context = McpContext {
+            cwd: project.cwd.clone(),
+            roots: vec![project.cwd.clone()],
+            environment: project.environment.clone(),
+            exposure: Arc::new(endpoint::exposure(&project.settings)),
+            reaper: project.reaper.clone(),
+            http: Http::new().within(Network::read(&project.environment)),
+            logins: project.paths.data.join(MCP_LOGINS),
+            listings: ListingCache::new(project.paths.data.join(MCP_LISTINGS)),
+            // Only the user's own are started here.
+            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
+        };
+        // Without anybody to answer questions, the link comes as a remark.
+        let (door, _asked) = QuestionSender::new();
+        let (mut hub, mut news) = Hub::new(context, door);
+        hub.start([server]);
+        let settled = async {
+            loop {
+                match (news.recv().await, hub.statuses().first().map(|status| status.state.clone())) {
+                    (Some(McpEvent::Remark(text)), _) => eprintln!("{text}"),
+                    (Some(McpEvent::Changed { .. }), Some(ServerState::Ready)) => return Ok(()),
+                    (Some(McpEvent::Gone { why, .. }), _) => return Err(why),
+                    (Some(McpEvent::Changed { .. }), _) => {}
+                    (None, _) => return Err("it ended".to_owned()),
+                }
+            }
+        };
+        tokio::time::timeout(LOGIN_TIME_MAX, settled).await.unwrap_or(Err("it took too long".to_owned()))
+    });
+    state.map_err(|why| failed(format!("{name} is not connected: {why}")))?;
+    done(as_json, "connected", name, format!("{name} is connected."))
+}

@@ -1,0 +1,133 @@
+//! What servers offered when they were last connected, on disk: the tools of a server that starts slowly are known at
+//! the first prompt of the next session.
+//!
+//! A file belongs to a definition: the command line with the names of its variables, or the address with the names of
+//! its headers. Values of variables and headers don't count, and are nowhere in it. Damaged files count as missing.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::listed::RawListing;
+use epitome_config::McpTransport;
+use epitome_files::atomic_file::replace_in_private_directory;
+
+/// Maximum bytes of a file; a larger listing is not kept.
+const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Maximum files; the oldest are removed.
+const FILES_MAX: usize = 256;
+
+/// The listings below one directory. All functions block on disk I/O.
+#[derive(Clone, Debug)]
+pub struct ListingCache {
+    folder: PathBuf,
+}
+
+impl ListingCache {
+    pub fn new(folder: PathBuf) -> ListingCache {
+        ListingCache { folder }
+    }
+
+    pub fn load(&self, way: &McpTransport) -> Option<RawListing> {
+        let file = self.file_of(way);
+        let size = fs::metadata(&file).ok()?.len();
+        let bytes = (size <= FILE_BYTES_MAX as u64).then(|| fs::read(&file).ok()).flatten()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Stores a listing. A failure only costs the next session time.
+    pub fn store(&self, way: &McpTransport, listing: &RawListing) {
+        if let Err(error) = self.try_store(way, listing) {
+            tracing::debug!(%error, "the tools of an MCP server could not be stored");
+        }
+    }
+
+    fn try_store(&self, way: &McpTransport, listing: &RawListing) -> io::Result<()> {
+        let bytes = serde_json::to_vec(listing)?;
+        let file = self.file_of(way);
+        if bytes.len() > FILE_BYTES_MAX || fs::read(&file).is_ok_and(|known| known == bytes) {
+            return Ok(());
+        }
+        replace_in_private_directory(&file, &bytes)?;
+        self.remove_oldest()
+    }
+
+    fn remove_oldest(&self) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            files.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        files.sort();
+        for (_, file) in files.iter().take(files.len().saturating_sub(FILES_MAX)) {
+            fs::remove_file(file)?;
+        }
+        Ok(())
+    }
+
+    fn file_of(&self, way: &McpTransport) -> PathBuf {
+        let names =
+            |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let definition = match way {
+            McpTransport::Stdio { command, args, env } => json!(["stdio", command, args, names(env)]),
+            McpTransport::Http { url, headers, key_variable } => {
+                json!(["http", url, names(headers), key_variable])
+            }
+        };
+        self.folder.join(format!("{}.json", digest(&definition.to_string())))
+    }
+}
+
+/// The name of a file about a definition or an address, which may contain keys.
+pub fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn below(folder: &Path) -> ListingCache {
+        ListingCache::new(folder.join("mcp-listings"))
+    }
+
+    fn process(args: &[&str], env: &[(&str, &str)]) -> McpTransport {
+        McpTransport::Stdio {
+            command: "npx".to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        }
+    }
+
+    #[test]
+    fn a_listing_belongs_to_a_definition_and_contains_no_value_of_it() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let cache = below(folder.path());
+        let way = process(&["-y", "server"], &[("KEY", "sk-1")]);
+        assert_eq!(cache.load(&way), None);
+        let listing = RawListing { instructions: Some("Use it.".to_owned()), ..RawListing::default() };
+        cache.store(&way, &listing);
+        assert_eq!(cache.load(&way), Some(listing.clone()));
+        assert_eq!(cache.load(&process(&["-y", "server"], &[("KEY", "sk-2")])), Some(listing));
+        assert_eq!(cache.load(&process(&["-y", "server"], &[("OTHER", "sk-1")])), None);
+        assert_eq!(cache.load(&process(&["-y", "another"], &[("KEY", "sk-1")])), None);
+        fs::write(cache.file_of(&way), "damaged").expect("it can be damaged");
+        assert_eq!(cache.load(&way), None);
+    }
+
+    #[test]
+    fn old_listings_are_removed() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let cache = below(folder.path());
+        for number in 0..FILES_MAX + 3 {
+            cache.store(&process(&[&number.to_string()], &[]), &RawListing::default());
+        }
+        assert_eq!(fs::read_dir(&cache.folder).expect("a directory").count(), FILES_MAX);
+    }
+}

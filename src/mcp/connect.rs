@@ -1,0 +1,332 @@
+//! Connects one server: over the pipes of a process or over HTTP, and fetches what it offers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{PaginatedRequestParams, ProtocolVersion};
+use rmcp::service::{Peer, RoleClient, RunningService, serve_client};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::AuthClient;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::call::ReadyConnection;
+use super::child::{self, Diagnostics, LINE_BYTES_MAX};
+use super::client::{ClientShared, McpClient};
+use super::errors::{http_initialize_reason, initialize_reason, service_reason};
+use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
+use super::redact::ServerRedactor;
+use super::server::{ENDING_WITHIN, ServerHandle, bounded};
+use super::stderr::last_words;
+use super::{McpContext, McpEvent, login};
+use epitome_config::{McpSource, McpTransport, variable};
+use epitome_platform::group::{CommandExit, RunningCommand};
+use epitome_tools::question::QuestionSender;
+
+/// Timeout from starting a server to knowing what it offers.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
+/// The same for the first start of a process, which may install it first (`npx`, `uvx`).
+const FIRST_START_TIME_MAX: Duration = Duration::from_secs(120);
+/// Maximum pages of a list.
+const PAGES_MAX: usize = 20;
+/// Minimum delay between a change notification and fetching the list, for lists that change constantly.
+const LIST_APART: Duration = Duration::from_secs(1);
+/// How an authorization server reports that it does not know our registration (RFC 6749, section 5.2).
+const INVALID_CLIENT: &str = "invalid_client";
+
+/// Why there is no connection.
+pub enum ConnectError {
+    /// The user has to log in; `challenge` is the server's authentication challenge.
+    Login { url: String, challenge: Option<String> },
+    /// Completes a sentence and contains no secrets.
+    Other(String),
+}
+
+impl From<String> for ConnectError {
+    fn from(why: String) -> ConnectError {
+        ConnectError::Other(why)
+    }
+}
+
+/// A connection and everything that ends with it. Dropping it closes the connection and ends the process.
+pub struct McpConnection {
+    service: RunningService<RoleClient, McpClient>,
+    link: Arc<ReadyConnection>,
+    process: Option<(RunningCommand, Arc<Diagnostics>)>,
+}
+
+/// What connecting needs.
+#[derive(Clone)]
+pub struct ServerConnector {
+    pub server: Arc<ServerHandle>,
+    pub context: McpContext,
+    pub door: QuestionSender,
+    pub news: mpsc::WeakSender<McpEvent>,
+}
+
+impl ServerConnector {
+    /// Connects the server and fetches what it offers, within a bounded time. An error completes a sentence and contains
+    /// no secrets.
+    pub async fn connect(self) -> Result<McpConnection, ConnectError> {
+        let limit = match self.server.has_listing() {
+            false if matches!(self.server.spec.way, McpTransport::Stdio { .. }) => FIRST_START_TIME_MAX,
+            false | true => CONNECT_TIME_MAX,
+        };
+        let connected = tokio::time::timeout(limit, self.connect_unbounded()).await;
+        connected.unwrap_or_else(|_| {
+            Err(ConnectError::Other(format!("it did not answer within {} s", limit.as_secs())))
+        })
+    }
+
+    async fn connect_unbounded(self) -> Result<McpConnection, ConnectError> {
+        let ServerConnector { server, context, .. } = &self;
+        if matches!(server.spec.from, McpSource::Repository { .. }) {
+            let (spec, unchanged) = (server.spec.clone(), context.unchanged.clone());
+            let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;
+            checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
+        }
+        let way = server.spec.expanded(&context.environment)?;
+        let mut connection = match &way {
+            McpTransport::Stdio { command, args, env } => self.over_pipes(&way, (command, args, env)).await?,
+            McpTransport::Http { url, headers, key_variable } => {
+                self.over_http(&way, url, headers, key_variable.as_deref()).await?
+            }
+        };
+        match refresh(server, context, &connection.link).await {
+            Ok(()) => Ok(connection),
+            Err(why) => {
+                let own = exit_reason(&mut connection.process, &connection.link.redactor).await;
+                Err(own.unwrap_or_else(|| bounded(&connection.link.redactor.redact(&why))).into())
+            }
+        }
+    }
+
+    fn client(&self, redactor: &ServerRedactor) -> McpClient {
+        McpClient {
+            server: self.server.spec.name.clone(),
+            shared: Arc::new(ClientShared::default()),
+            redactor: redactor.clone(),
+            roots: self.context.roots.clone(),
+            door: self.door.clone(),
+            news: self.news.clone(),
+            turn: Semaphore::new(1),
+        }
+    }
+
+    fn connection(
+        &self,
+        service: RunningService<RoleClient, McpClient>,
+        redactor: ServerRedactor,
+        process: Option<(RunningCommand, Arc<Diagnostics>)>,
+    ) -> Result<McpConnection, ConnectError> {
+        let version = service.peer().peer_info().map(|info| info.protocol_version.clone());
+        if let Some(version) = version.filter(|version| !ProtocolVersion::KNOWN_VERSIONS.contains(version)) {
+            return Err(ConnectError::Other(format!(
+                "it speaks the version {:?} of the protocol, which Epitome does not know",
+                listed::short(version.as_str())
+            )));
+        }
+        let (peer, shared) = (service.peer().clone(), service.service().shared.clone());
+        let link = Arc::new(ReadyConnection { peer, shared, redactor, news: self.news.clone() });
+        Ok(McpConnection { service, link, process })
+    }
+
+    async fn over_pipes(
+        &self,
+        way: &McpTransport,
+        command: (&str, &[String], &[(String, String)]),
+    ) -> Result<McpConnection, ConnectError> {
+        let redactor = ServerRedactor::new(way);
+        let redact = {
+            let redactor = redactor.clone();
+            move |text: &str| redactor.redact(text)
+        };
+        let child = child::start(&self.server.spec, command, &self.context, redact).await?;
+        let child::ServerProcess { running, stdin, stdout, diagnostics } = child;
+        let transport = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
+        let mut process = Some((running, diagnostics));
+        match serve_client(self.client(&redactor), transport).await {
+            Ok(service) => self.connection(service, redactor, process),
+            Err(error) => {
+                let own = exit_reason(&mut process, &redactor).await;
+                let own = own.unwrap_or_else(|| bounded(&redactor.redact(&initialize_reason(&error))));
+                Err(own.into())
+            }
+        }
+    }
+
+    async fn over_http(
+        &self,
+        way: &McpTransport,
+        url: &str,
+        headers: &[(String, String)],
+        key_variable: Option<&str>,
+    ) -> Result<McpConnection, ConnectError> {
+        let key = match key_variable {
+            Some(name) => Some(variable(&self.context.environment, name).ok_or_else(|| {
+                format!("the variable {name}, which should contain its API key, is not set")
+            })?),
+            None => None,
+        };
+        let redactor = ServerRedactor::new(way).and(key.as_ref());
+        let has_key =
+            key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let asker = self.context.http.client(url)?;
+        let config = http_config(url, headers, key)?;
+        let kept = if has_key { None } else { login::stored_login(url, &self.context).await };
+        let is_logged_in = kept.is_some();
+        let client = self.client(&redactor);
+        let served = match kept {
+            Some(kept) => {
+                let asker = AuthClient::new(asker, kept);
+                serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await
+            }
+            None => serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await,
+        };
+        let error = match served {
+            Ok(service) => return self.connection(service, redactor, None),
+            Err(error) => error,
+        };
+        let why = http_initialize_reason(&error, url);
+        if is_logged_in && why.contains(INVALID_CLIENT) {
+            // It has forgotten our registration, without which no token can be renewed.
+            login::forget(url, &self.context).await?;
+            return Err(ConnectError::Login { url: url.to_owned(), challenge: None });
+        }
+        Err(match (error.is_authorization_required(), has_key) {
+            (true, false) => ConnectError::Login {
+                url: url.to_owned(),
+                challenge: error.auth_challenge().map(str::to_owned),
+            },
+            (true, true) => ConnectError::Other("it rejected its API key".to_owned()),
+            (false, _) => ConnectError::Other(bounded(&redactor.redact(&why))),
+        })
+    }
+}
+
+fn http_config(
+    url: &str,
+    headers: &[(String, String)],
+    key: Option<String>,
+) -> Result<StreamableHttpClientTransportConfig, String> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+    config.auth_header = key;
+    for (name, value) in headers {
+        let unfit =
+            || format!("the header {:?} has characters that headers cannot contain", listed::short(name));
+        let parsed = (name.parse().map_err(|_| unfit())?, value.parse().map_err(|_| unfit())?);
+        config.custom_headers.insert(parsed.0, parsed.1);
+    }
+    config.custom_headers.values_mut().for_each(|value| value.set_sensitive(true));
+    Ok(config)
+}
+
+/// Fetches what the server offers, and stores it for later sessions. The error is text of the server and may contain
+/// secrets.
+async fn refresh(
+    server: &Arc<ServerHandle>,
+    context: &McpContext,
+    link: &ReadyConnection,
+) -> Result<(), String> {
+    let mut raw = list(&link.peer).await?;
+    raw.task_tools = server.task_tools();
+    let spec = &server.spec;
+    server.set_listing(Arc::new(listed::validate(&spec.name, &server.label, spec.tools.as_deref(), &raw)));
+    let (listings, way) = (context.listings.clone(), spec.way.clone());
+    // A failure costs the next session time, and nothing else.
+    drop(tokio::task::spawn_blocking(move || listings.store(&way, &raw)).await);
+    Ok(())
+}
+
+async fn list(peer: &Peer<RoleClient>) -> Result<RawListing, String> {
+    let Some(info) = peer.peer_info() else { return Ok(RawListing::default()) };
+    let mut raw = RawListing {
+        instructions: info.instructions.clone(),
+        has_tools: info.capabilities.tools.is_some(),
+        has_resources: info.capabilities.resources.is_some(),
+        ..RawListing::default()
+    };
+    let mut cursor = None;
+    for _ in 0..PAGES_MAX {
+        if !raw.has_tools {
+            break;
+        }
+        let mut params = PaginatedRequestParams::default();
+        params.cursor = cursor.take();
+        let page = peer.list_tools(Some(params)).await.map_err(|error| service_reason(&error))?;
+        raw.tools.extend(page.tools);
+        cursor = page.next_cursor;
+        if cursor.is_none() || raw.tools.len() > TOOLS_MAX * 4 {
+            break;
+        }
+    }
+    if info.capabilities.prompts.is_some() {
+        // A server whose prompts can't be listed may still have tools.
+        let page = peer.list_prompts(None).await;
+        raw.prompts = page.map(|page| page.prompts).unwrap_or_default();
+        raw.prompts.truncate(PROMPTS_MAX);
+    }
+    Ok(raw)
+}
+
+/// Why a process ended; `None` if it is still running or there is no process.
+async fn exit_reason(
+    process: &mut Option<(RunningCommand, Arc<Diagnostics>)>,
+    redactor: &ServerRedactor,
+) -> Option<String> {
+    let (running, diagnostics) = process.as_mut()?;
+    if let Some(cut) = diagnostics.cut() {
+        return Some(format!("{cut}, and was ended"));
+    }
+    let ending = tokio::time::timeout(ENDING_WITHIN, &mut running.ending).await.ok()?;
+    let how = match ending.unwrap_or(CommandExit::Unknown) {
+        CommandExit::Code(code) => format!("its process ended with code {code}"),
+        CommandExit::Signal(signal) => format!("its process was ended by signal {signal}"),
+        CommandExit::Unknown => "its process ended".to_owned(),
+    };
+    // A process that it left running may hold the pipe open: report what has been read so far.
+    drop(tokio::time::timeout(ENDING_WITHIN, diagnostics.read.notified()).await);
+    Some(match last_words(&redactor.redact(&diagnostics.stderr())) {
+        said if said.is_empty() => how,
+        said => format!("{how} and said: {said}"),
+    })
+}
+
+impl McpConnection {
+    pub fn link(&self) -> Arc<ReadyConnection> {
+        self.link.clone()
+    }
+
+    /// Waits until the connection closes, fetching its lists again when they change; returns why it closed.
+    pub async fn follow(
+        self,
+        server: &Arc<ServerHandle>,
+        context: &McpContext,
+        news: &mpsc::Sender<McpEvent>,
+    ) -> String {
+        let McpConnection { service, link, mut process } = self;
+        let closed = service.waiting();
+        tokio::pin!(closed);
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut closed => break,
+                () = link.shared.list_changed.notified() => {
+                    tokio::time::sleep(LIST_APART).await;
+                    let listing = tokio::time::timeout(CONNECT_TIME_MAX, refresh(server, context, &link));
+                    match listing.await {
+                        Ok(Ok(())) => {
+                            drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
+                        }
+                        Ok(Err(_)) | Err(_) => {
+                            tracing::info!(server = %server.spec.name, "a changed list could not be fetched");
+                        }
+                    }
+                }
+            }
+        }
+        let own = exit_reason(&mut process, &link.redactor).await;
+        own.unwrap_or_else(|| "it closed the connection".to_owned())
+    }
+}
