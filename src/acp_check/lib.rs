@@ -36,7 +36,7 @@ pub struct CheckArgs {
 }
 
 /// The built-in fixtures: those of `protocol-fixtures/` that are for any agent.
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("handshake", include_str!("fixtures/handshake.txt")),
     ("initialize-again", include_str!("fixtures/initialize-again.txt")),
     ("before-initialize", include_str!("fixtures/before-initialize.txt")),
@@ -46,6 +46,7 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("relative-cwd", include_str!("fixtures/relative-cwd.txt")),
     ("unknown-session", include_str!("fixtures/unknown-session.txt")),
     ("list-empty", include_str!("fixtures/list-empty.txt")),
+    ("system-prompt", include_str!("fixtures/system-prompt.txt")),
 ];
 
 /// The built-in fixtures by name.

@@ -16,7 +16,7 @@ use crate::thread::visible::visible;
 /// Characters of a description in the list.
 const DESCRIPTION_CHARS_MAX: usize = 100;
 
-/// List and check agents, which the model can hand work to
+/// List and check agents for subtasks
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,

@@ -11,10 +11,10 @@ use crate::problem::nearest;
 
 /// The groups of the help, with their commands in order. A new command needs a line here.
 pub const GROUPS: [(&str, &[&str]); 5] = [
-    ("Start", &["demo", "doctor", "models", "config"]),
+    ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
     ("Work", &["acp", "run", "sessions", "rename", "inspect"]),
     ("History", &["compact", "undo", "redo", "history", "pin", "unpin", "rewind", "checkpoints"]),
-    ("Extend", &["recipes", "hooks", "permissions"]),
+    ("Extend", &["recipes", "hooks", "agents", "plugins", "mcp", "permissions", "inventory"]),
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
 

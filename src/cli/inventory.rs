@@ -26,7 +26,7 @@ use crate::thread::visible::visible;
 /// Lines that are printed of what is not used, for one kind.
 const LINES_MAX: usize = 20;
 
-/// Show what is used of your files for other agents, and what is not and why
+/// Show what is used of other agents' files
 #[derive(Debug, clap::Args)]
 pub struct InventoryArgs {
     /// Print JSON

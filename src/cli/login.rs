@@ -22,7 +22,7 @@ const KEY_BYTES_MAX: usize = 16 * 1024;
 /// Time limit for a sign-in in the browser.
 const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Log in to a model provider: store its API key, or sign in
+/// Log in to a model provider
 ///
 /// The key is tested with the provider and stored in a file that only you can read. A key in the environment has
 /// precedence over a stored one.
@@ -52,7 +52,7 @@ pub struct LoginArgs {
     json: bool,
 }
 
-/// Log out of a model provider: remove its stored key
+/// Remove a stored login
 #[derive(Debug, clap::Args)]
 pub struct LogoutArgs {
     /// The provider

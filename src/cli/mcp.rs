@@ -29,7 +29,7 @@ const LOGIN_TIME_MAX: Duration = Duration::from_secs(11 * 60);
 /// Maximum bytes of a file of another agent. Claude Code keeps its whole state in one.
 const IMPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// List, add and remove MCP servers, and log in to them
+/// List, add, remove and log in to MCP servers
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,

@@ -65,7 +65,7 @@ openai/..., gemini/..., local/...; `epitome models` lists them.
 
 Environment:
   ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY
-                     API keys of the providers
+                     API keys of the providers; `epitome login` stores one
   EPITOME_LOCAL_URL  base URL of a local model server
   EPITOME_MODEL      default model, as PROVIDER/NAME
   EPITOME_HOME       directory for all files (default: ~/.epitome and the XDG directories)

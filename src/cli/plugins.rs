@@ -20,7 +20,7 @@ use crate::recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
 use crate::thread::visible::visible;
 use contents::BroughtItems;
 
-/// List, check, install and remove plugins in the format of Claude Code
+/// List, check, install and remove plugins
 ///
 /// Plugins that Claude Code has installed and enabled are used as they are.
 #[derive(Debug, clap::Args)]

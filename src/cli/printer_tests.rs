@@ -196,23 +196,13 @@ fn a_refused_call_is_shown_without_markdown_and_without_the_models_text() {
     };
     let finished = entry(Change::ToolFinished { outcome });
     let (out, _) = printed(Style::Plain, &[replied(vec![Content::Call(read)]), finished]);
-    assert_eq!(out, "● Read src/__init__.py → denied\n    Refused by you.\n");
+    assert_eq!(out, "● Read src/__init__.py → refused by you\n");
 }
 
 #[test]
 fn a_denied_call_says_why() {
     let (out, _) = printed(Style::Plain, &[replied(vec![edit()]), edited(OutcomeStatus::Denied)]);
     assert_eq!(out, "● Edit a.txt → denied\n    the text for the model\n");
-}
-
-/// The text for the model was shown to the person who had just refused the call.
-#[test]
-fn a_call_that_the_user_refused_says_so_in_few_words() {
-    let mut outcome = ToolOutcome::text(CallId("c1".to_owned()), OutcomeStatus::Denied, "for the model");
-    let by = Decider::Person { answer: PermissionChoice::No };
-    outcome.decided = Some(RecordedDecision { allowed: false, by });
-    let (out, _) = printed(Style::Plain, &[replied(vec![edit()]), entry(Change::ToolFinished { outcome })]);
-    assert_eq!(out, "● Edit a.txt → refused by you\n");
 }
 
 #[test]

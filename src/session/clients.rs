@@ -372,7 +372,7 @@ impl Session {
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
-        self.report_unknown_command(&prompt.content);
+        self.recipes.report_unknown(&self.core, &prompt.content);
         match self.queue(prompt.client, prompt.content) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
@@ -459,7 +459,7 @@ impl Session {
                 }
             }
             None => {
-                self.report_unknown_command(&prompt.content);
+                self.recipes.report_unknown(&self.core, &prompt.content);
                 let message = Message { id: self.core.fresh_message(), content: prompt.content };
                 let said = Change::Said { message, origin: self.core.lineage.origin() };
                 // Last words are one reply.

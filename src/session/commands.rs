@@ -260,19 +260,21 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
     })
 }
 
+impl SessionRecipes {
+    /// Tells the user if what they typed looks like a command and is none.
+    pub(super) fn report_unknown(&self, core: &Core, content: &[Content]) {
+        let list = self.command_list();
+        let typed = outer_texts(content).next().filter(|_| !core.lineage.is_child());
+        if let Some(text) = typed.and_then(|(_, typed)| unknown(typed, &list)) {
+            core.notify(NoticeSeverity::Info, text);
+        }
+    }
+}
+
 impl Session {
     /// Whether a prompt is one of these commands. They need nobody's consent.
     pub(super) fn is_built_in(&self, prompt: &QueuedPrompt) -> bool {
         self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
-    }
-
-    /// Tells the user if what they typed looks like a command and is none.
-    pub(super) fn report_unknown_command(&self, content: &[Content]) {
-        let list = self.recipes.command_list();
-        let typed = outer_texts(content).next().filter(|_| !self.core.lineage.is_child());
-        if let Some(text) = typed.and_then(|(_, typed)| unknown(typed, &list)) {
-            self.core.notify(NoticeSeverity::Info, text);
-        }
     }
 
     /// Carries a command out, as a turn without a model call.

@@ -79,7 +79,7 @@ async fn the_worked_tool_runs_as_it_is_printed() {
         Vec::new(),
         Arc::default(),
     ));
-    let tools = Toolbox::new(vec![Arc::new(line_count::LineCount)]);
+    let tools = Toolbox::new(vec![Arc::new(line_count::LineCounter)]);
     let tool = tools.get("line_count").expect("it was added");
     let input = serde_json::json!({"file_path": "a.txt"});
     assert!(matches!(tool.access(&input, &workspace), Ok(Access::Read(paths)) if paths.len() == 1));

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
-pub struct LineCount;
+pub struct LineCounter;
 
-impl ParsedTool for LineCount {
+impl ParsedTool for LineCounter {
     type Call = String;
 
     fn spec(&self) -> ToolSpec {

@@ -50,7 +50,8 @@ fn run() -> Result<()> {
             continue;
         }
         let command = (scene.command)(&stage);
-        let recording = terminal::record(scene.size, &command, &stage).with_context(|| scene.name.to_owned())?;
+        let recording =
+            terminal::record(scene.size, &command, &stage).with_context(|| scene.name.to_owned())?;
         let path = directory.join(scene.name).with_extension("svg");
         let picture = svg::draw(&recording, scene.title, scene.is_animated);
         std::fs::write(&path, picture).with_context(|| format!("{}", path.display()))?;

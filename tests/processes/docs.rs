@@ -142,7 +142,7 @@ fn pages() -> Vec<String> {
 
 /// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
-/// `docs/import.md`, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+/// `docs/import.md`, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
@@ -159,6 +159,7 @@ fn every_page_is_tested() {
             "hooks.md",
             "import.md",
             "inspect.md",
+            "login.md",
             "long-conversations.md",
             "mcp.md",
             "migrating.md",

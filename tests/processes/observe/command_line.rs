@@ -70,7 +70,7 @@ fn documented_commands_exist_with_their_options() {
             let group = user.run(&[name, "--help"]).ok();
             let is_group = group.contains("\nCommands:\n");
             let help = match words.get(1) {
-                Some(sub) if is_group => user.run(&[name, sub, "--help"]).ok(),
+                Some(sub) if is_group && !sub.starts_with('-') => user.run(&[name, sub, "--help"]).ok(),
                 _ => group,
             };
             let own = words.iter().take_while(|word| *word != "--");
