@@ -548,7 +548,7 @@ fn only_the_user_decides_when_edits_go_through_the_editor() {
     assert_eq!(read("editor_writes = \"never\"\n", "").0, EditorWrites::Never);
     let refused = vec!["a repository cannot set \"editor_writes\"".to_owned()];
     assert_eq!(read("", "editor_writes = \"always\"\n"), (EditorWrites::Auto, refused));
-    let wrong = vec!["editor_writes can't be \"sometimes\"".to_owned()];
+    let wrong = vec!["there is no editor_writes \"sometimes\"".to_owned()];
     assert_eq!(read("editor_writes = \"sometimes\"\n", ""), (EditorWrites::Auto, wrong));
 }
 

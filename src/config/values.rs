@@ -192,7 +192,7 @@ pub(super) fn mode() -> Kind<Mode> {
 }
 
 pub(super) fn editor_writes() -> Kind<EditorWrites> {
-    one_of("value", &EditorWrites::ALL, EditorWrites::id, |writes| json!(writes.id()))
+    one_of("editor_writes", &EditorWrites::ALL, EditorWrites::id, |writes| json!(writes.id()))
 }
 
 pub(super) fn thought() -> Kind<ThoughtLevel> {

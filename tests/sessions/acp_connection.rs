@@ -43,7 +43,7 @@ fn initialize_reports_the_agents_capabilities() {
                     "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
                     "mcpCapabilities": { "http": true, "sse": false },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
-                        "resume": {}, "close": {}, "fork": {} },
+                        "resume": {}, "close": {}, "fork": {}, "systemPrompt": { "mode": { "override": {} } } },
                     "auth": { "logout": {} },
                 },
                 "authMethods": [],

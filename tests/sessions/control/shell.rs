@@ -227,7 +227,7 @@ async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() 
         if wanted > 0 && !line.contains("--json") {
             assert!(!err.is_empty(), "{line} says nothing of why");
             let says_what_to_do = match wanted {
-                2 => err.ends_with("try '--help'.\n"),
+                2 => err.ends_with(" --help\n"),
                 _ => err.lines().count() == 2,
             };
             assert!(says_what_to_do, "what went wrong, and what to do: {line}: {err}");
