@@ -7,6 +7,7 @@ use super::client_list::Watcher;
 use super::commands;
 use super::core::Core;
 use super::hooks_aside;
+use super::instructions;
 use super::mcp::prompts;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
@@ -104,7 +105,7 @@ impl Session {
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
         // A session that can't follow them is not opened.
-        if let Err(error) = self.core.take_client_instructions(opening.instructions.as_ref()) {
+        if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
             return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
         }
         let follows_already = self.core.clients.leave(attachment.client);

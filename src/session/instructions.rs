@@ -4,7 +4,7 @@
 //! What the model knows of them is what its view says, as with the goal. Before each model call the files are
 //! looked at, and what is not known is said. Files are read again only where they changed.
 
-mod client;
+pub mod client;
 pub mod folders;
 mod known;
 mod room;

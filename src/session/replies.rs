@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::Core;
 use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
+use super::instructions;
 use super::model_link::Located;
 use super::reminders::{self, Topic};
 use super::work::{ScanPurpose, TurnFault};
@@ -189,7 +190,7 @@ impl Session {
     /// Freezes system text and tools at the first model call. The files that hold instructions must have been
     /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
-        self.core.reframe_for_client()?;
+        instructions::client::reframe(&mut self.core)?;
         let is_current = self.core.thread.outdated_client_instructions().is_none();
         if is_current && self.core.thread.frame().is_some() {
             return self.mcp.renew_frame(&mut self.core);

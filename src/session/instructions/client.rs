@@ -6,32 +6,26 @@ use crate::mcp::instructions::split_section;
 use crate::prompt;
 use epitome_thread::{Change, ClientInstructions};
 
-impl Core {
-    /// Records what a client gives when it opens the session, if it differs from what the session has. A client that
-    /// gives nothing changes nothing.
-    pub(crate) fn take_client_instructions(
-        &mut self,
-        given: Option<&ClientInstructions>,
-    ) -> Result<(), SessionError> {
-        match given {
-            Some(given) if self.thread.client_instructions() != Some(given) => {
-                let change = Change::ClientInstructed(given.clone());
-                self.commit(change).map(drop).map_err(|error| SessionError::Store(error.to_string()))
-            }
-            Some(_) | None => Ok(()),
+/// Records what a client gives when it opens the session, if it differs from what the session has. A client that
+/// gives nothing changes nothing.
+pub(crate) fn take(core: &mut Core, given: Option<&ClientInstructions>) -> Result<(), SessionError> {
+    match given {
+        Some(given) if core.thread.client_instructions() != Some(given) => {
+            let change = Change::ClientInstructed(given.clone());
+            core.commit(change).map(drop).map_err(|error| SessionError::Store(error.to_string()))
         }
+        Some(_) | None => Ok(()),
     }
+}
 
-    /// Puts the newest instructions of the client into the frame; the rest of it stays to the byte. Providers have to
-    /// read the conversation anew once.
-    pub(crate) fn reframe_for_client(&mut self) -> Result<(), String> {
-        let Some(before) = self.thread.outdated_client_instructions() else { return Ok(()) };
-        let Some((system, tools)) = self.thread.frame() else { return Ok(()) };
-        let now = self.thread.client_instructions();
-        // What MCP servers say is behind them.
-        let (own, of_servers) = split_section(system);
-        let Some(own) = prompt::reframed(own, before, now) else { return Ok(()) };
-        let (system, tools) = (own + of_servers, tools.to_vec());
-        self.commit(Change::Framed { system, tools }).map(drop).map_err(|error| error.to_string())
-    }
+/// Puts the newest instructions of the client into the frame; the rest of it stays to the byte. Providers have to
+/// read the conversation anew once.
+pub(crate) fn reframe(core: &mut Core) -> Result<(), String> {
+    let Some(before) = core.thread.outdated_client_instructions() else { return Ok(()) };
+    let Some((system, tools)) = core.thread.frame() else { return Ok(()) };
+    // What MCP servers say is behind them.
+    let (own, of_servers) = split_section(system);
+    let Some(own) = prompt::reframed(own, before, core.thread.client_instructions()) else { return Ok(()) };
+    let (system, tools) = (own + of_servers, tools.to_vec());
+    core.commit(Change::Framed { system, tools }).map(drop).map_err(|error| error.to_string())
 }
