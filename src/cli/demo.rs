@@ -306,7 +306,7 @@ fn next_steps(screen: &mut Screen, began: Instant) {
     for line in [
         "The model was scripted; everything else is real. To use a real model, do one of these:",
         "",
-        "  export ANTHROPIC_API_KEY=...      or      export OPENAI_API_KEY=...",
+        "  epitome login                     or      export ANTHROPIC_API_KEY=...",
         "  ollama serve                      or      export EPITOME_LOCAL_URL=http://127.0.0.1:8080/v1",
         "",
         "Then try it here:     epitome run \"what is in this directory?\"",

@@ -174,11 +174,11 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
 fn about_subscriptions(provider: &str) -> Option<&'static str> {
     match provider {
         "anthropic" => Some(
-            "Anthropic does not allow other programs to use a Claude Pro or Max subscription, so this takes an API key.",
+            "Anthropic does not allow other programs to use a Claude Pro or Max subscription.\nThis takes an API key.",
         ),
         "gemini" => Some(
-            "Google does not allow other programs to use a Gemini subscription or Gemini CLI's login, so this takes an \
-             API key.",
+            "Google does not allow other programs to use a Gemini subscription or Gemini CLI's login.\nThis takes an API \
+             key.",
         ),
         "openai" => Some("With a ChatGPT Plus or Pro plan, `epitome login chatgpt` signs in without a key."),
         _ => None,

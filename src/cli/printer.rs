@@ -226,7 +226,7 @@ impl<'a> Printer<'a> {
         if is_shown_whole(&ask.preview) {
             let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", visible_line(what)));
             let always = always.unwrap_or_default();
-            write!(self.err, "  Allow? [y]es{always}, [n]o, and say why (n use make), [?]: ")?;
+            write!(self.err, "  Allow? [y]es{always}, [n]o, and say why, [?]: ")?;
         } else {
             writeln!(
                 self.err,
