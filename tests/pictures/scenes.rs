@@ -33,12 +33,10 @@ pub const SCENES: &[Scene] = &[
     },
     Scene {
         name: "context",
-        title: "/context and a compaction in a terminal",
-        size: (100, 40),
+        title: "epitome run in a terminal, and /context: what fills the context window",
+        size: (100, 34),
         command: |_| {
-            "epitome run --follow 'The total is wrong. Find out why.' && clear && epitome run --continue /context && epitome run \
-             --continue /compact"
-                .to_owned()
+            "epitome run 'The total is wrong. Find out why.' && epitome run --follow /context".to_owned()
         },
         needs: &[],
         is_animated: false,
