@@ -20,8 +20,8 @@ pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
 pub(crate) use resolve::key_check_url;
 pub use resolve::{
-    ConfiguredModel, EnvironmentPairs, built_in_providers, choose, configured, exposure, is_searched,
-    key_page, local_urls, provider_title, resolve, resolve_local, service,
+    ConfiguredModel, EnvironmentPairs, NO_MODEL, built_in_providers, choose, configured, exposure,
+    is_searched, key_page, local_urls, provider_title, resolve, resolve_local, service,
 };
 
 /// An endpoint for calls to one model.

@@ -10,7 +10,7 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, NO_MODEL};
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
@@ -167,7 +167,11 @@ pub(super) fn error(
     what: &str,
     hint: Option<String>,
 ) -> ProviderError {
-    let message = format!("{} {what} (model {}).", subject(endpoint), endpoint.name);
+    let model = match endpoint.model == NO_MODEL {
+        true => String::new(),
+        false => format!(" (model {})", endpoint.name),
+    };
+    let message = format!("{} {what}{model}.", subject(endpoint));
     let hint = hint.map(|hint| scrub(endpoint, &hint));
     ProviderError { class, message: scrub(endpoint, &message), hint }
 }

@@ -61,7 +61,7 @@ fn directory(what: &str, path: &Path) -> DoctorLine {
                     "places",
                     format!("{named}, which can't be made: you can't write in {}", above.display()),
                     format!(
-                        "chown, chmod or remount {}, or set EPITOME_HOME to another runtime_dir",
+                        "chown, chmod or remount {}, or set EPITOME_HOME to another directory",
                         above.display()
                     ),
                 ),

@@ -82,6 +82,9 @@ pub fn resolve(
     }
 }
 
+/// The model of an endpoint for requests that name none. No rule matches it.
+pub const NO_MODEL: &str = "-";
+
 /// An endpoint of a provider for requests that name no model, whether or not there is a key. An unknown name is an error
 /// of class `Refused`.
 pub fn service(
@@ -89,8 +92,7 @@ pub fn service(
     settings: &Settings,
     env: &EnvironmentPairs,
 ) -> Result<Endpoint, ProviderError> {
-    // A name that no rule matches.
-    place(&ModelName(format!("{provider}/-")), settings, env).map(|(endpoint, _)| endpoint)
+    place(&ModelName(format!("{provider}/{NO_MODEL}")), settings, env).map(|(endpoint, _)| endpoint)
 }
 
 /// The endpoint of a model, and the error if it lacks a key.
