@@ -33,7 +33,7 @@ pub fn system_text(
             text.push_str(&format!("\n{file}\n"));
         }
     }
-    text + contexts + &added(client)
+    with_added(&(text + contexts), client)
 }
 
 /// The same system text with other instructions of the client; `None` if it does not have those from before where they
@@ -44,12 +44,20 @@ pub fn reframed(
     now: Option<&ClientInstructions>,
 ) -> Option<String> {
     let kept = system.strip_prefix(role(before))?.strip_suffix(&*added(before))?;
-    Some([role(now), kept, &added(now)].concat())
+    Some(with_added(&[role(now), kept].concat(), now))
 }
 
 /// How the system text begins.
 fn role(client: Option<&ClientInstructions>) -> &str {
     client.filter(|client| client.replaces_role).map_or(ROLE, |client| &client.text)
+}
+
+/// The system text with what the client adds.
+fn with_added(text: &str, client: Option<&ClientInstructions>) -> String {
+    match added(client) {
+        added if added.is_empty() => text.to_owned(),
+        added => text.trim_end().to_owned() + &added,
+    }
 }
 
 /// How the system text ends.

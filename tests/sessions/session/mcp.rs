@@ -367,6 +367,23 @@ fn a_server_that_exited_is_restarted_for_the_next_call() {
     assert_eq!(second.status, OutcomeStatus::Completed, "{}", second.model_text());
 }
 
+/// News of a server made the tools of the session anew from those of its start, without the skills that were read since.
+#[test]
+fn skills_stay_when_a_server_has_news() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let server = table("s", "plain", directory.path(), "timeout_s = 60");
+    let config = format!("mode = \"full\"\n{WAITED_FOR}{server}");
+    let skill = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n";
+    let files = [("home/config.toml", config.as_str()), ("home/skills/greet/SKILL.md", skill)];
+    let replies = vec![call("mcp__s__dies", json!({})), call("skill", json!({"name": "greet"}))];
+    let test = Setup::with_files(&files).built_in_tools().start(in_turn(replies));
+    let mut stage = Stage { test, place: directory.path().to_path_buf(), _directory: directory };
+    assert_eq!(stage.test.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.outcome().status, OutcomeStatus::Failed);
+    let second = stage.outcome();
+    assert!(second.model_text().contains("Say hello."), "{}", second.model_text());
+}
+
 /// Without a client that shows forms, a server's questions are declined, and their number is limited.
 #[test]
 fn a_server_that_asks_in_a_loop_is_declined() {
