@@ -78,7 +78,7 @@ const DROP_PROMPT_ERRORS: [&str; 1] = ["zed"];
 const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
 
 /// Names of clients whose review of changes has only what they write themselves: Zed's Keep and Reject (its
-/// `AcpThread::write_text_file` in crates/acp_thread/src/acp_thread.rs is what tells the action log).
+/// `AcpThread::write_text_file` in crates/acp_thread/src/acp_thread.rs is what updates the action log).
 const REVIEW_WRITES: [&str; 1] = ["zed"];
 
 impl ClientTraits {

@@ -68,7 +68,7 @@ pub fn has_terminal(call: &ToolCall) -> bool {
     call.card.kind == ToolKind::Execute
 }
 
-/// A terminal that clients are told of when its call is announced.
+/// A terminal that is announced to clients with its call.
 pub struct TerminalInfo<'a> {
     /// Where the command runs, once it is known.
     pub cwd: Option<&'a Path>,

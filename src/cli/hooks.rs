@@ -15,9 +15,13 @@ use crate::config::{HookTrust as Policy, Settings};
 use crate::hooks::discover::{FoundHooks, HookSearch, UntrustedHook, discover};
 use crate::hooks::shown::{self, kind, word};
 use crate::hooks::trust::{TrustDecision, TrustStore, TrustSubject};
+use crate::mcp::{ListingCache, McpContext};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
+use crate::provider::http::Http;
+use crate::provider::network::Network;
+use crate::session::{MCP_LISTINGS, MCP_LOGINS};
 use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
 
@@ -120,6 +124,21 @@ pub(super) struct Project {
 }
 
 impl Project {
+    /// What MCP servers of the user are started with. Those of a repository are not: nobody could be asked here.
+    pub fn mcp_context(&self) -> McpContext {
+        McpContext {
+            cwd: self.cwd.clone(),
+            roots: vec![self.cwd.clone()],
+            environment: self.environment.clone(),
+            exposure: Arc::new(endpoint::exposure(&self.settings)),
+            reaper: self.reaper.clone(),
+            http: Http::new().within(Network::read(&self.environment)),
+            logins: self.paths.data.join(MCP_LOGINS),
+            listings: ListingCache::new(self.paths.data.join(MCP_LISTINGS)),
+            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
+        }
+    }
+
     pub fn load(paths: Paths) -> Result<Project, CliError> {
         let cwd = serve::working_directory()?;
         let (settings, settings_problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));

@@ -6,7 +6,6 @@ mod import;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,12 +14,9 @@ use super::hooks::Project;
 use super::{CliError, serve, terminal};
 use crate::atomic_file::{lock_for_change, replace_private};
 use crate::config::{McpServer, McpSource, McpTransport, origin};
-use crate::mcp::{Hub, ListingCache, McpContext, McpEvent, ServerState, is_logged_in, log_out};
+use crate::mcp::{Hub, McpEvent, ServerState, is_logged_in, log_out};
 use crate::paths::Paths;
-use crate::provider::endpoint;
-use crate::provider::http::Http;
-use crate::provider::network::Network;
-use crate::session::{MCP_LISTINGS, MCP_LOGINS};
+use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
 use import::ImportedServers;
 
@@ -354,18 +350,7 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
         return Err(CliError::failed(format!("{name} came with the repository"), hint));
     }
     let state = serve::runtime()?.block_on(async {
-        let context = McpContext {
-            cwd: project.cwd.clone(),
-            roots: vec![project.cwd.clone()],
-            environment: project.environment.clone(),
-            exposure: Arc::new(endpoint::exposure(&project.settings)),
-            reaper: project.reaper.clone(),
-            http: Http::new().within(Network::read(&project.environment)),
-            logins: project.paths.data.join(MCP_LOGINS),
-            listings: ListingCache::new(project.paths.data.join(MCP_LISTINGS)),
-            // Only the user's own are started here.
-            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
-        };
+        let context = project.mcp_context();
         // Without anybody to answer questions, the link comes as a remark.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(context, door);

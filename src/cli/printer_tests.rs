@@ -176,7 +176,7 @@ fn thinking_is_shown_to_those_who_watch_and_is_not_in_files() {
     assert_eq!(printed(Style::Colors, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
 }
 
-/// Titles for editors are Markdown, and after a no the user read what the model is told.
+/// Titles for editors are Markdown, and after a no the user read the text for the model.
 #[test]
 fn a_refused_call_is_shown_without_markdown_and_without_the_models_text() {
     let read = ToolCall {

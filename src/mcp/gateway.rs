@@ -183,7 +183,7 @@ impl Tool for McpGatewayTool {
         ToolSpec {
             name: REACH.to_owned(),
             description: "Reaches tools of MCP servers that are not in this list: those of servers that came later, \
-                          and those for which there was no room. Without arguments it lists them; `describe` tells \
+                          and those for which there was no room. Without arguments it lists them; `describe` shows \
                           what one takes; `tool` with `arguments` calls one. `resources` lists what servers have to \
                           read; `read` with `server` reads one."
                 .to_owned(),

@@ -185,7 +185,7 @@ impl Recipe {
         }
     }
 
-    /// Whether the recipe is a skill, which the agent may load by itself.
+    /// Whether the recipe is a skill, which the agent may load automatically.
     pub fn is_skill(&self) -> bool {
         self.foreign.directory.is_some()
     }

@@ -220,7 +220,7 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     BUILT_IN.iter().find(|built_in| built_in.name == name)
 }
 
-/// What the user is told of a text that looks like a command and is none. It is sent to the model as text.
+/// The notice about a text that looks like a command but isn't one. The text is sent to the model.
 fn unknown(typed: &str, known: &[CommandInfo]) -> Option<String> {
     let name = command::parse(typed)?.name;
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
@@ -261,7 +261,7 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
 }
 
 impl SessionRecipes {
-    /// Tells the user if what they typed looks like a command and is none.
+    /// Notifies the user if what they typed looks like a command but isn't one.
     pub(super) fn report_unknown(&self, core: &Core, content: &[Content]) {
         let list = self.command_list();
         let typed = outer_texts(content).next().filter(|_| !core.lineage.is_child());

@@ -64,7 +64,7 @@ impl SessionRecipes {
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
-    /// The skills that the model may use by itself.
+    /// The skills that the model may use without the user.
     fn skills(&self) -> impl Iterator<Item = &Arc<Recipe>> {
         let recipes = self.catalog().recipes.iter();
         recipes.filter(|recipe| recipe.callable_by.agent && recipe.is_skill())

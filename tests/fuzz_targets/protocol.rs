@@ -30,7 +30,7 @@ pub fn acp_line(line: &[u8]) {
     }
 }
 
-/// Not as a value: `1e999` is JSON, though no number of ours.
+/// Not as a value: `1e999` is valid JSON, but too large for our numbers.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<&RawValue>(text).is_ok()
 }

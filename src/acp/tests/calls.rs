@@ -241,7 +241,7 @@ fn a_terminal_has_the_directory_of_its_session() {
     assert_eq!(client.told[0]["_meta"], info);
 }
 
-/// After a no, the user read what the model is told: "The user refused this call. Don't try the same again".
+/// After a no, the user read the text for the model: "The user refused this call. Don't try the same again".
 #[test]
 fn the_user_reads_of_their_own_decision_in_a_few_words() {
     let denied = |by| ToolOutcome {

@@ -1,7 +1,6 @@
 //! The MCP section of `epitome doctor`. Connects to the servers of the user's settings within a bounded time; those of a
 //! repository are only listed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::DoctorLine;
@@ -9,12 +8,8 @@ use crate::cli::hooks::Project;
 use crate::config::{McpServer, McpSource};
 use crate::hooks::servers::{self, PinnedServer};
 use crate::hooks::trust::{TrustStore, TrustVerdict};
-use crate::mcp::{Hub, ListingCache, McpContext, McpEvent, ServerState, ServerStatus};
+use crate::mcp::{Hub, McpEvent, ServerState, ServerStatus};
 use crate::problem::Problem;
-use crate::provider::endpoint;
-use crate::provider::http::Http;
-use crate::provider::network::Network;
-use crate::session::{MCP_LISTINGS, MCP_LOGINS};
 use crate::tools::question::QuestionSender;
 
 /// How long all servers together may take to connect.
@@ -65,18 +60,7 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
         return Vec::new();
     };
     runtime.block_on(async {
-        let around = McpContext {
-            cwd: project.cwd.clone(),
-            roots: vec![project.cwd.clone()],
-            environment: project.environment.clone(),
-            exposure: Arc::new(endpoint::exposure(&project.settings)),
-            reaper: project.reaper.clone(),
-            http: Http::new().within(Network::read(&project.environment)),
-            logins: project.paths.data.join(MCP_LOGINS),
-            listings: ListingCache::new(project.paths.data.join(MCP_LISTINGS)),
-            // Only the user's own are started here.
-            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
-        };
+        let around = project.mcp_context();
         // There is nobody to answer questions.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(around, door);

@@ -43,7 +43,7 @@ impl LayerDirection {
         }
     }
 
-    /// What the user is told.
+    /// The text for the user.
     fn report(self, thread: &Thread, layer: Seq) -> String {
         let what = what_it_is(thread, layer);
         match self {

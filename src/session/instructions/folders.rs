@@ -146,7 +146,7 @@ fn as_instructions(path: &Path, text: String) -> Option<String> {
 }
 
 /// Leaves out what says the same as another file of the directory, the files that only import others, and the lines
-/// with which a file imports one that is told anyway.
+/// with which a file imports one that is included anyway.
 fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
     let all = files.clone();
     let imports = |file: &InstructionFile, line: &str| {

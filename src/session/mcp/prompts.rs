@@ -43,7 +43,7 @@ pub(in super::super) fn list_prompts(session: &mut Session) {
 }
 
 /// Fetches the prompt that was typed, off this task; the session's prompts wait for it as for a recipe. Gives the
-/// prompt back if it is none of a server.
+/// prompt back if it isn't a server's.
 pub(in super::super) fn fetch_prompt(
     session: &mut Session,
     prompt: QueuedPrompt,

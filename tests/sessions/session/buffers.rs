@@ -405,7 +405,7 @@ fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
     assert_eq!(test.takes(true), "one\n2\n");
     assert_eq!(test.takes(true), "new\n");
     let outcomes = test.end(turn);
-    assert_eq!(outcomes[1].1, "Edited a.txt at line 2.", "nothing is said of the editor");
+    assert_eq!(outcomes[1].1, "Edited a.txt at line 2.", "the editor is not mentioned");
     assert_eq!(test.on_disk(), "one\n2\n");
     test.ask("/rewind files");
     assert_eq!(test.on_disk(), SAVED, "a rewind restores it as ever");
