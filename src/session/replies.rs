@@ -191,8 +191,7 @@ impl Session {
     /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
         instructions::client::reframe(&mut self.core)?;
-        let is_current = self.core.thread.outdated_client_instructions().is_none();
-        if is_current && self.core.thread.frame().is_some() {
+        if self.core.thread.frame().is_some() && !self.core.thread.is_frame_outdated() {
             return self.mcp.renew_frame(&mut self.core);
         }
         // The window of the model, of which tools of servers may take a share, was not known before.

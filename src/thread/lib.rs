@@ -311,13 +311,16 @@ impl Thread {
         self.client_instructed.as_ref()?.change.client_instructions()
     }
 
-    /// The instructions of the client that the frame contains. The outer `None` means that it contains the newest.
-    pub fn outdated_client_instructions(&self) -> Option<Option<&ClientInstructions>> {
-        let (framed, newest) = (self.framed.as_ref()?, self.client_instructed.as_ref()?);
-        (newest.seq > framed.seq).then(|| {
-            let before = self.entries.iter().rev().skip_while(|entry| entry.seq > framed.seq);
-            before.into_iter().find_map(|entry| entry.change.client_instructions())
-        })
+    /// Whether the client gave other instructions since the frame was made.
+    pub fn is_frame_outdated(&self) -> bool {
+        matches!((&self.framed, &self.client_instructed), (Some(framed), Some(newest)) if newest.seq > framed.seq)
+    }
+
+    /// The instructions of the client that the frame contains.
+    pub fn framed_client_instructions(&self) -> Option<&ClientInstructions> {
+        let framed = self.framed.as_ref()?.seq;
+        let before = self.entries.iter().rev().skip_while(|entry| entry.seq > framed);
+        before.into_iter().find_map(|entry| entry.change.client_instructions())
     }
 
     /// The call with this id, in the newest reply that contains one.

@@ -21,11 +21,13 @@ pub(crate) fn take(core: &mut Core, given: Option<&ClientInstructions>) -> Resul
 /// Puts the newest instructions of the client into the frame; the rest of it stays to the byte. Providers have to
 /// read the conversation anew once.
 pub(crate) fn reframe(core: &mut Core) -> Result<(), String> {
-    let Some(before) = core.thread.outdated_client_instructions() else { return Ok(()) };
-    let Some((system, tools)) = core.thread.frame() else { return Ok(()) };
+    let Some((system, tools)) = core.thread.frame().filter(|_| core.thread.is_frame_outdated()) else {
+        return Ok(());
+    };
+    let (before, now) = (core.thread.framed_client_instructions(), core.thread.client_instructions());
     // What MCP servers say is behind them.
     let (own, of_servers) = split_section(system);
-    let Some(own) = prompt::reframed(own, before, core.thread.client_instructions()) else { return Ok(()) };
+    let Some(own) = prompt::reframed(own, before, now) else { return Ok(()) };
     let (system, tools) = (own + of_servers, tools.to_vec());
     core.commit(Change::Framed { system, tools }).map(drop).map_err(|error| error.to_string())
 }
