@@ -27,11 +27,7 @@ pub const ALL: &[FuzzTarget] = &[
         run: protocol::daemon_messages,
     },
     FuzzTarget { name: "protocol_fixture", seeds: &["protocol-fixtures"], run: protocol::fixture },
-    FuzzTarget {
-        name: "provider_stream",
-        seeds: &["fuzz/seeds/provider_stream", "protocol-fixtures/providers"],
-        run: provider::stream,
-    },
+    FuzzTarget { name: "provider_stream", seeds: &["protocol-fixtures/providers"], run: provider::stream },
     FuzzTarget { name: "recipe", seeds: &["fuzz/seeds/recipe", "recipes"], run: user_files::recipe },
     FuzzTarget { name: "hook_output", seeds: &["fuzz/seeds/hook_output"], run: user_files::hook_output },
     FuzzTarget {
