@@ -9,7 +9,6 @@ const TOP = 40;
 const AREA = 210;
 const ROW = 9;
 const ROWS_MAX = 5;
-const MARK_WORDS = 96;
 
 // Pauses longer than PAUSE_SHARE of the working time are shortened to it; all pauses together take at most
 // PAUSES_SHARE.
@@ -161,9 +160,12 @@ function flags(timeline, x, bottom, width, open) {
   const ends = [-Infinity, -Infinity];
   for (const mark of marks) {
     const at = x(mark.at);
-    const row = at >= ends[0] ? 0 : at >= ends[1] ? 1 : null;
     const words = mark.words.length * 6.4 + 14;
+    // Near the right margin a label is left of its line.
     const right = at + words > width;
+    const from = right ? at - words : at;
+    const free = ends.findIndex((end) => from >= end);
+    const row = free === -1 ? null : free;
     const flag = svg("g", { class: `flag ${mark.kind}`, onclick: () => open(mark.entry) }, svg("title", {}, mark.title));
     // A flag without room for its label is drawn below the labels of the others.
     const top = row === null ? TOP - 2 : TOP - 10 - row * 14;
@@ -171,7 +173,7 @@ function flags(timeline, x, bottom, width, open) {
     flag.append(svg("circle", { cx: at, cy: top, r: 3.5 }));
     if (row !== null) {
       flag.append(svg("text", { x: at + (right ? -8 : 8), y: TOP - 6.5 - row * 14, "text-anchor": right ? "end" : "start" }, mark.words));
-      ends[row] = at + Math.min(words, MARK_WORDS * 2);
+      ends[row] = from + words;
     }
     group.append(flag);
   }
@@ -181,12 +183,15 @@ function flags(timeline, x, bottom, width, open) {
 function times(axis, top, width) {
   const group = svg("g", { class: "times" });
   let last = -Infinity;
+  let shown = null;
   for (const { at, place, words } of axis.ticks) {
     const left = LEFT + place;
-    if (left - last < 72 || left > width - RIGHT - 20) continue;
+    const label = words ?? clock(at);
+    if (left - last < 72 || left > width - RIGHT - 20 || label === shown) continue;
     last = left;
+    shown = label;
     group.append(svg("line", { class: "grid", x1: left, x2: left, y1: top - 9, y2: top - 4 }));
-    group.append(svg("text", { class: "tick", x: left, y: top + 8, "text-anchor": "middle" }, words ?? clock(at)));
+    group.append(svg("text", { class: "tick", x: left, y: top + 8, "text-anchor": "middle" }, label));
   }
   return group;
 }

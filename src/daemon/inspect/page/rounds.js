@@ -76,7 +76,7 @@ function turnSection({ turn, items }, timeline, open, unfolded, isNew) {
       !turn.command && el("p", { class: "row said" }, name(turn.entry, open), el("span", { class: "words" }, turn.prompt.length > REPEATED_FROM ? turn.prompt : "the prompt")),
       ...items.map((item) => item.draw()),
     ].filter(Boolean));
-    if (!items.length && turn.command) body.append(el("p", { class: "row quiet" }, name(turn.entry, open), el("span", {}, "It changed nothing of the history.")));
+    if (!items.length && turn.command) body.append(el("p", { class: "row quiet" }, name(turn.entry, open), el("span", {}, "Nothing in the conversation changed.")));
   };
   draw();
   return details;
