@@ -2,7 +2,7 @@
 //!
 //! The schema of the settings comes from their reader. Those of recipes and hooks are found by asking their readers
 //! which values each field accepts, so none of them is a second list of fields. Descriptions are those of
-//! docs/configuration.md.
+//! docs/configuration.md, docs/recipes.md and docs/hooks.md.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +16,8 @@ use crate::problem::Problem;
 use crate::recipe::parse::{self, RecipeSource};
 
 const GUIDE: &str = include_str!("../../../docs/configuration.md");
+const RECIPES_GUIDE: &str = include_str!("../../../docs/recipes.md");
+const HOOKS_GUIDE: &str = include_str!("../../../docs/hooks.md");
 
 /// The kinds of files that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,9 +32,11 @@ impl SchemaFile {
         match self {
             SchemaFile::Config => schema(&Settings::default().keys(), describe),
             SchemaFile::Recipe => {
-                object("the front matter of a recipe", parse::field_names(), recipe_accepts)
+                object("the front matter of a recipe", parse::field_names(), RECIPES_GUIDE, recipe_accepts)
             }
-            SchemaFile::Hook => object("a declarative hook", manifest::field_names(), hook_accepts),
+            SchemaFile::Hook => {
+                object("a declarative hook", manifest::field_names(), HOOKS_GUIDE, hook_accepts)
+            }
         }
     }
 }
@@ -51,7 +55,7 @@ fn describe(key: &ConfigKey) -> Map<String, Value> {
 
 /// What the guide says about a setting, without links and marks.
 fn described(path: &[String]) -> Option<String> {
-    let rows = rows();
+    let rows = rows(GUIDE);
     let name = path.join(".").replace(ANY_NAME, "NAME");
     let of_model = name.strip_prefix("models.NAME.");
     let row = rows.iter().find(|row| row.keys.contains(&name)).or_else(|| {
@@ -66,8 +70,8 @@ struct GuideRow {
     text: String,
 }
 
-fn rows() -> Vec<GuideRow> {
-    let rows = GUIDE.lines().filter(|line| line.starts_with("| `"));
+fn rows(guide: &str) -> Vec<GuideRow> {
+    let rows = guide.lines().filter(|line| line.starts_with("| `"));
     rows.filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let mut keys: Vec<String> = Vec::new();
@@ -102,9 +106,21 @@ fn plain(text: &str) -> String {
 /// Why a field does not accept a value, as the reader says it; `None` if it does.
 type FieldRefusal = fn(&str, &Value) -> Option<String>;
 
-fn object(title: &str, fields: impl Iterator<Item = &'static str>, refusal: FieldRefusal) -> Value {
-    let properties: Map<String, Value> =
-        fields.map(|field| (field.to_owned(), field_schema(field, refusal))).collect();
+fn object(
+    title: &str,
+    fields: impl Iterator<Item = &'static str>,
+    guide: &str,
+    refusal: FieldRefusal,
+) -> Value {
+    let rows = rows(guide);
+    let property = |field: &'static str| {
+        let mut schema = field_schema(field, refusal);
+        if let Some(row) = rows.iter().find(|row| row.keys.iter().any(|key| key == field)) {
+            schema["description"] = row.text.as_str().into();
+        }
+        (field.to_owned(), schema)
+    };
+    let properties: Map<String, Value> = fields.map(property).collect();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": format!("Epitome: {title}"),
@@ -184,7 +200,7 @@ mod tests {
         let keys = Settings::default().keys();
         let names: Vec<String> =
             keys.iter().map(|key| key.path.join(".").replace(ANY_NAME, "NAME")).collect();
-        let rows = rows();
+        let rows = rows(GUIDE);
         for (key, name) in keys.iter().zip(&names) {
             let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
             // A row for a table may name what is in it.
@@ -238,7 +254,7 @@ mod tests {
     #[test]
     fn recipes_and_hooks_have_the_fields_that_their_readers_accept() {
         let recipe = SchemaFile::Recipe.schema();
-        let field = |name: &str| recipe["properties"][name].clone();
+        let field = |name: &str| without_description(&recipe["properties"][name]);
         assert_eq!(field("description"), json!({ "type": "string" }));
         assert_eq!(field("output"), json!({ "enum": ["message", "mutate", "append", "none"] }));
         assert_eq!(field("hidden"), json!({ "type": "boolean" }));
@@ -246,7 +262,7 @@ mod tests {
         assert_eq!(field("allowed_tools"), json!({ "type": ["string", "array"] }));
         assert_eq!(field("arguments"), json!({ "type": "object" }));
         let hook = SchemaFile::Hook.schema();
-        let field = |name: &str| hook["properties"][name].clone();
+        let field = |name: &str| without_description(&hook["properties"][name]);
         assert_eq!(field("events"), json!({ "type": ["string", "array"] }));
         assert_eq!(field("fail_mode"), json!({ "enum": ["open", "closed"] }));
         assert_eq!(field("timeout_ms"), json!({ "type": "integer" }));
@@ -255,7 +271,14 @@ mod tests {
         for kind in [&recipe, &hook] {
             for (name, schema) in kind["properties"].as_object().expect("an object") {
                 assert!(schema["type"] != json!([]), "{name} accepts none of the samples");
+                assert!(schema["description"].is_string(), "{name} has no row in the guide");
             }
         }
+    }
+
+    fn without_description(schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        schema.as_object_mut().expect("an object").remove("description");
+        schema
     }
 }
