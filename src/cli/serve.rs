@@ -17,7 +17,7 @@ use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
 use crate::thread::visible::visible;
 use crate::tokens::Rulers;
-use crate::tools::Toolbox;
+use crate::tools::{RunningCommands, Toolbox};
 use crate::tools::reaper::Reaper;
 
 /// Threads that run sessions. One: every step of a session is short, long work runs on threads of its own, and the tasks
@@ -75,6 +75,7 @@ pub fn services(paths: Paths) -> SessionServices {
         toolbox: Toolbox::built_in(reaper.clone()),
         watch: RecipeWatch::new(),
         reaper,
+        running: RunningCommands::default(),
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
         suspend_after: suspend_after(),

@@ -22,7 +22,7 @@ use epitome_store::{Journal, Store};
 use epitome_thread::{
     CallDisplay, CallId, Change, FORMAT_VERSION, OutcomeStatus, Rule, SessionId, Thread, ToolOutcome,
 };
-use epitome_tools::Toolbox;
+use epitome_tools::{RunningCommands, Toolbox};
 
 /// Nothing here takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -101,6 +101,7 @@ impl Parent {
             toolbox: Toolbox::new(Vec::new()),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome_platform::reaper::Reaper::disabled()),
+            running: RunningCommands::default(),
             rulers: epitome_tokens::Rulers::default(),
             functions: epitome_hooks::functions::Functions::default(),
             suspend_after: REST_AFTER,

@@ -113,7 +113,8 @@ impl Core {
             opening.directories.clone(),
             opening.environment.clone(),
         )
-        .exposing(Arc::new(endpoint::exposure(&settings)));
+        .exposing(Arc::new(endpoint::exposure(&settings)))
+        .sharing(services.running.clone());
         let core = Core {
             log: SessionLog::new(journal, ReplyDraft::of(&services.paths.data, thread.session()), &thread),
             clients: ClientList::new(thread.session().clone()),

@@ -34,7 +34,7 @@ pub use epitome_store::Header;
 use epitome_store::{Store, StoreError};
 use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Rulers;
-use epitome_tools::Toolbox;
+use epitome_tools::{RunningCommands, Toolbox};
 
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
@@ -55,6 +55,8 @@ pub struct SessionServices {
     pub watch: RecipeWatch,
     /// What starts the processes of hooks.
     pub reaper: Arc<Reaper>,
+    /// The commands that run, of all sessions.
+    pub running: RunningCommands,
     /// What tokens are counted with.
     pub rulers: Rulers,
     /// Callbacks and handlers that the embedding program brings.

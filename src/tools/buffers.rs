@@ -24,7 +24,7 @@ pub use self::judge::DiskStamp;
 use self::judge::{BufferStatus, Busy, Compared, TextForm, Trail, as_on_disk, judge, same, when};
 pub use self::route::WriteRoute;
 use self::route::{EditorText, WriteFacts, route};
-use super::{Workspace, disk, running};
+use super::{Workspace, disk};
 use epitome_settings::EditorWrites;
 use epitome_thread::attached::FileType;
 
@@ -355,7 +355,7 @@ impl Unsaved {
             offers: link.offers,
             text: editor_text,
             is_direct: as_named(real, &link.workspace).is_some_and(|name| is_direct(&name, real)),
-            command_runs: running::is_any_in(&link.workspace),
+            command_runs: link.workspace.running.are_in(&link.workspace),
             fits: text.len() <= PUT_BYTES_MAX,
         })
     }

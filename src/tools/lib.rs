@@ -49,6 +49,7 @@ use serde_json::Value;
 
 pub use epitome_platform::{group, launcher, reaper};
 pub use parsed::ParsedTool;
+pub use running::RunningCommands;
 pub use shell_run::shell;
 
 use read_state::ReadState;
@@ -223,6 +224,8 @@ pub struct Workspace {
     found: Arc<sandbox::FoundRepositories>,
     /// Folders outside of them that may be read without asking, with links resolved: the user's skills.
     readable: Arc<[PathBuf]>,
+    /// The commands that run, of all sessions.
+    running: RunningCommands,
 }
 
 impl fmt::Debug for Workspace {
@@ -249,6 +252,7 @@ impl Workspace {
             roots: Roots::default(),
             found: Arc::default(),
             readable: Arc::default(),
+            running: RunningCommands::default(),
         }
         .changed(directories, environment)
     }
@@ -278,6 +282,11 @@ impl Workspace {
     /// The same workspace, in which programs get other parts of the environment.
     pub fn exposing(self, exposure: Arc<Exposure>) -> Workspace {
         Workspace { exposure, ..self }
+    }
+
+    /// The same workspace, which shares the list of running commands with others.
+    pub fn sharing(self, running: RunningCommands) -> Workspace {
+        Workspace { running, ..self }
     }
 
     /// Which variables of the environment programs get.

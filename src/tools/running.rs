@@ -1,47 +1,52 @@
-//! Which commands run in this process, and in which directories: an editor is not asked to write a file while one might
-//! put a link in its way.
+//! Which commands run, and in which directories: an editor is not asked to write a file while one might put a link in its
+//! way.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Workspace;
 
-/// The directories of each running command. They are of all sessions, because several can work in one directory.
-static RUNNING: Mutex<Vec<Arc<Vec<PathBuf>>>> = Mutex::new(Vec::new());
+/// The directories of each running command, of all sessions that share this: several can work in one directory.
+#[derive(Clone, Debug, Default)]
+pub struct RunningCommands(Arc<Mutex<Vec<Arc<Vec<PathBuf>>>>>);
 
 /// A command that runs, until it is dropped.
-pub(super) struct RunningNote(Arc<Vec<PathBuf>>);
+pub(super) struct RunningNote {
+    directories: Arc<Vec<PathBuf>>,
+    commands: RunningCommands,
+}
 
-impl RunningNote {
-    pub fn new(workspace: &Workspace) -> RunningNote {
+impl RunningCommands {
+    /// Notes a command that starts in the directories of this workspace.
+    pub(super) fn note(&self, workspace: &Workspace) -> RunningNote {
         let directories = workspace.roots().iter().map(|root| root.path().to_path_buf());
-        let note = Arc::new(directories.collect());
-        running().push(Arc::clone(&note));
-        RunningNote(note)
+        let directories = Arc::new(directories.collect());
+        self.lock().push(Arc::clone(&directories));
+        RunningNote { directories, commands: self.clone() }
+    }
+
+    /// Whether a command of any session runs in a directory of this workspace, or in one around or below it.
+    pub(super) fn are_in(&self, workspace: &Workspace) -> bool {
+        let is_shared = |directory: &PathBuf| {
+            workspace
+                .roots()
+                .iter()
+                .map(|root| root.path())
+                .any(|own| own.starts_with(directory) || directory.starts_with(own))
+        };
+        self.lock().iter().any(|directories| directories.iter().any(is_shared))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Vec<PathBuf>>>> {
+        // Nothing that could panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RunningNote {
     fn drop(&mut self) {
-        running().retain(|note| !Arc::ptr_eq(note, &self.0));
+        self.commands.lock().retain(|directories| !Arc::ptr_eq(directories, &self.directories));
     }
-}
-
-/// Whether a command of any session runs in a directory of this workspace, or in one around or below it.
-pub(super) fn is_any_in(workspace: &Workspace) -> bool {
-    let is_shared = |directory: &PathBuf| {
-        workspace
-            .roots()
-            .iter()
-            .map(|root| root.path())
-            .any(|own| own.starts_with(directory) || directory.starts_with(own))
-    };
-    running().iter().any(|directories| directories.iter().any(is_shared))
-}
-
-fn running() -> MutexGuard<'static, Vec<Arc<Vec<PathBuf>>>> {
-    // Nothing that could panic runs under this lock.
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -56,10 +61,11 @@ mod tests {
             std::fs::create_dir_all(base.join(made)).expect("made");
         }
         let workspace = |name: &str| Workspace::new(base.join(name), Vec::new(), Arc::default());
-        let note = RunningNote::new(&workspace("a"));
-        assert!(is_any_in(&workspace("a")) && is_any_in(&workspace("a/below")));
-        assert!(!is_any_in(&workspace("b")));
+        let commands = RunningCommands::default();
+        let note = commands.note(&workspace("a"));
+        assert!(commands.are_in(&workspace("a")) && commands.are_in(&workspace("a/below")));
+        assert!(!commands.are_in(&workspace("b")));
         drop(note);
-        assert!(!is_any_in(&workspace("a")));
+        assert!(!commands.are_in(&workspace("a")));
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn start(
     }
     // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
-    let note = RunningNote::new(workspace);
+    let note = workspace.running.note(workspace);
     let prepared = sandbox.and_then(|(rules, git)| sandbox::confinement(rules, workspace, git));
     let is_held = prepared.is_some();
     let mut settings = None;

@@ -22,7 +22,7 @@ use epitome_store::Store;
 use epitome_thread::{Content, Entry, SessionId, StopReason};
 use epitome_tokens::Rulers;
 use epitome_tools::reaper::Reaper;
-use epitome_tools::{Tool, Toolbox};
+use epitome_tools::{RunningCommands, Tool, Toolbox};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -44,6 +44,7 @@ pub fn services(paths: &Paths) -> SessionServices {
         toolbox: Toolbox::built_in(Arc::new(Reaper::with_program(program()))),
         watch: RecipeWatch::new(),
         reaper,
+        running: RunningCommands::default(),
         rulers: Rulers::default(),
         functions: Functions::default(),
         suspend_after: REST_AFTER,
