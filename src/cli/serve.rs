@@ -17,8 +17,8 @@ use crate::session::suspended::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
 use crate::thread::visible::visible;
 use crate::tokens::Rulers;
-use crate::tools::{RunningCommands, Toolbox};
 use crate::tools::reaper::Reaper;
+use crate::tools::{RunningCommands, Toolbox};
 
 /// Threads that run sessions. One: every step of a session is short, long work runs on threads of its own, and the tasks
 /// of one reply (the connection's and the session's) pass each piece on without waking another core, which would cost

@@ -6,7 +6,8 @@
 //!
 //! Each picture is a program on a terminal (`script` of util-linux makes one): its last screen, or all of them as an
 //! animation. The model is scripted; everything else is real. A program that is not installed
-//! is named, and its pictures are left as they are.
+//! is named, and its pictures are left as they are. Editors find their packages (codecompanion.nvim and plenary.nvim;
+//! agent-shell, acp.el and shell-maker) in the directory that `EDITOR_PACKAGES` names.
 
 mod scenes;
 mod svg;
@@ -49,9 +50,9 @@ fn run() -> Result<()> {
             eprintln!("{}: left as it is, because {missing}", scene.name);
             continue;
         }
-        let command = (scene.command)(&stage);
-        let recording =
-            terminal::record(scene.size, &command, &stage).with_context(|| scene.name.to_owned())?;
+        let command = (scene.command)(&stage)?;
+        let recording = terminal::record(scene.size, &command, scene.keys, &stage)
+            .with_context(|| scene.name.to_owned())?;
         let path = directory.join(scene.name).with_extension("svg");
         let picture = svg::draw(&recording, scene.title, scene.is_animated);
         std::fs::write(&path, picture).with_context(|| format!("{}", path.display()))?;

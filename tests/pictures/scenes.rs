@@ -16,10 +16,24 @@ pub struct Scene {
     /// Columns and rows.
     pub size: (u16, u16),
     /// The shell command.
-    pub command: fn(&Stage) -> String,
+    pub command: fn(&Stage) -> Result<String>,
+    /// What is typed. The picture is the screen on which the last of them are typed.
+    pub keys: &'static [Keys],
     /// Programs that it needs.
     pub needs: &'static [&'static str],
+    /// Directories that it needs in the one of `EDITOR_PACKAGES`.
+    pub packages: &'static [&'static str],
     pub is_animated: bool,
+}
+
+/// Keys that are typed when a text is on the screen and nothing has changed for a while.
+pub struct Keys {
+    pub after: &'static str,
+    pub typed: &'static str,
+}
+
+const fn keys(after: &'static str, typed: &'static str) -> Keys {
+    Keys { after, typed }
 }
 
 pub const SCENES: &[Scene] = &[
@@ -27,8 +41,10 @@ pub const SCENES: &[Scene] = &[
         name: "demo",
         title: "epitome demo: a conversation is compacted, the compaction is undone, the daemon is killed, nothing is lost",
         size: (100, 32),
-        command: |_| "epitome demo".to_owned(),
+        command: |_| Ok("epitome demo".to_owned()),
+        keys: &[],
         needs: &[],
+        packages: &[],
         is_animated: true,
     },
     Scene {
@@ -36,9 +52,58 @@ pub const SCENES: &[Scene] = &[
         title: "epitome run in a terminal, and /context: what fills the context window",
         size: (100, 34),
         command: |_| {
-            "epitome run 'The total is wrong. Find out why.' && epitome run --follow /context".to_owned()
+            Ok("epitome run 'The total is wrong. Find out why.' && epitome run --follow /context".to_owned())
         },
+        keys: &[],
         needs: &[],
+        packages: &[],
+        is_animated: false,
+    },
+    Scene {
+        name: "neovim",
+        title: "Neovim with CodeCompanion: a question, the answer, and /compact",
+        size: (110, 40),
+        command: neovim,
+        keys: &[
+            keys("def total", ":CodeCompanionChat\r"),
+            keys("Welcome to CodeCompanion", "iThe total is wrong. Find out why.\x1b\r"),
+            keys("It should be", "Go/compact\x1b\r"),
+            keys("Compacted", ""),
+        ],
+        needs: &["nvim"],
+        packages: &["codecompanion.nvim", "plenary.nvim"],
+        is_animated: false,
+    },
+    Scene {
+        name: "emacs",
+        title: "Emacs with agent-shell: a question, the answer, and /compact",
+        size: (110, 40),
+        command: emacs,
+        keys: &[
+            keys("Epitome>", "The total is wrong. Find out why.\r"),
+            keys("It should be", "/compact\r"),
+            keys("Compacted", ""),
+        ],
+        needs: &["emacs"],
+        packages: &["agent-shell", "acp.el", "shell-maker"],
+        is_animated: false,
+    },
+    Scene {
+        name: "toad",
+        title: "Toad: a question, the answer, and /compact",
+        size: (110, 40),
+        command: |_| Ok("toad acp 'epitome acp' .".to_owned()),
+        keys: &[
+            keys("How can I help", "The total is wrong. Find out why."),
+            keys("Find out why.", "\r"),
+            keys("It should be", "/"),
+            keys("/compact", "compact"),
+            keys("/compact", "\r"),
+            keys("additional instructions", "\r"),
+            keys("Compacted", ""),
+        ],
+        needs: &["toad"],
+        packages: &[],
         is_animated: false,
     },
 ];
@@ -47,7 +112,9 @@ impl Scene {
     /// What prevents the scene, as a clause.
     pub fn missing(&self, stage: &Stage) -> Option<String> {
         let is_there = |program: &str| stage.path().any(|directory| directory.join(program).is_file());
-        let missing = self.needs.iter().find(|program| !is_there(program))?;
+        let program = self.needs.iter().find(|program| !is_there(program));
+        let package = self.packages.iter().find(|name| !stage.package(name).is_dir());
+        let missing = program.or(package)?;
         Some(format!("{missing} is not installed"))
     }
 }
@@ -64,7 +131,7 @@ impl Stage {
         let directory = tempfile::tempdir()?;
         let workspace = directory.path().join("shop");
         std::fs::create_dir_all(&workspace)?;
-        std::fs::write(workspace.join("prices.py"), PRICES)?;
+        std::fs::write(workspace.join("prices.py"), prices())?;
         let parent = program.parent().context("the program is in a directory")?;
         let path = std::env::join_paths(
             std::iter::once(parent.to_owned())
@@ -82,6 +149,18 @@ impl Stage {
         self.directory.path().join("shop")
     }
 
+    /// The directory of an editor's package.
+    fn package(&self, name: &str) -> PathBuf {
+        PathBuf::from(std::env::var_os("EDITOR_PACKAGES").unwrap_or_default()).join(name)
+    }
+
+    /// Writes a file, and returns its path as text.
+    fn file(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
     fn path(&self) -> impl Iterator<Item = PathBuf> {
         std::env::split_paths(&self.path)
     }
@@ -91,6 +170,7 @@ impl Stage {
             ("PATH", self.path.clone()),
             ("HOME", self.directory.path().as_os_str().to_owned()),
             ("TERM", "xterm-256color".into()),
+            ("COLORTERM", "truecolor".into()),
             ("LANG", "C.UTF-8".into()),
             ("SHELL", "/bin/sh".into()),
             ("ANTHROPIC_API_KEY", "sk-of-a-scripted-model".into()),
@@ -99,7 +179,40 @@ impl Stage {
     }
 }
 
-const PRICES: &str = "def total(prices, discount):\n    return sum(prices) - discount * 100\n";
+/// Neovim with the configuration that the guide shows.
+fn neovim(stage: &Stage) -> Result<String> {
+    let ours = include_str!("../../editors/neovim/codecompanion.lua").replace(PLACEHOLDER, "epitome");
+    let packages = ["plenary.nvim", "codecompanion.nvim"]
+        .map(|name| format!("vim.opt.rtp:append({:?})\n", stage.package(name).display().to_string()));
+    let quiet = "vim.opt.shortmess:append('I')\nvim.opt.laststatus = 2\n";
+    let init = stage.file("init.lua", &format!("{}{quiet}{ours}", packages.concat()))?;
+    Ok(format!("nvim --clean -u {init} prices.py"))
+}
+
+/// Emacs with the configuration that the guide shows.
+fn emacs(stage: &Stage) -> Result<String> {
+    let ours = include_str!("../../editors/emacs/epitome.el").replace(PLACEHOLDER, "epitome");
+    let packages = ["shell-maker", "acp.el", "agent-shell"]
+        .map(|name| format!("(add-to-list 'load-path {:?})\n", stage.package(name).display().to_string()));
+    let start = "(setq inhibit-startup-screen t)\n(menu-bar-mode -1)\n(load-theme 'modus-vivendi)\n(require 'agent-shell)\n\
+                 (add-hook 'emacs-startup-hook (lambda ()\n  \
+                 (agent-shell-start :config (car agent-shell-agent-configs))\n  (delete-other-windows)))\n";
+    let init = stage.file("init.el", &format!("{}{ours}\n{start}", packages.concat()))?;
+    Ok(format!("emacs -nw -q -l {init}"))
+}
+
+/// What stands for the path of the program in the editors' files.
+const PLACEHOLDER: &str = "/absolute/path/to/epitome";
+
+/// A file that is long enough for its text to be worth a compaction.
+fn prices() -> String {
+    let rows = (1..=150)
+        .map(|number| format!("    \"article-{number:03}\": {}.{:02},\n", number * 3 % 97, number * 7 % 100));
+    format!(
+        "def total(prices, discount):\n    return sum(prices) - discount * 100\n\n\nPRICES = {{\n{}}}\n",
+        rows.collect::<String>()
+    )
+}
 
 /// The model reads the file, explains, and summarises when asked to.
 fn reply(request: &RecordedRequest, number: usize) -> Vec<ModelStep> {

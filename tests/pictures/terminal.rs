@@ -1,14 +1,14 @@
 //! A program on a terminal, and its screens.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use vt100::{Parser, Screen};
 
-use crate::scenes::Stage;
+use crate::scenes::{Keys, Stage};
 
 /// Maximum time that the program runs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -16,14 +16,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Output that arrives within this time is one screen.
 const SCREEN_EVERY: Duration = Duration::from_millis(60);
 
+/// A screen on which something is typed is complete when nothing has changed for this time.
+const SETTLED_AFTER: Duration = Duration::from_millis(1_500);
+
 /// The screens of a program, each with the time at which it appeared.
 pub struct Recording {
     pub size: (u16, u16),
     pub screens: Vec<(Duration, Screen)>,
 }
 
-/// Runs a shell command on a terminal with so many columns and rows, until it ends.
-pub fn record(size: (u16, u16), command: &str, stage: &Stage) -> Result<Recording> {
+/// Runs a shell command on a terminal with so many columns and rows, until it ends or all keys are typed.
+pub fn record(size: (u16, u16), command: &str, keys: &[Keys], stage: &Stage) -> Result<Recording> {
     let (columns, rows) = size;
     let command = format!("stty cols {columns} rows {rows}; {command}");
     let mut child = Command::new("script")
@@ -38,7 +41,8 @@ pub fn record(size: (u16, u16), command: &str, stage: &Stage) -> Result<Recordin
         .spawn()
         .context("`script` (util-linux) is needed to make a terminal")?;
     let from = child.stdout.take().context("its output is a pipe")?;
-    let screens = screens(&pieces(from), Parser::new(rows, columns, 0));
+    let keyboard = child.stdin.take().context("its input is a pipe")?;
+    let screens = screens(&pieces(from), Parser::new(rows, columns, 0), keys, keyboard);
     child.kill().ok();
     child.wait()?;
     Ok(Recording { size, screens: screens? })
@@ -59,13 +63,30 @@ fn pieces(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 }
 
 /// The screens that the pieces make, one at most in each `SCREEN_EVERY`.
-fn screens(pieces: &Receiver<Vec<u8>>, mut parser: Parser) -> Result<Vec<(Duration, Screen)>> {
+fn screens(
+    pieces: &Receiver<Vec<u8>>,
+    mut parser: Parser,
+    keys: &[Keys],
+    mut keyboard: ChildStdin,
+) -> Result<Vec<(Duration, Screen)>> {
     let began = Instant::now();
     let mut screens = Vec::new();
+    let mut to_type = keys.iter().peekable();
+    let mut contents = String::new();
+    let mut changed = began;
     while began.elapsed() < PATIENCE {
-        let mut bytes = match pieces.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
+        // A cursor that blinks is written again and again, and changes no text.
+        let is_settled = changed.elapsed() >= SETTLED_AFTER;
+        if let Some(next) = to_type.next_if(|next| is_settled && contents.contains(next.after)) {
+            keyboard.write_all(next.typed.as_bytes()).context("its input is closed")?;
+            if to_type.peek().is_none() {
+                return Ok(screens);
+            }
+            changed = Instant::now();
+        }
+        let mut bytes = match pieces.recv_timeout(SCREEN_EVERY) {
             Ok(bytes) => bytes,
-            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Ok(screens),
         };
         let until = Instant::now() + SCREEN_EVERY;
@@ -73,7 +94,12 @@ fn screens(pieces: &Receiver<Vec<u8>>, mut parser: Parser) -> Result<Vec<(Durati
             bytes.extend(more);
         }
         parser.process(&bytes);
+        let shown = parser.screen().contents();
+        if shown != contents {
+            (contents, changed) = (shown, Instant::now());
+        }
         screens.push((began.elapsed(), parser.screen().clone()));
     }
-    bail!("it did not end within {} s:\n{}", PATIENCE.as_secs(), parser.screen().contents())
+    let waits = to_type.peek().map(|next| format!(" and {:?} was not shown", next.after)).unwrap_or_default();
+    bail!("it did not end within {} s{waits}:\n{}", PATIENCE.as_secs(), parser.screen().contents())
 }
