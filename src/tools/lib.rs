@@ -114,6 +114,11 @@ pub trait Tool: Send + Sync {
         Needs::Nothing
     }
 
+    /// The agent that the call would start, if it would start one. Its context then has what starts agents.
+    fn agent_order(&self, _input: &Value) -> Option<task::TaskOrder> {
+        None
+    }
+
     /// Runs the call. Dropping the future cancels it; no process that it started may keep running.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }
@@ -126,8 +131,6 @@ pub enum Needs {
     Log,
     /// Unsaved text of the user's editor, which is asked for it.
     EditorBuffers,
-    /// The subagents that it can start.
-    Agents,
 }
 
 /// Everything that a running tool can use.
@@ -223,6 +226,8 @@ pub struct Workspace {
     found: Arc<sandbox::FoundRepositories>,
     /// Folders outside of them that may be read without asking, with links resolved: the user's skills.
     readable: Arc<[PathBuf]>,
+    /// Shell code that each command begins with.
+    exports: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Workspace {
@@ -249,6 +254,7 @@ impl Workspace {
             roots: Roots::default(),
             found: Arc::default(),
             readable: Arc::default(),
+            exports: None,
         }
         .changed(directories, environment)
     }
@@ -268,6 +274,16 @@ impl Workspace {
     /// The same workspace, with other folders that may be read without asking; links must be resolved.
     pub fn reading(&self, readable: Vec<PathBuf>) -> Workspace {
         Workspace { readable: readable.into(), ..self.clone() }
+    }
+
+    /// The same workspace, in which each shell command begins with this code: what hooks of the session's start export.
+    pub fn exporting(&self, exports: impl Into<Arc<str>>) -> Workspace {
+        Workspace { exports: Some(exports.into()), ..self.clone() }
+    }
+
+    /// The code that each shell command begins with.
+    pub fn exports(&self) -> Option<&Arc<str>> {
+        self.exports.as_ref()
     }
 
     /// Whether a path with links resolved may be read without asking, though it is outside of the workspace.
@@ -585,6 +601,11 @@ impl Toolbox {
             }
         }
         Toolbox { tools: tools.into() }
+    }
+
+    /// The names of all tools.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.tools.iter().map(|(spec, _)| spec.name.clone())
     }
 
     /// The specs of the listed tools.

@@ -282,7 +282,7 @@ impl<'a> SettingsReader<'a> {
         }
         if command.async_rewake {
             let message = format!(
-                "`asyncRewake` of a hook of `{name}` is not followed: it runs aside and wakes nobody"
+                "`asyncRewake` of a hook of `{name}` is not followed: it runs in the background, and what it says waits for the next call of the model"
             );
             self.report(entry, message, None);
         }
