@@ -103,16 +103,6 @@ impl Core {
         }
     }
 
-    /// The tools that a recipe may use, by name; `None` where all are.
-    fn allowed_tools(&self, recipe: &Recipe) -> Option<Vec<String>> {
-        let without = &recipe.foreign.without_tools;
-        if without.is_empty() {
-            return recipe.allowed_tools.clone();
-        }
-        let is_allowed = |name: &String| !without.iter().any(|not| claude_tools::is_name_of(not, name));
-        Some(self.services.toolbox.names().filter(is_allowed).collect())
-    }
-
     /// The model that a recipe asks for, where it is another than the session's.
     fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
         let name = match &recipe.model {
@@ -340,7 +330,7 @@ impl Session {
             work.run = RecipeRun {
                 handlers,
                 endpoint,
-                allowed_tools: self.core.allowed_tools(&recipe),
+                allowed_tools: allowed_tools(&recipe, &self.core.services.toolbox),
                 allowed_commands: recipe.allowed_commands.clone(),
                 recipe: Some(recipe),
             };
@@ -416,6 +406,16 @@ impl Session {
         });
         self.recipes.render(Rendering { prompt, job });
     }
+}
+
+/// The tools that a recipe may use, by name; `None` where all are.
+fn allowed_tools(recipe: &Recipe, toolbox: &Toolbox) -> Option<Vec<String>> {
+    let without = &recipe.foreign.without_tools;
+    if without.is_empty() {
+        return recipe.allowed_tools.clone();
+    }
+    let is_allowed = |name: &String| !without.iter().any(|not| claude_tools::is_name_of(not, name));
+    Some(toolbox.names().filter(is_allowed).collect())
 }
 
 /// Has the model start a skill that runs in an agent of its own. The tool renders it.

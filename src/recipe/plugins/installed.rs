@@ -116,11 +116,11 @@ pub(super) fn of_codex(config: &str) -> Result<BTreeMap<String, bool>, toml::de:
 /// that fits counts; an extension without one is on (`gemini extensions disable --scope`).
 pub(super) fn is_extension_off(switches: &str, name: &str, cwd: &Path) -> bool {
     #[derive(Deserialize)]
-    struct Overrides {
+    struct ExtensionSwitches {
         #[serde(default)]
         overrides: Vec<String>,
     }
-    let all: BTreeMap<String, Overrides> = serde_json::from_str(switches).unwrap_or_default();
+    let all: BTreeMap<String, ExtensionSwitches> = serde_json::from_str(switches).unwrap_or_default();
     let cwd = format!("{}/", cwd.display());
     let fits = |rule: &str| match rule.strip_suffix('*') {
         Some(above) => cwd.starts_with(above),

@@ -456,10 +456,7 @@ fn resources_of_a_server_are_attached_to_a_prompt() {
 /// Each row is what the user answers, and whether the server gets the model's answer.
 #[test]
 fn a_server_calls_the_model_only_if_the_user_agrees() {
-    for (answer, told) in [
-        ("This time", "told null {\"model\":"),
-        ("No", "the user does not want the model to be called for it"),
-    ] {
+    for (answer, told) in [("This time", "told {\"model\":"), ("No", "told null null")] {
         let replies = vec![call("mcp__s__samples", json!({})), vec![text("A secret.")]];
         let mut stage = served("hostile", replies);
         let mut client = showing(&mut stage.test);
