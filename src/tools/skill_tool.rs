@@ -35,7 +35,9 @@ pub struct Skill {
 /// Makes the instructions of a skill when they are asked for, with what is said after its name. The error is a sentence
 /// for the model.
 #[derive(Clone)]
-pub struct SkillText(Arc<dyn Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync>);
+pub struct SkillText(Arc<MakeText>);
+
+type MakeText = dyn Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync;
 
 impl SkillText {
     pub fn new(

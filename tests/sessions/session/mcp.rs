@@ -456,7 +456,9 @@ fn resources_of_a_server_are_attached_to_a_prompt() {
 /// Each row is what the user answers, and whether the server gets the model's answer.
 #[test]
 fn a_server_calls_the_model_only_if_the_user_agrees() {
-    for (answer, told) in [("This time", "told {\"model\":"), ("No", "told null null")] {
+    for (answer, told) in
+        [("This time", "told {\"model\":"), ("No", "the user does not want the model to be called for it")]
+    {
         let replies = vec![call("mcp__s__samples", json!({})), vec![text("A secret.")]];
         let mut stage = served("hostile", replies);
         let mut client = showing(&mut stage.test);
