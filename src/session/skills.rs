@@ -27,7 +27,7 @@ impl SessionRecipes {
     pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost) {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
         if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
-            let files = self.has_conditional_skills().then(|| touched(core)).unwrap_or_default();
+            let files = self.files_for_skills(core);
             let skill = |recipe: &Arc<Recipe>| {
                 let may_run = matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes);
                 let is_listed = recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
@@ -51,7 +51,7 @@ impl SessionRecipes {
         if listed.contains(listing::WITHOUT_ROOM) {
             return None;
         }
-        let files = self.has_conditional_skills().then(|| touched(core)).unwrap_or_default();
+        let files = self.files_for_skills(core);
         let is_for = |recipe: &&Arc<Recipe>| recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
         let late = self.skills().filter(is_for).map(|recipe| {
             let item = listing::ListedItem { name: &recipe.id, about: &recipe.description };
@@ -71,9 +71,12 @@ impl SessionRecipes {
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
-    /// Whether there are skills that are for some files only.
-    fn has_conditional_skills(&self) -> bool {
-        self.skills().any(|recipe| !recipe.foreign.paths.is_empty())
+    /// The files that were touched, if there are skills that are for some files only.
+    fn files_for_skills(&self, core: &Core) -> BTreeSet<PathBuf> {
+        match self.skills().any(|recipe| !recipe.foreign.paths.is_empty()) {
+            true => touched(core),
+            false => BTreeSet::new(),
+        }
     }
 
     /// The skills that the model may use without the user.
