@@ -116,7 +116,7 @@ fn agents(cwd: &Path, paths: &Paths) -> InventoryKind {
 }
 
 fn hooks(cwd: &Path, paths: &Paths, plugins: &PluginCatalog) -> InventoryKind {
-    let mut kind = InventoryKind::new("hooks of Claude Code", "epitome hooks list");
+    let mut kind = InventoryKind::new("hooks of Claude Code and Codex", "epitome hooks list");
     let of_repository = paths.repository_roots(cwd).into_iter().flat_map(|root| {
         ["settings.json", "settings.local.json"].map(|name| root.join(".claude").join(name))
     });
@@ -160,7 +160,7 @@ fn servers(cwd: &Path, paths: &Paths) -> InventoryKind {
 
 fn instructions(cwd: &Path, paths: &Paths) -> InventoryKind {
     let mut kind = InventoryKind::new("instructions", "/context in a session");
-    for folder in instruction_files::places(cwd, &paths.home, paths.user_home.as_deref()) {
+    for folder in instruction_files::places(cwd, paths) {
         let (files, problems) = folder.read();
         files.iter().for_each(|file| kind.add(&file.path));
         kind.problems(&problems);
@@ -242,7 +242,7 @@ mod tests {
                 ("commands", 1, 0),
                 ("skills", 1, 1),
                 ("agents", 1, 1),
-                ("hooks of Claude Code", 1, 1),
+                ("hooks of Claude Code and Codex", 1, 1),
                 ("plugins", 0, 1),
                 ("MCP servers", 0, 0),
                 ("instructions", 1, 0),

@@ -361,7 +361,7 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
                     (Some(McpEvent::Remark(text)), _) => eprintln!("{text}"),
                     (Some(McpEvent::Changed { .. }), Some(ServerState::Ready)) => return Ok(()),
                     (Some(McpEvent::Gone { why, .. }), _) => return Err(why),
-                    (Some(McpEvent::Changed { .. }), _) => {}
+                    (Some(McpEvent::Changed { .. } | McpEvent::ModelWanted { .. }), _) => {}
                     (None, _) => return Err("it ended".to_owned()),
                 }
             }

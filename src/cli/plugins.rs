@@ -1,9 +1,11 @@
-//! `epitome plugins`: lists plugins in Claude Code's format, checks one, and installs or removes own ones. Runs nothing
-//! of them.
+//! `epitome plugins`: lists plugins of other agents' formats, checks one, and installs, updates or removes own ones. Runs
+//! nothing of them.
 
 mod contents;
 mod copy;
+mod source;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -16,13 +18,16 @@ use super::{CliError, serve};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::recipe::foreign::PluginFolders;
-use crate::recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
+use crate::recipe::plugins::records::{InstalledRecord, InstalledRecords};
+use crate::recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use crate::thread::visible::visible;
 use contents::BroughtItems;
+use copy::{FolderCopy, ScratchFolder};
+use source::FoundPlugin;
 
-/// List, check, install and remove plugins
+/// List, check, install, update and remove plugins
 ///
-/// Plugins that Claude Code has installed and enabled are used as they are.
+/// Plugins that Claude Code, Codex and Gemini CLI have installed and enabled are used as they are.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
@@ -40,23 +45,39 @@ pub struct PluginsArgs {
 enum PluginsCommand {
     /// List the plugins of this directory, and those that are not used with the reason
     List,
-    /// Show what the plugin in a directory brings, and its problems
+    /// Show what a plugin brings, and its problems
     Check {
-        /// Directory of the plugin
-        #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-        directory: PathBuf,
+        /// Directory, Git address or OWNER/NAME on GitHub, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
+        source: String,
     },
-    /// Show what the plugin in a directory brings, and copy it to your own plugins
+    /// Show what a plugin brings, and copy it to your own plugins
     Install {
-        /// Directory of the plugin
-        #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-        directory: PathBuf,
+        /// Directory, Git address or OWNER/NAME on GitHub, with #REFERENCE; PLUGIN@ before it for one of a marketplace
+        #[arg(value_name = "[PLUGIN@]SOURCE", value_hint = clap::ValueHint::DirPath)]
+        source: String,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
         /// Replace an installed plugin of the same name
         #[arg(long)]
         replace: bool,
+    },
+    /// Fetch installed plugins again, and show what a new version changes
+    Update {
+        /// Name of the plugin [default: all]
+        name: Option<String>,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Use an installed plugin although its files have changed, after showing what it brings now
+    Accept {
+        /// Name of the plugin
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
     },
     /// Delete a plugin that was installed with `epitome plugins install`
     Remove {
@@ -71,40 +92,35 @@ enum PluginsCommand {
 pub fn main(args: PluginsArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = serve::working_directory()?;
+    let own = OwnPlugins { folder: paths.home.join("plugins"), paths: &paths, cwd: &cwd, as_json: args.json };
     match args.command {
         PluginsCommand::List => list(&PluginCatalog::load(&cwd, &paths), args.json),
-        PluginsCommand::Check { directory } => check(&read(&cwd.join(directory), &paths)?, args.json),
-        PluginsCommand::Install { directory, yes, replace } => {
-            install(&read(&cwd.join(directory), &paths)?, &paths, yes, replace, args.json)
-        }
-        PluginsCommand::Remove { name, yes } => {
-            remove(&name, &PluginCatalog::load(&cwd, &paths), &paths, yes)
-        }
+        PluginsCommand::Check { source } => check(&own.fetch(&source)?.plugin, args.json),
+        PluginsCommand::Install { source, yes, replace } => own.install(&source, yes, replace),
+        PluginsCommand::Update { name, yes } => own.update(name.as_deref(), yes),
+        PluginsCommand::Accept { name, yes } => own.accept(&name, yes),
+        PluginsCommand::Remove { name, yes } => own.remove(&name, yes),
     }
 }
 
-/// The plugin in a directory.
-fn read(directory: &Path, paths: &Paths) -> Result<Arc<Plugin>, CliError> {
-    let root = directory
-        .canonicalize()
-        .map_err(|error| CliError::failed(format!("{} can't be read: {error}", directory.display()), None))?;
-    let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let data = data_folder(paths, &name);
-    let plugin = Plugin::read(PluginFolders { root, data }, &name, &name, None);
-    let plugin = plugin.map_err(|problem| CliError::failed(problem.to_string(), None))?;
-    let brings_nothing = [&plugin.commands, &plugin.skills, &plugin.agents, &plugin.hooks]
-        .iter()
-        .all(|paths| paths.is_empty());
-    if brings_nothing && plugin.servers.is_empty() && !plugin.folders.root.join(MANIFEST).is_file() {
-        let message =
-            format!("{} is no plugin: it has no {MANIFEST} and nothing of one", directory.display());
-        return Err(CliError::failed(message, None));
-    }
-    Ok(Arc::new(plugin))
+/// A plugin that is not installed yet.
+struct FetchedPlugin {
+    plugin: Arc<Plugin>,
+    found: FoundPlugin,
+    /// Deletes a copy with a manifest of its marketplace.
+    _scratch: Option<ScratchFolder>,
 }
 
-fn data_folder(paths: &Paths, name: &str) -> PathBuf {
-    paths.state.join("plugins").join(name)
+/// The user's own plugins.
+struct OwnPlugins<'a> {
+    folder: PathBuf,
+    paths: &'a Paths,
+    cwd: &'a Path,
+    as_json: bool,
+}
+
+fn failed(why: impl ToString) -> CliError {
+    CliError::failed(why.to_string(), None)
 }
 
 fn list(catalog: &PluginCatalog, as_json: bool) -> Result<i32, CliError> {
@@ -149,66 +165,224 @@ fn check(plugin: &Arc<Plugin>, as_json: bool) -> Result<i32, CliError> {
     Ok(i32::from(!brought.problems.is_empty()))
 }
 
-fn install(
-    plugin: &Arc<Plugin>,
-    paths: &Paths,
-    yes: bool,
-    replace: bool,
-    as_json: bool,
-) -> Result<i32, CliError> {
-    let own = paths.home.join("plugins");
-    let target = own.join(&plugin.name);
-    if target.exists() && !replace {
-        let hint = Some("`--replace` puts this one in its place".to_owned());
-        return Err(CliError::failed(format!("there is a plugin {} already", plugin.name), hint));
+impl OwnPlugins<'_> {
+    fn fetch(&self, source: &str) -> Result<FetchedPlugin, CliError> {
+        let claude = self.paths.user_home.as_ref().map(|home| home.join(".claude"));
+        let mut found = source::find(source, self.cwd, claude.as_deref(), &self.folder).map_err(failed)?;
+        let mut scratch = None;
+        if let Some(manifest) = &found.manifest {
+            let copy = ScratchFolder::below(&self.folder).map_err(failed)?;
+            FolderCopy::of(&found.folder)
+                .and_then(|files| files.install(&copy.0, &found.name))
+                .map_err(failed)?;
+            found.folder = copy.0.join(&found.name);
+            let path = found.folder.join(PluginFormat::ClaudeCode.manifest());
+            let folder = path.parent().unwrap_or(&path);
+            let written = std::fs::create_dir_all(folder)
+                .and_then(|()| std::fs::write(&path, format!("{manifest:#}\n")));
+            written.map_err(|error| failed(format!("{} can't be written: {error}", path.display())))?;
+            scratch = Some(copy);
+        }
+        let plugin = self.read(&found.folder, &found.name)?;
+        if plugin.is_empty() && PluginFormat::of(&found.folder).is_none() {
+            let manifest = PluginFormat::ClaudeCode.manifest();
+            return Err(failed(format!("{source} is no plugin: it has no {manifest} and nothing of one")));
+        }
+        Ok(FetchedPlugin { plugin: Arc::new(plugin), found, _scratch: scratch })
     }
-    let copied = copy::FolderCopy::of(&plugin.folders.root).map_err(|why| CliError::failed(why, None))?;
-    let brought = BroughtItems::of(plugin);
-    let card = format!(
-        "{}\nfrom {}, {} files\nsha256 {}\n{}",
-        head(plugin),
-        plugin.folders.root.display(),
-        copied.files.len(),
-        copied.digest,
-        brought.text()
-    );
-    terminal::print(&visible(&if as_json { String::new() } else { card }))?;
-    let question = "Its hooks and MCP servers run programs with your rights. Install it?";
-    confirmed(yes, question)?;
-    copied.install(&own, &plugin.name).map_err(|why| CliError::failed(why, None))?;
-    match as_json {
-        true => terminal::print_pretty(&json!({
-            "installed": plugin.name, "path": target.display().to_string(), "digest": copied.digest,
-        }))?,
-        false => terminal::print(&visible(&format!("installed {} to {}\n", plugin.name, target.display())))?,
+
+    fn read(&self, folder: &Path, name: &str) -> Result<Plugin, CliError> {
+        let root = folder
+            .canonicalize()
+            .map_err(|error| failed(format!("{} can't be read: {error}", folder.display())))?;
+        let data = self.paths.state.join("plugins").join(name);
+        Plugin::read(PluginFolders { root, data }, name, name, None).map_err(failed)
     }
-    Ok(0)
+
+    fn records(&self) -> Result<InstalledRecords, CliError> {
+        InstalledRecords::load(&self.folder).map_err(failed)
+    }
+
+    fn store(&self, records: &InstalledRecords) -> Result<(), CliError> {
+        let stored = records.store(&self.folder);
+        stored.map_err(|error| failed(format!("{} can't be written: {error}", self.folder.display())))
+    }
+
+    fn install(&self, source: &str, yes: bool, replace: bool) -> Result<i32, CliError> {
+        let fetched = self.fetch(source)?;
+        let plugin = &fetched.plugin;
+        let target = self.folder.join(&plugin.name);
+        if target.exists() && !replace {
+            let hint = Some("`--replace` puts this one in its place".to_owned());
+            return Err(CliError::failed(format!("there is a plugin {} already", plugin.name), hint));
+        }
+        let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
+        let card = card(plugin, source, fetched.found.commit.as_deref(), &copied);
+        terminal::print(&visible(&if self.as_json { String::new() } else { card }))?;
+        let question = "Its hooks and MCP servers run programs with your rights. Install it?";
+        confirmed(yes, question)?;
+        self.put(&fetched, source, &copied)?;
+        match self.as_json {
+            true => terminal::print_pretty(&json!({
+                "installed": plugin.name, "path": target.display().to_string(), "digest": copied.digest,
+                "commit": fetched.found.commit,
+            }))?,
+            false => {
+                terminal::print(&visible(&format!("installed {} to {}\n", plugin.name, target.display())))?;
+            }
+        }
+        Ok(0)
+    }
+
+    fn put(&self, fetched: &FetchedPlugin, source: &str, copied: &FolderCopy) -> Result<(), CliError> {
+        copied.install(&self.folder, &fetched.plugin.name).map_err(failed)?;
+        let is_folder = self.cwd.join(source).is_dir();
+        let record = InstalledRecord {
+            // A relative directory means something else elsewhere.
+            source: if is_folder { self.cwd.join(source).display().to_string() } else { source.to_owned() },
+            commit: fetched.found.commit.clone(),
+            digest: copied.digest.clone(),
+            files: copied.files.clone(),
+        };
+        // What is not known of the others stays unknown.
+        let mut records = InstalledRecords::load(&self.folder).unwrap_or_default();
+        records.plugins.insert(fetched.plugin.name.clone(), record);
+        self.store(&records)
+    }
+
+    fn update(&self, name: Option<&str>, yes: bool) -> Result<i32, CliError> {
+        let records = self.records()?;
+        if let Some(name) = name.filter(|name| !records.plugins.contains_key(*name)) {
+            return Err(unknown(name, records.plugins.keys().map(String::as_str)));
+        }
+        let mut code = 0;
+        let mut results = Vec::new();
+        for (own, record) in records.plugins.iter().filter(|(own, _)| name.is_none_or(|name| name == *own)) {
+            let result = match self.update_one(own, record, yes) {
+                Ok(result) => result.to_owned(),
+                Err(error) => {
+                    code = 1;
+                    error.message
+                }
+            };
+            if !self.as_json {
+                terminal::print(&visible(&format!("{own}: {result}\n")))?;
+            }
+            results.push(json!({"name": own, "result": result}));
+        }
+        match (self.as_json, results.is_empty()) {
+            (true, _) => terminal::print_pretty(&Value::from(results))?,
+            (false, true) => terminal::print("No plugin was installed with `epitome plugins install`.\n")?,
+            (false, false) => {}
+        }
+        Ok(code)
+    }
+
+    fn update_one(&self, name: &str, record: &InstalledRecord, yes: bool) -> Result<&'static str, CliError> {
+        let fetched = self.fetch(&record.source)?;
+        let copied = FolderCopy::of(&fetched.found.folder).map_err(failed)?;
+        let target = self.folder.join(name);
+        let is_installed = FolderCopy::of(&target).is_ok_and(|installed| installed.digest == copied.digest);
+        if is_installed && copied.digest == record.digest {
+            return Ok("nothing has changed");
+        }
+        if fetched.plugin.name != name {
+            return Err(failed(format!(
+                "it is called {} now: install it under this name",
+                fetched.plugin.name
+            )));
+        }
+        let before = self.read(&target, name).map(|plugin| BroughtItems::of(&Arc::new(plugin)).text());
+        let card = card(&fetched.plugin, &record.source, fetched.found.commit.as_deref(), &copied);
+        let changes = changes(&before.unwrap_or_default(), &BroughtItems::of(&fetched.plugin).text());
+        let text = format!("{card}{changes}");
+        terminal::print(&visible(&if self.as_json { String::new() } else { text }))?;
+        confirmed(yes, "Its hooks and MCP servers run programs with your rights. Install this version?")?;
+        self.put(&fetched, &record.source, &copied)?;
+        Ok("updated")
+    }
+
+    fn accept(&self, name: &str, yes: bool) -> Result<i32, CliError> {
+        let mut records = self.records()?;
+        let names: Vec<String> = records.plugins.keys().cloned().collect();
+        let Some(record) = records.plugins.get_mut(name) else {
+            return Err(unknown(name, names.iter().map(String::as_str)));
+        };
+        let target = self.folder.join(name);
+        let plugin = Arc::new(self.read(&target, name)?);
+        let copied = FolderCopy::of(&target).map_err(failed)?;
+        terminal::print(&visible(&card(&plugin, &target.display().to_string(), None, &copied)))?;
+        confirmed(yes, "Its hooks and MCP servers run programs with your rights. Use it as it is now?")?;
+        (record.digest, record.files) = (copied.digest.clone(), copied.files.clone());
+        record.commit = None;
+        self.store(&records)?;
+        terminal::print(&visible(&format!("{name} is used as it is now\n"))).map(|()| 0)
+    }
+
+    fn remove(&self, name: &str, yes: bool) -> Result<i32, CliError> {
+        let catalog = PluginCatalog::load(self.cwd, self.paths);
+        let found = catalog.plugins.iter().find(|plugin| plugin.name == name || plugin.id == name);
+        let mut records = InstalledRecords::load(&self.folder).unwrap_or_default();
+        let root = match found {
+            Some(plugin) if plugin.folders.root.parent() != Some(self.folder.as_path()) => {
+                let hint = match (&plugin.repository, plugin.format) {
+                    (Some(_), _) => "it belongs to the repository: delete it there".to_owned(),
+                    (None, PluginFormat::ClaudeCode) => {
+                        format!("it belongs to Claude Code: `claude plugin uninstall {}`", plugin.id)
+                    }
+                    (None, PluginFormat::Codex) => "it belongs to Codex: remove it there".to_owned(),
+                    (None, PluginFormat::Gemini) => {
+                        format!("it belongs to Gemini CLI: `gemini extensions uninstall {}`", plugin.id)
+                    }
+                };
+                return Err(CliError::failed(format!("{name} was not installed by Epitome"), Some(hint)));
+            }
+            Some(plugin) => plugin.folders.root.clone(),
+            // One that is not used because it has changed.
+            None if records.plugins.contains_key(name) => self.folder.join(name),
+            None => return Err(unknown(name, catalog.plugins.iter().map(|plugin| plugin.name.as_str()))),
+        };
+        terminal::print(&visible(&format!("{name}\n    {}\n", root.display())))?;
+        confirmed(yes, "Delete it?")?;
+        // A link is the user's own arrangement: only it is taken away.
+        let removed =
+            if root.is_symlink() { std::fs::remove_file(&root) } else { std::fs::remove_dir_all(&root) };
+        removed.map_err(|error| failed(format!("{} can't be deleted: {error}", root.display())))?;
+        if records.plugins.remove(name).is_some() {
+            self.store(&records)?;
+        }
+        terminal::print(&visible(&format!("removed {name}\n"))).map(|()| 0)
+    }
 }
 
-fn remove(name: &str, catalog: &PluginCatalog, paths: &Paths, yes: bool) -> Result<i32, CliError> {
-    let own = paths.home.join("plugins");
-    let found = catalog.plugins.iter().find(|plugin| plugin.name == name || plugin.id == name);
-    let Some(plugin) = found else {
-        let names = catalog.plugins.iter().map(|plugin| plugin.name.as_str());
-        let hint = crate::problem::nearest(name, names).map(|near| format!("did you mean {near:?}?"));
-        let hint = hint.or_else(|| Some("`epitome plugins list` shows all".to_owned()));
-        return Err(CliError::failed(format!("there is no plugin {name:?}"), hint));
-    };
-    let root = &plugin.folders.root;
-    if root.parent() != Some(own.as_path()) {
-        let hint = match plugin.repository {
-            Some(_) => "it belongs to the repository: delete it there".to_owned(),
-            None => format!("it belongs to Claude Code: `claude plugin uninstall {}`", plugin.id),
-        };
-        return Err(CliError::failed(format!("{name} was not installed by Epitome"), Some(hint)));
+fn unknown<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> CliError {
+    let hint = crate::problem::nearest(name, names).map(|near| format!("did you mean {near:?}?"));
+    let hint = hint.or_else(|| Some("`epitome plugins list` shows all".to_owned()));
+    CliError::failed(format!("there is no plugin {name:?}"), hint)
+}
+
+/// All that the user agrees to.
+fn card(plugin: &Arc<Plugin>, source: &str, commit: Option<&str>, copied: &FolderCopy) -> String {
+    let commit = commit.map(|commit| format!(", commit {commit}")).unwrap_or_default();
+    format!(
+        "{}\nfrom {source}{commit}, {} files\nsha256 {}\n{}",
+        head(plugin),
+        copied.files.len(),
+        copied.digest,
+        BroughtItems::of(plugin).text()
+    )
+}
+
+/// The lines of what a plugin brings that are new or gone.
+fn changes(before: &str, after: &str) -> String {
+    let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (before.lines().collect(), after.lines().collect());
+    let gone = old.difference(&new).map(|line| format!("  - {}\n", line.trim()));
+    let come = new.difference(&old).map(|line| format!("  + {}\n", line.trim()));
+    let lines: String = gone.chain(come).collect();
+    match lines.is_empty() {
+        true => "changes: only in the contents of files\n".to_owned(),
+        false => format!("changes, beside the contents of files:\n{lines}"),
     }
-    terminal::print(&visible(&format!("{}\n    {}\n", head(plugin), root.display())))?;
-    confirmed(yes, "Delete it?")?;
-    // A link is the user's own arrangement: only it is taken away.
-    let removed = if root.is_symlink() { std::fs::remove_file(root) } else { std::fs::remove_dir_all(root) };
-    removed
-        .map_err(|error| CliError::failed(format!("{} can't be deleted: {error}", root.display()), None))?;
-    terminal::print(&visible(&format!("removed {name}\n"))).map(|()| 0)
 }
 
 fn confirmed(yes: bool, question: &str) -> Result<(), CliError> {
@@ -243,6 +417,11 @@ fn to_json(plugin: &Plugin, brought: &BroughtItems) -> Value {
         "description": plugin.description,
         "path": plugin.folders.root.display().to_string(),
         "of_repository": plugin.repository.is_some(),
+        "format": match plugin.format {
+            PluginFormat::ClaudeCode => "claude_code",
+            PluginFormat::Codex => "codex",
+            PluginFormat::Gemini => "gemini",
+        },
     });
     if let (Value::Object(value), Value::Object(brought)) = (&mut value, brought.to_json()) {
         value.extend(brought);

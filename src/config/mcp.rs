@@ -72,6 +72,9 @@ pub struct McpServer {
     /// Secret variables that a repository's server may have, by the user's settings.
     #[serde(default)]
     pub allowed_variables: Vec<String>,
+    /// The directory that a process is started in, if it is not the session's; relative to that.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
 }
 
 /// The origin of a server definition.
@@ -142,12 +145,16 @@ impl McpServer {
             timeout: MCP_TIMEOUT,
             tools: None,
             allowed_variables: Vec::new(),
+            directory: None,
         }
     }
 
     /// The definition as text: everything that determines which command is run or which host is contacted.
     pub fn definition(&self) -> String {
-        serde_json::json!([self.name, self.way]).to_string()
+        match &self.directory {
+            None => serde_json::json!([self.name, self.way]).to_string(),
+            Some(directory) => serde_json::json!([self.name, self.way, directory]).to_string(),
+        }
     }
 
     /// Describes a repository's server for the permission prompt, in Markdown: the full command line or address as
@@ -160,7 +167,9 @@ impl McpServer {
         let way = match &self.way {
             McpTransport::Stdio { command, args, env } => {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
-                format!("runs {}{}", code(&line.join(" ")), given(env, "the variables"))
+                let directory = self.directory.as_ref().map(|path| code(&path.display().to_string()));
+                let directory = directory.map(|path| format!(" in {path}")).unwrap_or_default();
+                format!("runs {}{directory}{}", code(&line.join(" ")), given(env, "the variables"))
             }
             McpTransport::Http { url, headers, key_variable: _ } => {
                 format!("asks {}{}", code(url), given(headers, "the headers"))

@@ -58,12 +58,6 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
     let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
     let kind = text("type").or_else(|| text("transport"));
     let way = match (text("command"), text("url"), kind.as_deref()) {
-        (_, _, Some("sse")) => {
-            return Err((
-                format!("the MCP server {name:?} has the transport sse, which is not supported"),
-                "servers of today speak streamable HTTP: \"type\": \"http\"".to_owned(),
-            ));
-        }
         (Some(command), None, None | Some("stdio")) => {
             let args = fields.get("args").map_or(Ok(Vec::new()), |args| {
                 serde_json::from_value(args.clone())
@@ -75,7 +69,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
                 env: pairs(fields, "env").map_err(|()| wrong("has a wrong \"env\""))?,
             }
         }
-        (None, Some(url), None | Some("http" | "streamable-http")) => {
+        (None, Some(url), None | Some("http" | "streamable-http" | "sse")) => {
             let headers = pairs(fields, "headers").map_err(|()| wrong("has wrong \"headers\""))?;
             McpTransport::Http { url, headers, key_variable: None }
         }
@@ -84,6 +78,7 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
     let from = McpSource::Repository { file: PathBuf::from(path), digest: String::new() };
     let mut server = McpServer::new(name.to_owned(), from, way);
     server.enabled = fields.get("disabled") != Some(&Value::Bool(true));
+    server.directory = text("cwd").map(PathBuf::from);
     Ok(server)
 }
 
@@ -100,7 +95,7 @@ mod tests {
     #[test]
     fn stdio_and_http_servers_are_read_and_others_reported() {
         let text = r#"{"mcpServers": {
-            "files": {"command": "npx", "args": ["-y", "server"], "env": {"KEY": "${KEY}"}},
+            "files": {"command": "npx", "args": ["-y", "server"], "env": {"KEY": "${KEY}"}, "cwd": "lib"},
             "issues": {"type": "http", "url": "https://mcp.example/mcp", "headers": {"X": "1"}},
             "old": {"type": "sse", "url": "https://mcp.example/sse"},
             "both": {"command": "x", "url": "https://x"},
@@ -110,12 +105,11 @@ mod tests {
         let mut servers = vec![McpServer::new("mine".into(), McpSource::Person, mine)];
         let problems = read(Path::new("/w/.mcp.json"), text, &mut servers);
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-        assert_eq!(names, ["mine", "files", "issues"]);
+        assert_eq!(names, ["mine", "files", "issues", "old"]);
+        assert_eq!(servers[1].directory, Some("lib".into()));
         assert!(matches!(&servers[0].way, McpTransport::Stdio { command, .. } if command == "mine"));
         assert!(matches!(servers[1].from, McpSource::Repository { .. }));
-        let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told.iter().any(|told| told.contains("sse")), "{told:?}");
+        assert_eq!(problems.len(), 2, "{problems:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! MCP servers of installed plugins. Those of the user's own plugins are the user's; those of a repository's plugin
 //! run only after the user has allowed them.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::mcp::{McpServer, McpSource};
 use super::mcp_json;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
-use epitome_recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
+use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 
 /// Appends the servers of all plugins of a directory, named `plugin_PLUGIN_SERVER` as in Claude Code's names of tools.
 /// Blocks on disk I/O.
@@ -24,25 +25,52 @@ pub fn of_plugin(plugin: &Plugin, servers: &mut Vec<McpServer>) -> Vec<Problem> 
         return Vec::new();
     }
     let named = plugin.servers.iter().map(|(name, server)| {
-        let server = with_folders(server, plugin);
+        let server = in_folder(as_claude_code(with_folders(server, plugin), plugin.format), plugin);
         (format!("plugin_{}_{name}", plugin.name), server)
     });
     let text = json!({"mcpServers": named.collect::<serde_json::Map<_, _>>()}).to_string();
     let first = servers.len();
-    let problems = mcp_json::read(&plugin.folders.root.join(MANIFEST), &text, servers);
+    let problems = mcp_json::read(&plugin.manifest_path(), &text, servers);
     if plugin.repository.is_none() {
         servers[first..].iter_mut().for_each(|server| server.from = McpSource::Person);
     }
     problems
 }
 
-/// Replaces the variables that only the plugin's own folders give a value.
+/// Gemini CLI tells the two transports apart by the names of the address: `httpUrl`, and `url` for the older one.
+fn as_claude_code(mut server: Value, format: PluginFormat) -> Value {
+    if let Some(fields) = server.as_object_mut().filter(|_| format == PluginFormat::Gemini)
+        && let Some(url) = fields.remove("httpUrl")
+    {
+        fields.insert("url".to_owned(), url);
+    }
+    server
+}
+
+/// Has a directory that is given count from the plugin's folder.
+fn in_folder(mut server: Value, plugin: &Plugin) -> Value {
+    if let Some(directory) = server.get_mut("cwd").filter(|directory| directory.is_string()) {
+        let below = Path::new(directory.as_str().unwrap_or_default());
+        *directory = plugin.folders.root.join(below).to_string_lossy().into();
+    }
+    server
+}
+
+/// Replaces the variables that only the plugin's own folders give a value, in the spelling of each format.
 fn with_folders(value: &Value, plugin: &Plugin) -> Value {
     match value {
         Value::String(text) => {
             let root = plugin.folders.root.to_string_lossy();
             let data = plugin.folders.data.to_string_lossy();
-            text.replace("${CLAUDE_PLUGIN_ROOT}", &root).replace("${CLAUDE_PLUGIN_DATA}", &data).into()
+            let names = match plugin.format {
+                PluginFormat::ClaudeCode => [("CLAUDE_PLUGIN_ROOT", &root), ("CLAUDE_PLUGIN_DATA", &data)],
+                PluginFormat::Codex => [("PLUGIN_ROOT", &root), ("PLUGIN_DATA", &data)],
+                PluginFormat::Gemini => [("extensionPath", &root), ("/", &"/".into())],
+            };
+            let replace = |text: String, (name, value): (&str, &Cow<'_, str>)| {
+                text.replace(&format!("${{{name}}}"), value)
+            };
+            names.into_iter().fold(text.clone(), replace).into()
         }
         Value::Array(items) => items.iter().map(|item| with_folders(item, plugin)).collect(),
         Value::Object(fields) => {
@@ -62,7 +90,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let root = home.path().join("plugins/docs");
         std::fs::create_dir_all(root.join(".claude-plugin")).expect("a folder");
-        std::fs::write(root.join(MANIFEST), r#"{"name": "docs"}"#).expect("a file");
+        std::fs::write(root.join(PluginFormat::ClaudeCode.manifest()), r#"{"name": "docs"}"#)
+            .expect("a file");
         let servers =
             r#"{"find": {"command": "${CLAUDE_PLUGIN_ROOT}/serve", "args": ["${HOME}"]}, "old": 7}"#;
         std::fs::write(root.join(".mcp.json"), servers).expect("a file");

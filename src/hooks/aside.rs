@@ -1,15 +1,18 @@
 //! Hooks whose end nobody waits for: those of Claude Code with `async: true`, and those that print
 //! `{"async": true}` as their first line (code.claude.com/docs/en/hooks, "Run hooks in the background").
 //!
-//! They are bounded in number and time and end with the session. What they print later is not read.
+//! They are bounded in number and time and end with the session. Once they have ended, what they have to say is in
+//! `news`: a line for the user, and context for the model's next call.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::claude::output::{LateOutput, late_output};
 use super::hook::{RUN_TIME_MAX, RUN_TIME_MIN};
 use super::output::{ProcessExit, RawOutcome};
 use super::process::{FollowedProcess, ProcessSpec};
@@ -19,13 +22,32 @@ pub const ASIDE_MAX: usize = 16;
 /// Maximum length of the line with which a hook lets go, in bytes.
 const FIRST_LINE_BYTES_MAX: usize = 4096;
 
+/// What a hook had to say when it ended, after nobody waited for it any more.
+#[derive(Debug)]
+pub struct LateNews {
+    pub hook: String,
+    pub output: LateOutput,
+}
+
 /// The hooks of a session that run aside. Dropping it ends them.
-#[derive(Default)]
 pub struct AsideHooks {
     tasks: Mutex<JoinSet<()>>,
+    news: mpsc::Sender<LateNews>,
+}
+
+/// Nobody hears what they have to say.
+impl Default for AsideHooks {
+    fn default() -> AsideHooks {
+        AsideHooks::new(mpsc::channel(1).0)
+    }
 }
 
 impl AsideHooks {
+    /// `news` gets what they have to say.
+    pub fn new(news: mpsc::Sender<LateNews>) -> AsideHooks {
+        AsideHooks { tasks: Mutex::default(), news }
+    }
+
     /// Runs a hook until its end, or until it says that it works on. With `at_once`, it is not waited for at all.
     pub(super) async fn run(&self, name: &str, order: ProcessSpec, at_once: bool) -> io::Result<RawOutcome> {
         if at_once && self.running() >= ASIDE_MAX {
@@ -35,7 +57,7 @@ impl AsideHooks {
         }
         let mut process = FollowedProcess::start(&order).await?;
         if at_once {
-            self.keep(name, process, order.limit);
+            self.keep(name, process, order.limit, 0);
             return Ok(done(Vec::new()));
         }
         let has_room = self.running() < ASIDE_MAX;
@@ -45,8 +67,9 @@ impl AsideHooks {
             None => {
                 let said = process.stdout().to_vec();
                 let limit = async_limit(&said).flatten().unwrap_or(order.limit);
-                self.keep(name, process, limit);
-                Ok(done(first_line(&said).to_vec()))
+                let first = first_line(&said);
+                self.keep(name, process, limit, first.len());
+                Ok(done(first.to_vec()))
             }
         }
     }
@@ -58,11 +81,18 @@ impl AsideHooks {
         tasks.len()
     }
 
-    fn keep(&self, name: &str, mut process: FollowedProcess, limit: Duration) {
-        let name = name.to_owned();
+    /// Follows a process to its end. `read` is the number of bytes of its output that were read already.
+    fn keep(&self, name: &str, mut process: FollowedProcess, limit: Duration, read: usize) {
+        let (hook, news) = (name.to_owned(), self.news.clone());
         let follow = async move {
-            let exit = process.wait(limit, |_| false).await;
-            tracing::info!(hook = name, ?exit, "a hook in the background has ended");
+            let Some(exit) = process.wait(limit, |_| false).await else { return };
+            tracing::info!(hook, ?exit, "a hook in the background has ended");
+            if let RawOutcome::Ended { stdout, stderr, .. } = process.end(exit)
+                && let Some(output) = late_output(exit, stdout.get(read..).unwrap_or_default(), &stderr)
+            {
+                // A session that has ended takes no news.
+                drop(news.send(LateNews { hook, output }).await);
+            }
         };
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(follow);
     }

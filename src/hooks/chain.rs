@@ -102,6 +102,11 @@ impl Chain {
         Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(hook_context) }
     }
 
+    /// The event whose hooks these are.
+    pub fn event(&self) -> HookEvent {
+        self.aggregate.hook_context.what.event()
+    }
+
     /// Adds a check of the inputs that hooks give to a call.
     pub fn checking_inputs(mut self, takes: ToolInputCheck) -> Chain {
         self.aggregate.takes = Some(takes);

@@ -61,16 +61,6 @@ pub fn hash_files(files: &[PathBuf]) -> Result<String, String> {
     Ok(joined(&parts))
 }
 
-/// The digest of a folder: the paths of these files below it, and their contents. Blocks on disk I/O.
-pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
-    let mut parts = Vec::new();
-    for file in files {
-        parts.push(hash_text(&file.to_string_lossy()));
-        parts.push(hash_file(&folder.join(file))?);
-    }
-    Ok(joined(&parts))
-}
-
 /// The digest of a recipe or command that runs shell calls: its text and the files below `roots` that the
 /// calls name. The first root is the directory in which they run. Blocks on disk I/O.
 pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<String, String> {

@@ -15,7 +15,7 @@ use super::manifest::ManifestSyntax;
 use super::places::{HookSource, SourceForm, enforced};
 use epitome_config::HookTrust;
 use epitome_problem::Problem;
-use epitome_recipe::plugins::{MANIFEST, Plugin, PluginCatalog};
+use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 use epitome_recipe::walk::read_text;
 
 /// What is read, in errors.
@@ -31,9 +31,9 @@ impl HookFinder<'_> {
             SourceForm::Plugins => {
                 for plugin in self.children(&source.path) {
                     let Some(name) = plugin.file_name().and_then(|name| name.to_str()) else { continue };
-                    // Those of Claude Code's plugins have another form, and `plugins` reads them.
-                    let is_claude = plugin.join(MANIFEST).is_file();
-                    if plugin.is_dir() && !name.starts_with('.') && !is_claude {
+                    // Those of plugins with a manifest have another form, and `plugins` reads them.
+                    let has_manifest = PluginFormat::of(&plugin).is_some();
+                    if plugin.is_dir() && !name.starts_with('.') && !has_manifest {
                         self.folder(&plugin.join("hooks"), source.place, &format!("{name}/"));
                     }
                 }
@@ -41,9 +41,10 @@ impl HookFinder<'_> {
         }
     }
 
-    /// The hooks of Claude Code's plugins.
+    /// The hooks of plugins, and what is wrong with the plugins: sessions report the problems of hooks.
     pub fn plugins(&mut self, switch: Option<&Path>) {
         let catalog = PluginCatalog::load(self.search.cwd, self.search.paths);
+        catalog.problems.into_iter().for_each(|problem| self.problem(problem));
         for plugin in &catalog.plugins {
             let place = match plugin.repository {
                 Some(_) => HookOrigin::Repository,

@@ -196,6 +196,8 @@ pub struct Resolution {
     pub summary: Option<(String, String)>,
     /// Ends the turn: the hook and its reason.
     pub halt: Option<(String, String)>,
+    /// At the session's start: what its later shell commands begin with.
+    pub exports: Option<String>,
     pub trail: Vec<HookRun>,
     /// Number of runs that requested nothing and had no remarks.
     pub quiet: u32,

@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::aside::AsideHooks;
 use super::chain::{Chain, ChainLink, ChainRun};
+use super::event::HookEvent;
 use super::hook::{Hook, HookKind, HookOrigin};
 use super::hook_context::HookContext;
 use super::output::{ProcessExit, RawOutcome, Resolution};
@@ -58,12 +59,16 @@ pub struct Runner {
 /// Runs a chain to its end. Dropping the future terminates every process that it started, except resident
 /// ones.
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
-    let transcript = OnceCell::new();
+    let (transcript, event) = (OnceCell::new(), chain.event());
     while let Some(runs) = chain.next() {
         let results = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
         chain.record_results(results.buffered(CONCURRENT_MAX).collect().await);
     }
-    chain.finish()
+    let mut resolution = chain.finish();
+    if event == HookEvent::SessionStart {
+        resolution.exports = runner.transcript.exports().await;
+    }
+    resolution
 }
 
 /// The file with the conversation, written at most once per event; or why it could not be written.
@@ -156,6 +161,12 @@ pub async fn deliver(runner: &Runner, hook: &Hook, event: &str, input: impl FnOn
             if let Some(plugin) = &options.plugin {
                 order.more.push(("CLAUDE_PLUGIN_ROOT", plugin.root.clone().into_os_string()));
                 order.more.push(("CLAUDE_PLUGIN_DATA", plugin.data.clone().into_os_string()));
+            }
+            if event == "SessionStart" {
+                match runner.transcript.exports_file().await {
+                    Ok(path) => order.more.push(("CLAUDE_ENV_FILE", path.into_os_string())),
+                    Err(why) => return RawOutcome::Failed(why),
+                }
             }
             let ran = runner.aside.run(&hook.name, order, options.runs_async).await;
             ran.unwrap_or_else(|error| RawOutcome::Failed(error.to_string()))

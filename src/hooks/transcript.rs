@@ -6,10 +6,10 @@
 //! when another session writes a transcript more than a day later.
 
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
@@ -29,7 +29,10 @@ const FILE_MODE: u32 = 0o600;
 /// event for which a hook needs it.
 const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A session's transcript. The file is created when it is first needed, and removed on drop.
+/// Maximum bytes of what hooks export: every command of the session begins with it.
+const EXPORTS_BYTES_MAX: u64 = 64 * 1024;
+
+/// A session's transcript, and the file of what its hooks export. The file is created when it is first needed, and removed on drop.
 pub struct Transcript {
     file: Arc<TranscriptFile>,
 }
@@ -42,8 +45,9 @@ struct TranscriptFile {
 
 impl Drop for TranscriptFile {
     fn drop(&mut self) {
-        // Fails if no hook ever needed a transcript.
+        // Fails if no hook ever needed them.
         let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(self.exports());
     }
 }
 
@@ -67,8 +71,37 @@ impl Transcript {
     }
 }
 
+impl Transcript {
+    /// The file in which hooks of the session's start write what later commands of the session begin with
+    /// (`CLAUDE_ENV_FILE`). Its folder exists then.
+    pub(super) async fn exports_file(&self) -> Result<PathBuf, String> {
+        let file = self.file.clone();
+        let made = tokio::task::spawn_blocking(move || file.folder().map(|_| file.exports())).await;
+        let made = made.unwrap_or_else(|_| Err(io::Error::other("it was aborted")));
+        made.map_err(|error| format!("the folder of its CLAUDE_ENV_FILE can't be made: {error}"))
+    }
+
+    /// What is in that file; `None` if no hook has written any. A longer one is cut after a line.
+    pub(super) async fn exports(&self) -> Option<String> {
+        let path = self.file.exports();
+        let read = move || {
+            let mut bytes = Vec::new();
+            fs::File::open(path).ok()?.take(EXPORTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let end = if bytes.len() as u64 == EXPORTS_BYTES_MAX { text.rfind('\n')? } else { text.len() };
+            Some(text[..end].trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+}
+
 impl TranscriptFile {
-    fn write(&self, base: &PayloadBase) -> io::Result<PathBuf> {
+    fn exports(&self) -> PathBuf {
+        self.path.with_extension("sh")
+    }
+
+    /// Makes the folder of the files, and returns the lock of it.
+    fn folder(&self) -> io::Result<MutexGuard<'_, bool>> {
         let mut has_folder = self.has_folder.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !*has_folder {
@@ -76,6 +109,12 @@ impl TranscriptFile {
             sweep(folder);
             *has_folder = true;
         }
+        Ok(has_folder)
+    }
+
+    fn write(&self, base: &PayloadBase) -> io::Result<PathBuf> {
+        let _writing = self.folder()?;
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
         // Replaced rather than overwritten: a hook that still reads the previous version can finish.
         let mut whole = AtomicFile::begin(folder, FILE_MODE)?;
         let mut file = io::BufWriter::new(whole.file());

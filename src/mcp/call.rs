@@ -8,9 +8,9 @@ use std::time::Duration;
 use rmcp::ServiceError;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
-    CancelledNotificationParam, ClientNotification, ClientRequest, ErrorCode, GetPromptRequestParams,
-    GetPromptResult, PaginatedRequestParams, ProgressToken, ReadResourceRequestParams, RequestId, Resource,
-    ResourceContents, ResourceTemplate, ServerResult,
+    CancelledNotificationParam, ClientNotification, ClientRequest, ContentBlock, ErrorCode,
+    GetPromptRequestParams, GetPromptResult, PaginatedRequestParams, ProgressToken,
+    ReadResourceRequestParams, RequestId, Resource, ResourceContents, ResourceTemplate, ServerResult,
 };
 use rmcp::service::PeerRequestOptions;
 use rmcp::service::{Peer, RoleClient};
@@ -109,6 +109,7 @@ impl ReadyConnection {
         };
         cancel.id = None;
         match came.map_err(|_| CallFailure::Gone)?.map_err(failed)? {
+            ServerResult::CallToolResult(came) if needs_task(&came) => Err(CallFailure::NeedsTask),
             ServerResult::CallToolResult(came) => Ok(came),
             ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
             other => {
@@ -117,6 +118,14 @@ impl ReadyConnection {
             }
         }
     }
+}
+
+/// Whether a result says that the tool can only be called as a task. The SDK drops what the list of tools says of it.
+fn needs_task(came: &CallToolResult) -> bool {
+    let words = |block: &ContentBlock| {
+        block.as_text().is_some_and(|text| text.text.contains("requires task augmentation"))
+    };
+    came.is_error == Some(true) && came.content.iter().any(words)
 }
 
 /// A server's resources and templates of resources.

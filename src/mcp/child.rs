@@ -96,11 +96,11 @@ pub async fn start(
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
         environment.push((key.into(), value.into()));
     }
-    let mut program = Command::new(found(command, &context.cwd, &environment)?);
+    let cwd = context.cwd.join(server.directory.as_deref().unwrap_or(Path::new("")));
+    let mut program = Command::new(found(command, &cwd, &environment)?);
     program.args(args);
     let started =
-        Piped::start(context.reaper.clone(), EndPolicy::ClosedInput, program, &context.cwd, environment)
-            .await;
+        Piped::start(context.reaper.clone(), EndPolicy::ClosedInput, program, &cwd, environment).await;
     let Piped { running, stdin, stdout, stderr } =
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
@@ -281,6 +281,7 @@ mod tests {
                 timeout: std::time::Duration::ZERO,
                 tools: None,
                 allowed_variables: Vec::new(),
+                directory: None,
             };
             let started = start(&server, ("sh", &args, &own), &context, str::to_owned).await;
             let mut child = started.expect("it starts");

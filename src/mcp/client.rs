@@ -1,8 +1,9 @@
 //! Handles what a server may request of us: progress is forwarded to its call, a changed list is fetched again, the
-//! workspace is its root, log messages are kept, and questions to the user are passed to the session, within limits.
+//! workspace is its root, log messages are kept, and questions to the user and calls of the model are passed to the
+//! session, within limits.
 //! Everything else is refused.
 
-// Roots and logging are deprecated in the protocol's newest version, and what today's servers use.
+// Roots, sampling and logging are deprecated in the protocol's newest version, and what today's servers use.
 #![expect(deprecated)]
 
 use std::collections::{HashMap, VecDeque};
@@ -14,18 +15,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-    ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion, Root,
-    RootsCapabilities, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability,
+    Implementation, ListRootsResult, LoggingMessageNotificationParam, ProgressNotificationParam,
+    ProgressToken, ProtocolVersion, Role, Root, RootsCapabilities, SamplingCapability, SamplingMessage,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
-use serde_json::Value;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use super::McpEvent;
 use super::listed::short;
+use super::outcome::fenced;
 use super::redact::ServerRedactor;
+use epitome_thread::visible::visible;
 use epitome_tools::question::{QuestionKind, QuestionReply, QuestionSender, UserQuestion, fitting};
 
 /// Maximum questions to the user per connection.
@@ -38,6 +42,10 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 const FORM_BYTES_MAX: usize = 16 * 1024;
 /// Maximum characters shown of one progress message.
 const PROGRESS_CHARS_MAX: usize = 200;
+/// Maximum bytes of what a server has the model answer: the user is shown all of it.
+const SAMPLED_BYTES_MAX: usize = 16 * 1024;
+/// How a refused call of the model is reported (Sampling, Error Handling: "User rejected sampling request").
+const REFUSED: ErrorCode = ErrorCode(-1);
 /// Log messages kept per server, the newest ones.
 const LOG_LINES_MAX: usize = 10;
 /// Maximum bytes kept of one of them.
@@ -76,6 +84,8 @@ pub struct ClientShared {
     pub asking: AtomicU32,
     asked: AtomicU32,
     unanswered: AtomicU32,
+    /// The user allows all calls of the model for this server.
+    may_call_model: AtomicBool,
     /// Notified when one of the server's lists has changed.
     pub list_changed: Notify,
     log: Mutex<VecDeque<String>>,
@@ -135,6 +145,8 @@ impl ClientHandler for McpClient {
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = (shows.forms || shows.urls).then_some(elicits);
         capabilities.roots = Some(RootsCapabilities::default());
+        // The user is asked about it with a form.
+        capabilities.sampling = shows.forms.then(SamplingCapability::default);
         ClientConfig::new(capabilities, Implementation::new("epitome", env!("CARGO_PKG_VERSION")))
             // The newest version that begins with `initialize`.
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
@@ -189,34 +201,11 @@ impl ClientHandler for McpClient {
                 return Ok(declined());
             }
         };
-        if self.shared.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX
-            || self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
-        {
-            self.note("asked too many questions; further ones are declined");
-            return Ok(declined());
-        }
-        // The semaphore is never closed.
-        let _turn = self.turn.acquire().await;
-        // Check again: the questions asked before this one may have remained unanswered.
-        if self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
-            return Ok(declined());
-        }
         let schema = match &question.wants {
             QuestionKind::Form { schema } => Some(schema.clone()),
             QuestionKind::Url { .. } => None,
         };
-        self.shared.asking.fetch_add(1, Ordering::Relaxed);
-        let asking = OpenQuestionGuard(&self.shared);
-        let reply = self.door.ask(question).await;
-        drop(asking);
-        let unanswered = match &reply {
-            QuestionReply::Accepted(_) => 0,
-            QuestionReply::Declined
-            | QuestionReply::Cancelled
-            | QuestionReply::Unable
-            | QuestionReply::TimedOut => self.shared.unanswered.load(Ordering::Relaxed) + 1,
-        };
-        self.shared.unanswered.store(unanswered, Ordering::Relaxed);
+        let Some(reply) = self.ask(question).await else { return Ok(declined()) };
         Ok(match reply {
             QuestionReply::Accepted(content) => match schema {
                 None => ElicitResult::new(ElicitationAction::Accept),
@@ -240,7 +229,67 @@ impl ClientHandler for McpClient {
             }
         })
     }
+
+    /// Has the session's model answer the server, if the user agrees (sampling).
+    async fn create_message(
+        &self,
+        request: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let refused = |why: String| ErrorData::new(REFUSED, why, None);
+        let messages = sampled_messages(&request).map_err(refused)?;
+        // It counts as movement of the call that it is made for.
+        let _asking = self.open_question();
+        if !self.shared.may_call_model.load(Ordering::Relaxed) {
+            self.ask_about_model(&messages, request.max_tokens).await.map_err(refused)?;
+        }
+        let (answer, answered) = oneshot::channel();
+        let params = json!({ "messages": messages, "max_tokens": request.max_tokens });
+        let wanted = McpEvent::ModelWanted { server: self.server.clone(), params, answer };
+        let gone = || "the session is ending".to_owned();
+        let news = self.news.upgrade().ok_or_else(gone).map_err(refused)?;
+        news.send(wanted).await.map_err(|_| refused(gone()))?;
+        let came = answered.await.map_err(|_| refused(gone()))?.map_err(refused)?;
+        let text = came["text"].as_str().unwrap_or_default();
+        let message = SamplingMessage::assistant_text(text);
+        let model = came["model"].as_str().unwrap_or_default().to_owned();
+        Ok(CreateMessageResult::new(message, model)
+            .with_stop_reason(CreateMessageResult::STOP_REASON_END_TURN))
+    }
 }
+
+/// The messages of a request for a call of the model, with its system text first. The error is a sentence for the
+/// server.
+fn sampled_messages(request: &CreateMessageRequestParams) -> Result<Vec<Value>, String> {
+    if request.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+        return Err("the model is not called with tools of a server".to_owned());
+    }
+    let system = request.system_prompt.iter().map(|text| json!({"role": "system", "content": text}));
+    let mut messages: Vec<Value> = system.collect();
+    for message in &request.messages {
+        let role = match message.role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        };
+        for content in message.content.iter() {
+            let Some(text) = content.as_text() else {
+                return Err("the model is called with texts only".to_owned());
+            };
+            messages.push(json!({"role": role, "content": text.text}));
+        }
+    }
+    let bytes: usize = messages.iter().map(|message| message["content"].as_str().map_or(0, str::len)).sum();
+    match bytes > SAMPLED_BYTES_MAX {
+        true => Err(format!("the model is called with at most {SAMPLED_BYTES_MAX} bytes, not {bytes}")),
+        false => Ok(messages),
+    }
+}
+
+/// The name of the field in the question about a call of the model, and its values.
+const MAY_CALL: &str = "answer";
+const ONCE: &str = "This time";
+const ALWAYS: &str = "Always in this session";
+const NEVER: &str = "No";
 
 /// Counts a question as open while it is alive, even when the waiting future is dropped.
 struct OpenQuestionGuard<'a>(&'a ClientShared);
@@ -253,6 +302,80 @@ impl Drop for OpenQuestionGuard<'_> {
 }
 
 impl McpClient {
+    /// Shows a question and waits for its answer; `None` if the server has asked too much.
+    async fn ask(&self, question: UserQuestion) -> Option<QuestionReply> {
+        if self.shared.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX
+            || self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
+        {
+            self.note("asked too many questions; further ones are declined");
+            return None;
+        }
+        // The semaphore is never closed.
+        let _turn = self.turn.acquire().await;
+        // Check again: the questions asked before this one may have remained unanswered.
+        if self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
+            return None;
+        }
+        let asking = self.open_question();
+        let reply = self.door.ask(question).await;
+        drop(asking);
+        let unanswered = match &reply {
+            QuestionReply::Accepted(_) => 0,
+            QuestionReply::Declined
+            | QuestionReply::Cancelled
+            | QuestionReply::Unable
+            | QuestionReply::TimedOut => self.shared.unanswered.load(Ordering::Relaxed) + 1,
+        };
+        self.shared.unanswered.store(unanswered, Ordering::Relaxed);
+        Some(reply)
+    }
+
+    fn open_question(&self) -> OpenQuestionGuard<'_> {
+        self.shared.asking.fetch_add(1, Ordering::Relaxed);
+        OpenQuestionGuard(&self.shared)
+    }
+
+    /// Asks the user whether a call of the model is made for the server: it costs, and its answer goes to the server.
+    /// All of its text is shown. The error is a sentence for the server.
+    async fn ask_about_model(&self, messages: &[Value], max_tokens: u32) -> Result<(), String> {
+        let text = |message: &Value| {
+            format!(
+                "{}: {}",
+                message["role"].as_str().unwrap_or_default(),
+                message["content"].as_str().unwrap_or_default()
+            )
+        };
+        let said = messages.iter().map(text).collect::<Vec<String>>().join("\n\n");
+        let message = format!(
+            "The MCP server {} wants the session's model to answer this, in up to {max_tokens} tokens. You pay for it, and \
+             the server gets the answer.\n\n{}",
+            self.server,
+            fenced(&visible(&said))
+        );
+        let schema = json!({
+            "type": "object",
+            "properties": { MAY_CALL: {"type": "string", "title": "Call the model", "enum": [ONCE, ALWAYS, NEVER]} },
+            "required": [MAY_CALL],
+        });
+        let question = UserQuestion { message, wants: QuestionKind::Form { schema }, call: None };
+        let declined = || "the user does not want the model to be called for it".to_owned();
+        match self.ask(question).await.ok_or_else(declined)? {
+            QuestionReply::Accepted(answer) => match answer.get(MAY_CALL).and_then(Value::as_str) {
+                Some(ONCE) => Ok(()),
+                Some(ALWAYS) => {
+                    self.shared.may_call_model.store(true, Ordering::Relaxed);
+                    Ok(())
+                }
+                Some(_) | None => Err(declined()),
+            },
+            QuestionReply::Unable => {
+                self.note("wants to call the model, and your client cannot ask you about it; it was refused");
+                Err("nobody can be asked whether the model may be called for it".to_owned())
+            }
+            QuestionReply::Declined | QuestionReply::Cancelled | QuestionReply::TimedOut => Err(declined()),
+        }
+    }
+
     fn note(&self, why: &str) {
         if let Some(news) = self.news.upgrade() {
             let text = format!("The MCP server {} {why}.", self.server);
@@ -328,13 +451,28 @@ fn progress(params: &ProgressNotificationParam) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use rmcp::model::ContentBlock;
 
     use super::*;
 
     #[test]
     fn roots_are_file_uris() {
         assert_eq!(file_uri(Path::new("/home/ann/a b/c#1")), "file:///home/ann/a%20b/c%231");
+    }
+
+    #[test]
+    fn the_model_is_called_with_bounded_texts_only() {
+        let request =
+            |text: &str| CreateMessageRequestParams::new(vec![SamplingMessage::user_text(text)], 100);
+        let messages = sampled_messages(&request("hi").with_system_prompt("Be short.")).expect("it is fine");
+        assert_eq!(
+            messages,
+            [json!({"role": "system", "content": "Be short."}), json!({"role": "user", "content": "hi"})]
+        );
+        assert!(sampled_messages(&request(&"x".repeat(SAMPLED_BYTES_MAX + 1))).is_err());
+        let picture = ContentBlock::image("", "image/png");
+        let picture = serde_json::from_value(json!({"role": "user", "content": picture})).expect("a message");
+        assert!(sampled_messages(&CreateMessageRequestParams::new(vec![picture], 1)).is_err());
     }
 
     #[test]

@@ -14,12 +14,12 @@ use tokio::sync::{Semaphore, mpsc};
 use super::call::ReadyConnection;
 use super::child::{self, Diagnostics, LINE_BYTES_MAX};
 use super::client::{ClientShared, McpClient};
-use super::errors::{http_initialize_reason, initialize_reason, service_reason};
+use super::errors::{initialize_reason, is_refused_post, service_reason};
 use super::listed::{self, PROMPTS_MAX, RawListing, TOOLS_MAX};
 use super::redact::ServerRedactor;
 use super::server::{ENDING_WITHIN, ServerHandle, bounded};
 use super::stderr::last_words;
-use super::{McpContext, McpEvent, login};
+use super::{McpContext, McpEvent, login, sse};
 use epitome_config::{McpSource, McpTransport, variable};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_tools::question::QuestionSender;
@@ -173,6 +173,7 @@ impl ServerConnector {
         let has_key =
             key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         let asker = self.context.http.client(url)?;
+        let key_header = key.as_ref().map(|key| format!("Bearer {key}"));
         let config = http_config(url, headers, key)?;
         let kept = if has_key { None } else { login::stored_login(url, &self.context).await };
         let is_logged_in = kept.is_some();
@@ -188,7 +189,14 @@ impl ServerConnector {
             Ok(service) => return self.connection(service, redactor, None),
             Err(error) => error,
         };
-        let why = http_initialize_reason(&error, url);
+        let mut why = initialize_reason(&error);
+        if is_refused_post(&why) {
+            // The specification has clients try the older transport then (Transports, Backwards Compatibility).
+            match self.over_sse(url, headers, key_header.as_deref(), &redactor).await {
+                Ok(service) => return self.connection(service, redactor, None),
+                Err(also) => why = format!("{why}; over the older SSE transport: {also}"),
+            }
+        }
         if is_logged_in && why.contains(INVALID_CLIENT) {
             // It has forgotten our registration, without which no token can be renewed.
             login::forget(url, &self.context).await?;
@@ -202,6 +210,22 @@ impl ServerConnector {
             (true, true) => ConnectError::Other("it rejected its API key".to_owned()),
             (false, _) => ConnectError::Other(bounded(&redactor.redact(&why))),
         })
+    }
+}
+
+impl ServerConnector {
+    async fn over_sse(
+        &self,
+        url: &str,
+        headers: &[(String, String)],
+        authorization: Option<&str>,
+        redactor: &ServerRedactor,
+    ) -> Result<RunningService<RoleClient, McpClient>, String> {
+        let authorization = authorization.map(|value| ("authorization".to_owned(), value.to_owned()));
+        let headers = headers.iter().cloned().chain(authorization).collect();
+        let transport = sse::open(&self.context.http, url, headers).await?;
+        let served = serve_client(self.client(redactor), transport).await;
+        served.map_err(|error| initialize_reason(&error))
     }
 }
 

@@ -28,19 +28,9 @@ pub fn initialize_reason(error: &ClientInitializeError) -> String {
     }
 }
 
-/// Why an HTTP server could not be initialized. An address of the older transport is recognized by its path or status.
-pub fn http_initialize_reason(error: &ClientInitializeError, url: &str) -> String {
-    let why = initialize_reason(error);
-    let path = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-    let is_refused = SSE_STATUSES.iter().any(|status| why.contains(&format!("HTTP {status}")));
-    let is_old = is_refused && (path.ends_with("/sse") || why.contains("HTTP 405"));
-    match is_old {
-        true => format!(
-            "{why}. Its address looks like one of the older SSE transport, which is not supported: use its \
-             address for streamable HTTP, which often ends in /mcp"
-        ),
-        false => why,
-    }
+/// Whether an address refuses our first message as servers of the older transport do.
+pub fn is_refused_post(why: &str) -> bool {
+    SSE_STATUSES.iter().any(|status| why.contains(&format!("HTTP {status}")))
 }
 
 /// Why a request has no response.
@@ -126,25 +116,5 @@ mod tests {
             Some(Box::new(dynamic)),
         );
         assert_eq!(sentence(&send), "it cannot be reached: Connection refused (os error 111)");
-    }
-
-    #[test]
-    fn an_address_of_the_older_transport_is_recognized() {
-        let error = |words: &'static str| ClientInitializeError::TransportError {
-            error: rmcp::transport::DynamicTransportError::from_parts(
-                "x",
-                std::any::TypeId::of::<()>(),
-                Box::new(Failure(words, None)),
-            ),
-            context: "x".into(),
-        };
-        for (words, url, is_old) in [
-            ("unexpected server response: HTTP 405 Method Not Allowed", "http://x/y", true),
-            ("unexpected server response: HTTP 404 Not Found", "http://x/sse?key=1", true),
-            ("unexpected server response: HTTP 404 Not Found", "http://x/mcp", false),
-            ("unexpected server response: HTTP 500", "http://x/sse", false),
-        ] {
-            assert_eq!(http_initialize_reason(&error(words), url).contains("SSE"), is_old, "{words} {url}");
-        }
     }
 }

@@ -17,6 +17,7 @@
 //! results and questions are size-limited before use, and a server's claims about its tools only affect the
 //! wording of the permission request.
 
+mod attachments;
 mod budget;
 mod cache;
 mod call;
@@ -35,6 +36,7 @@ mod redact;
 mod retry;
 mod schema;
 mod server;
+mod sse;
 mod stderr;
 mod tool;
 
@@ -43,7 +45,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use epitome_config::{McpServer, McpTransport};
@@ -56,6 +59,7 @@ use gateway::McpGatewayTool;
 use server::{ConnectionState, ServerHandle};
 use tool::{LateTool, McpTool, MissingTool};
 
+pub use attachments::AttachedResources;
 pub use budget::{ListBudget, tokens};
 pub use cache::ListingCache;
 pub use gateway::REACH;
@@ -102,6 +106,9 @@ pub enum McpEvent {
     Gone { server: String, why: String },
     /// A sentence for the user.
     Remark(String),
+    /// A server has the model answer messages, which the user has agreed to: `messages` and `max_tokens`. The answer is
+    /// an object with `text` and `model`.
+    ModelWanted { server: String, params: Value, answer: oneshot::Sender<Result<Value, String>> },
 }
 
 /// State of a server, as reported to the user.

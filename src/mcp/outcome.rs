@@ -25,9 +25,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(Stri
     let mut parts = ContentParts::new(mask);
     let has_text = |value: &Value| {
         came.content.iter().any(|block| match block {
-            ContentBlock::Text(text) => {
-                serde_json::from_str(&text.text).is_ok_and(|json: Value| json == *value)
-            }
+            ContentBlock::Text(text) => repeats(&text.text, value),
             _ => false,
         })
     };
@@ -44,6 +42,18 @@ pub fn result(server: &str, tool: &str, came: CallToolResult, mask: impl Fn(Stri
         Some(false) | None => OutcomeStatus::Completed,
     };
     parts.finish(status, json!({ "mcp": { "server": server, "tool": tool } }))
+}
+
+/// Whether a text says the same as structured content. Many servers put a result that is no object into one, as its only
+/// field (FastMCP's `result`).
+fn repeats(text: &str, structured: &Value) -> bool {
+    let is_same = |value: &Value| {
+        value.as_str().is_some_and(|value| value == text)
+            || serde_json::from_str(text).is_ok_and(|json: Value| json == *value)
+    };
+    let only =
+        structured.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.values().next());
+    is_same(structured) || only.is_some_and(is_same)
 }
 
 /// Converts the contents of a resource.
@@ -267,6 +277,9 @@ mod tests {
             "{ \"rows\": [1, 2] }"
         );
         assert_eq!(structured(Vec::new(), rows()), "{\"rows\":[1,2]}");
+        // As FastMCP sends it, and the server of the file system.
+        assert_eq!(structured(vec![ContentBlock::text("[1,2]")], rows()), "[1,2]");
+        assert_eq!(structured(vec![ContentBlock::text("a b")], json!({"result": "a b"})), "a b");
 
         let blocks =
             vec![ContentBlock::text("a"), ContentBlock::image(PNG, "image/png"), ContentBlock::text("b")];

@@ -16,6 +16,7 @@ use super::call::{CallFailure, ReadyConnection, ResourceList};
 use super::listed::{ServerListing, ServerTool};
 use super::outcome;
 use epitome_config::McpServer;
+use epitome_thread::OutcomeContent;
 use epitome_tools::ToolResult;
 
 /// How long a call waits for a server that is starting or restarting.
@@ -268,6 +269,17 @@ impl ServerHandle {
                 outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text))
             }
             Err(failure) => ToolResult::failed(self.failure_message(failure, &link).await),
+        }
+    }
+
+    /// The content of a resource that the user attaches. An error is a sentence.
+    pub(super) async fn read_attached(&self, uri: &str) -> Result<Vec<OutcomeContent>, String> {
+        let link = self.link().await?;
+        match link.read_resource(uri, self.spec.timeout).await {
+            Ok(contents) => {
+                Ok(outcome::resource(&self.spec.name, uri, contents, |text| link.redactor.mask(text)).content)
+            }
+            Err(failure) => Err(self.failure_message(failure, &link).await),
         }
     }
 

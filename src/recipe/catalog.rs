@@ -9,7 +9,7 @@ use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, RecipeSource};
 use super::places::{PlaceKind, RecipeFolder, RecipeOwner, SKILL_FILE, hook_folders, id_of, places};
-use super::plugins::{Plugin, PluginCatalog};
+use super::plugins::{Plugin, PluginCatalog, PluginFormat};
 use super::walk::{ENTRIES_MAX, FolderWalk, FoundPath, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
@@ -208,7 +208,11 @@ impl Loader {
     /// Everything that a plugin brings, as `/plugin:name`.
     fn plugin(&mut self, plugin: &Arc<Plugin>) {
         let skills = plugin.skills.iter().map(|path| (path, PlaceKind::Skills));
-        let commands = plugin.commands.iter().map(|path| (path, PlaceKind::ClaudeCommands));
+        let kind = match plugin.format {
+            PluginFormat::ClaudeCode | PluginFormat::Codex => PlaceKind::ClaudeCommands,
+            PluginFormat::Gemini => PlaceKind::GeminiCommands,
+        };
+        let commands = plugin.commands.iter().map(|path| (path, kind));
         let owner = match plugin.repository {
             Some(_) => RecipeOwner::Repository,
             None => RecipeOwner::User,
@@ -267,7 +271,7 @@ impl Loader {
                 parse::parse(id, source, &text)?
             }
             PlaceKind::ClaudeCommands | PlaceKind::CodexPrompts | PlaceKind::OpencodeCommands => {
-                without_notes(foreign::claude_command(id, source, &text))
+                foreign::claude_command(id, source, &text)
             }
             PlaceKind::GeminiCommands => without_notes(foreign::gemini_command(id, source, &text)?),
             PlaceKind::Skills => {

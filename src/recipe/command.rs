@@ -418,7 +418,8 @@ mod tests {
         assert_eq!(hint("name: x", "Do it."), None);
         assert_eq!(hint("name: x", "Do {{.input}}."), free);
         assert_eq!(hint("argument-hint: \"[file]\"", "Do it.").as_deref(), Some("[file]"));
-        let claude = |text| commands([&claude_command("x", RecipeSource::BuiltIn, text)]).remove(0).hint;
+        let claude =
+            |text| commands([&claude_command("x", RecipeSource::BuiltIn, text).recipe]).remove(0).hint;
         assert_eq!(
             (claude("Fix it."), claude("Fix $ARGUMENTS."), claude("Fix $1.")),
             (None, free.clone(), free)

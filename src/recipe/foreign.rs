@@ -24,7 +24,31 @@ pub struct ForeignFields {
     pub directory: Option<PathBuf>,
     /// The plugin that the file belongs to.
     pub plugin: Option<PluginFolders>,
+    /// The agent that a skill runs in instead of the conversation (`context: fork`).
+    pub fork: Option<String>,
+    /// Tools that may not be used, by Claude Code's names or ours (`disallowed-tools`).
+    pub without_tools: Vec<String>,
+    /// Globs of files: the agent gets the skill once it works with such a file.
+    pub paths: Vec<String>,
 }
+
+impl ForeignFields {
+    /// Whether a skill is for work with one of these files, which are relative to the session's directory.
+    pub fn is_for<'a>(&self, files: impl Iterator<Item = &'a Path> + Clone) -> bool {
+        let is_one = |glob: &String| {
+            let fits =
+                globset::GlobBuilder::new(glob.trim_start_matches("./")).literal_separator(true).build();
+            fits.is_ok_and(|glob| {
+                let glob = glob.compile_matcher();
+                files.clone().any(|file| glob.is_match(file))
+            })
+        };
+        self.paths.is_empty() || self.paths.iter().any(is_one)
+    }
+}
+
+/// The agent of a fork that names none (code.claude.com/docs/en/skills).
+const FORK_AGENT: &str = crate::agents::GENERAL;
 
 /// Folders of a Claude Code plugin, for its `${…}` variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +60,13 @@ pub struct PluginFolders {
 }
 
 /// Reads a file of `.claude/commands`, a prompt of Codex or a command of opencode, which have the same format.
-pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Recipe {
+pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
+    let path = source.path().to_path_buf();
     let (mut recipe, fields) = read(id, source, text);
     recipe.description = first_line(&recipe.body).unwrap_or(recipe.description);
-    set_all(&mut recipe, &fields);
-    recipe
+    let remarks = set_all(&mut recipe, &fields);
+    let note = |(place, message)| Problem { path: path.clone(), place: Some(place), message, hint: None };
+    Parsed { recipe, notes: remarks.into_iter().map(note).collect() }
 }
 
 /// Reads a `SKILL.md`. Faults are remarks: Claude Code loads such a skill all the same (CHANGELOG 2.1.186).
@@ -153,6 +179,20 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
                 truth(&mut recipe.callable_by.agent, true);
             }
             "user-invocable" => truth(&mut recipe.hidden, true),
+            "context" if text == "fork" && recipe.is_skill() => {
+                let agent = find(fields, "agent").map(LenientField::text).filter(|agent| !agent.is_empty());
+                recipe.foreign.fork = Some(agent.unwrap_or_else(|| FORK_AGENT.to_owned()));
+            }
+            "context" => faults.push((field.place, format!("`context: {text}` has no effect here"))),
+            "paths" if recipe.is_skill() => recipe.foreign.paths = field.globs(),
+            "disallowed-tools" => {
+                let (whole, parts): (Vec<String>, Vec<String>) =
+                    field.tools().into_iter().partition(|tool| !tool.contains('('));
+                recipe.foreign.without_tools = whole;
+                let told =
+                    |part| (field.place, format!("{part} has no effect: only whole tools can be disallowed"));
+                faults.extend(parts.into_iter().map(told));
+            }
             _ => {}
         }
     }
@@ -231,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_command_without_description_shows_the_first_line_of_its_prompt() {
-        let described = |text| claude_command("x", RecipeSource::BuiltIn, text).description;
+        let described = |text| claude_command("x", RecipeSource::BuiltIn, text).recipe.description;
         assert_eq!(described("---\nmodel: haiku\n---\n\n# Fix the *build*\n\nNow."), "Fix the *build*");
         assert_eq!(described("You review code.\nThoroughly."), "You review code.");
         assert_eq!(described("---\ndescription: Mine\n---\nBody."), "Mine");
@@ -242,14 +282,14 @@ mod tests {
     fn fields_of_a_command_are_read() {
         let text = "---\ndescription: >\n  Fixes\n  it\nargument-hint: [issue] [branch]\narguments: [issue, branch]\n\
                     model: claude-haiku-4-5\nallowed-tools: Bash(git *)\n---\nFix $issue.";
-        let recipe = claude_command("fix", RecipeSource::BuiltIn, text);
+        let recipe = claude_command("fix", RecipeSource::BuiltIn, text).recipe;
         assert_eq!(recipe.description, "Fixes it");
         assert_eq!(recipe.argument_hint.as_deref(), Some("[issue] [branch]"));
         assert_eq!(recipe.foreign.names, ["issue", "branch"]);
         assert_eq!(recipe.model, RecipeModel::Named("claude-haiku-4-5".to_owned()));
         assert_eq!((recipe.allowed_tools, recipe.body.as_str()), (None, "Fix $issue."));
         let of = |model: &str| {
-            claude_command("x", RecipeSource::BuiltIn, &format!("---\nmodel: {model}\n---\n")).model
+            claude_command("x", RecipeSource::BuiltIn, &format!("---\nmodel: {model}\n---\n")).recipe.model
         };
         assert_eq!(
             [of("haiku"), of("sonnet"), of("inherit")],
@@ -268,6 +308,32 @@ mod tests {
         assert_eq!((recipe.argument_hint.as_deref(), &recipe.model), (Some("[file]"), &RecipeModel::Small));
         assert_eq!((recipe.callable_by.agent, recipe.hidden), (false, true));
         assert_eq!(recipe.foreign.directory.as_deref(), Some(Path::new("/s/pdf")));
+    }
+
+    #[test]
+    fn a_skill_may_run_in_an_agent_without_some_tools_for_some_files() {
+        let (recipe, remarks) = skill_of(
+            "---\ndescription: d\ncontext: fork\nagent: Explore\ndisallowed-tools: Write, Bash(rm *)\n\
+             paths: src/**/*.{ts,tsx}, docs/*.md\n---\nBody",
+        );
+        assert!(remarks.len() == 1 && remarks[0].contains("5:19: Bash(rm *) has no effect"), "{remarks:?}");
+        let foreign = recipe.foreign;
+        assert_eq!(
+            (foreign.fork.as_deref(), &foreign.without_tools[..]),
+            (Some("Explore"), &["Write".to_owned()][..])
+        );
+        for (file, is_for) in [
+            ("src/a/b.ts", true),
+            ("src/c.tsx", true),
+            ("docs/a.md", true),
+            ("docs/x/a.md", false),
+            ("a.ts", false),
+        ] {
+            assert_eq!(foreign.is_for([Path::new(file)].into_iter()), is_for, "{file}");
+        }
+        assert!(ForeignFields::default().is_for(std::iter::empty()));
+        let (recipe, _) = skill_of("---\ndescription: d\ncontext: fork\n---\nBody");
+        assert_eq!(recipe.foreign.fork.as_deref(), Some(FORK_AGENT));
     }
 
     /// Regression: broken skills were loaded without a word: `recipes check` said "nothing wrong".

@@ -71,6 +71,31 @@ impl LenientField<'_> {
         words.filter(|word| !word.is_empty()).map(unquoted).collect()
     }
 
+    /// The value as a list of globs: commas within braces separate alternatives, not globs.
+    pub fn globs(&self) -> Vec<String> {
+        self.split_outside(['{', '}'])
+    }
+
+    /// The value as a list of tools: commas within parentheses belong to what is said of a tool.
+    pub fn tools(&self) -> Vec<String> {
+        self.split_outside(['(', ')'])
+    }
+
+    /// The items below the field, or the parts between commas that are not within a pair of marks.
+    fn split_outside(&self, [open, close]: [char; 2]) -> Vec<String> {
+        if self.is_list() && self.first.is_empty() {
+            return self.items();
+        }
+        let text = self.text();
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
+        let mut depth = 0_i32;
+        let parts = inner.split(|c: char| {
+            depth += i32::from(c == open) - i32::from(c == close);
+            c == ',' && depth == 0
+        });
+        parts.map(|part| unquoted(part.trim())).filter(|part| !part.is_empty()).collect()
+    }
+
     /// Whether the value is a list of items, in brackets or below the field.
     fn is_list(&self) -> bool {
         let is_below = self.first.is_empty() && self.more.first().is_some_and(|line| line.starts_with("- "));

@@ -15,13 +15,13 @@ use super::core::{Core, HostProcess};
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelCallEvent};
 use super::hook_host::HookHost;
+use super::hook_host::HookNews;
 use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
 use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::registry::SessionServices;
-use super::services::ServiceCall;
 use super::subagents::Subagents;
 use super::tool_host::ToolHost;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
@@ -59,7 +59,7 @@ enum ActorEvent {
     /// More of a summary.
     Summary(String),
     Child(ChildNews),
-    Service(ServiceCall),
+    Hook(HookNews),
     Server(McpEvent),
     Asked(QuestionMessage),
     Wished(PendingEditorRequest),
@@ -163,7 +163,7 @@ impl Session {
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
             Some((call, output)) = self.tools.next_output() => ActorEvent::Progress(call, output),
             Some(news) = self.subagents.next() => ActorEvent::Child(news),
-            Some(call) = self.hooks.next_call() => ActorEvent::Service(call),
+            Some(news) = self.hooks.next_news() => ActorEvent::Hook(news),
             Some(news) = self.mcp.news() => ActorEvent::Server(news),
             Some(asked) = self.questions.next() => ActorEvent::Asked(asked),
             Some(wished) = self.editors.next() => ActorEvent::Wished(wished),
@@ -187,7 +187,8 @@ impl Session {
             ActorEvent::Progress(call, output) => self.progressed(call, output),
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
-            ActorEvent::Service(call) => self.serve(call),
+            ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
+            ActorEvent::Hook(HookNews::Late(news)) => self.hooks.late().take_in(&self.core, news),
             ActorEvent::Server(news) => prompts::server_event(self, news),
             ActorEvent::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {

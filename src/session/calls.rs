@@ -19,7 +19,7 @@ use epitome_thread::{
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::BufferQuery;
 use epitome_tools::permission::ruled::HiddenFiles;
-use epitome_tools::{Access, Needs, Tool, ToolContext, task};
+use epitome_tools::{Access, Needs, Tool, ToolContext};
 use epitome_turn::{EffectResult, Permit};
 
 impl Core {
@@ -201,8 +201,7 @@ impl Session {
         }
         let kept = self.core.call_checkpoint(&access);
         let sync_first = (!reads).then(|| self.core.log.syncer());
-        let agents =
-            (tool.needs() == Needs::Agents).then(|| self.agents_for(&id, task::read(&call.input).ok()));
+        let agents = tool.agent_order(&call.input).map(|order| self.agents_for(&id, order));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Once more behind a card: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));

@@ -383,6 +383,9 @@ impl PreparedChild {
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
         session.hooks = HookHost::new_for_child(order.hooks.clone());
+        if let Some(exports) = order.workspace.exports() {
+            session.core.workspace = Arc::new(session.core.workspace.exporting(exports.clone()));
+        }
         session.core.model.inherit(endpoint.clone());
         session.core.permissions.share(order.session_permissions.clone());
         if let Some(parent) = &order.lineage.parent {

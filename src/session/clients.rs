@@ -452,6 +452,7 @@ impl Session {
                 return true;
             }
         }
+        let Some(prompt) = prompts::fetch_resources(self, prompt) else { return true };
         self.core.report_dropped_attachments(&prompt.content);
         match typed {
             Some(typed) => {
@@ -526,6 +527,7 @@ impl Session {
                 }
             }
             BackgroundResult::ServerPrompt(ticket, fetched) => prompts::prompt_fetched(self, ticket, fetched),
+            BackgroundResult::Attached(ticket, content) => prompts::resources_fetched(self, ticket, content),
             BackgroundResult::LocalServer(server) => self.local_server_found(server),
             BackgroundResult::Hooks(look, found, trust, watch) => {
                 if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {

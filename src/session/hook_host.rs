@@ -1,6 +1,7 @@
 //! The hooks of a session: which there are, what they run with, and what they did so far.
 
 mod consent;
+mod late;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ pub(super) use consent::{MayRun, UntrustedItem};
 use super::background_callback::BackgroundCallback;
 use super::services::{ServiceCall, ServiceCalls};
 use super::work::PendingResolution;
+use epitome_hooks::aside::LateNews;
 use epitome_hooks::chain::{self, ChainLink};
 use epitome_hooks::discover::FoundHooks;
 use epitome_hooks::event::HookEvent;
@@ -19,6 +21,7 @@ use epitome_hooks::hook_context::HookContext;
 use epitome_hooks::run::Runner;
 use epitome_hooks::trust::{TrustSubject, TrustVerdict};
 use epitome_recipe::watch::Registration;
+use late::LateHooks;
 
 /// The hooks of one session.
 #[derive(Default)]
@@ -40,7 +43,17 @@ pub struct HookHost {
     /// What resident hooks ask of the session.
     calls: ServiceCalls,
     background_callback: BackgroundCallback,
+    /// What those say that ended in the background.
+    late: LateHooks,
     turn: TurnHooks,
+}
+
+/// What hooks send while they run.
+pub enum HookNews {
+    /// A call of a resident hook.
+    Call(ServiceCall),
+    /// A hook has ended in the background.
+    Late(LateNews),
 }
 
 /// What hooks want of the running turn.
@@ -150,9 +163,16 @@ impl HookHost {
         }
     }
 
-    /// The next call of a resident hook.
-    pub(super) async fn next_call(&mut self) -> Option<ServiceCall> {
-        self.calls.next().await
+    /// What hooks send next.
+    pub(super) async fn next_news(&mut self) -> Option<HookNews> {
+        tokio::select! {
+            call = self.calls.next() => call.map(HookNews::Call),
+            news = self.late.next() => news.map(HookNews::Late),
+        }
+    }
+
+    pub(super) fn late(&mut self) -> &mut LateHooks {
+        &mut self.late
     }
 
     pub(super) fn background_callback(&mut self) -> &mut BackgroundCallback {

@@ -1,5 +1,6 @@
 //! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -23,6 +24,9 @@ impl Session {
     /// there.
     pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
         self.hooks.set_started();
+        if let Some(exports) = resolution.exports.take() {
+            self.core.workspace = Arc::new(self.core.workspace.exporting(exports));
+        }
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
             match self.core.thread.frame() {

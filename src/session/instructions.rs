@@ -143,7 +143,7 @@ impl InstructionScan {
         let nested =
             |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
         if watch.places.is_empty() {
-            watch.add(folders::places(&workspace.cwd, &paths.home, paths.user_home.as_deref()), false);
+            watch.add(folders::places(&workspace.cwd, &paths), false);
             watch.add(nested(told), true);
         }
         watch.add(nested(touched), true);

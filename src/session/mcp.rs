@@ -263,6 +263,8 @@ impl McpHost {
                 self.remark(core, NoticeSeverity::Warning, text);
             }
             McpEvent::Remark(text) => self.remark(core, NoticeSeverity::Info, text),
+            // Dropping it refuses the call.
+            McpEvent::ModelWanted { .. } => {}
         }
     }
 

@@ -19,6 +19,7 @@ use super::work::{BackgroundResult, QueuedPrompt, RecipeRun, RunningTurn};
 use super::{CommandInfo, NoticeSeverity, SessionCommand, SessionError, Ticket, cpu_worker};
 use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview};
 use epitome_config::Summariser;
+use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers;
 use epitome_provider::endpoint::{self, Endpoint};
 use epitome_provider::models;
@@ -257,7 +258,9 @@ impl Session {
                 }
             }
         }
+        let forks = recipe.foreign.fork.is_some() && recipe.callable_by.agent;
         let text = match self.core.render(&recipe, &arguments, &outputs) {
+            _ if forks => fork_request(&recipe.id, &arguments.free),
             RenderedText::Done(text) => text,
             RenderedText::Needs(calls) => {
                 let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
@@ -327,7 +330,7 @@ impl Session {
             work.run = RecipeRun {
                 handlers,
                 endpoint,
-                allowed_tools: recipe.allowed_tools.clone(),
+                allowed_tools: allowed_tools(&recipe, &self.core.services.toolbox),
                 allowed_commands: recipe.allowed_commands.clone(),
                 recipe: Some(recipe),
             };
@@ -403,6 +406,24 @@ impl Session {
         });
         self.recipes.render(Rendering { prompt, job });
     }
+}
+
+/// The tools that a recipe may use, by name; `None` where all are.
+fn allowed_tools(recipe: &Recipe, toolbox: &Toolbox) -> Option<Vec<String>> {
+    let without = &recipe.foreign.without_tools;
+    if without.is_empty() {
+        return recipe.allowed_tools.clone();
+    }
+    let is_allowed = |name: &String| !without.iter().any(|not| claude_tools::is_name_of(not, name));
+    Some(toolbox.names().filter(is_allowed).collect())
+}
+
+/// Has the model start a skill that runs in an agent of its own. The tool renders it.
+fn fork_request(skill: &str, free: &str) -> String {
+    let arguments = if free.is_empty() { String::new() } else { format!(" and `arguments` {free:?}") };
+    format!(
+        "Call the tool `skill` with `name` {skill:?}{arguments}. It runs in an agent of its own; give me its report."
+    )
 }
 
 /// The model that a command of another agent names, among those that are offered: of the session's provider if that

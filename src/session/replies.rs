@@ -212,6 +212,10 @@ impl Session {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
             self.instructions.remind(&mut self.core)?;
+            for (hook, text) in self.hooks.late().take_contexts() {
+                let said = self.core.context(hook, text);
+                self.core.commit(said).map_err(|error| error.to_string())?;
+            }
         }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
         // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.

@@ -43,6 +43,13 @@ pub struct ServiceCall {
     answer: ServiceReply,
 }
 
+impl ServiceCall {
+    /// A call of the model for somebody else, by the same guards.
+    pub(super) fn of_model(by: String, params: Value, answer: ServiceReply) -> ServiceCall {
+        ServiceCall { hook: by, method: "model.complete".to_owned(), params, answer }
+    }
+}
+
 /// The way from resident hooks to their session.
 pub struct ServiceCalls(mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>);
 
@@ -283,8 +290,9 @@ impl Session {
                 };
                 let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
+                let model = endpoint.name.0.clone();
                 news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook });
-                Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
+                Ok(json!({ "text": text, "model": model, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await
         });

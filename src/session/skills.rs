@@ -2,6 +2,8 @@
 //! told behind it where they come later. Their commands run when the model asks for a skill, by the same rule as when
 //! the user types its name, except that nobody is asked.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::core::Core;
@@ -10,6 +12,7 @@ use super::recipe_catalog::SessionRecipes;
 use super::reminders::{ReminderText, Topic, text_by};
 use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
+use epitome_thread::{Change, Entry};
 use epitome_tools::listing;
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
 
@@ -24,9 +27,11 @@ impl SessionRecipes {
     pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost) {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
         if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
+            let files = self.files_for_skills(core);
             let skill = |recipe: &Arc<Recipe>| {
                 let may_run = matches!(hooks.recipe_may_run(core, recipe), MayRun::Yes);
-                skill(core, recipe, may_run)
+                let is_listed = recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
+                Skill { is_listed, ..skill(core, recipe, may_run) }
             };
             let tool =
                 SkillTool::new(self.skills().map(skill).collect(), listing::bytes_in(core.model.window()));
@@ -46,7 +51,9 @@ impl SessionRecipes {
         if listed.contains(listing::WITHOUT_ROOM) {
             return None;
         }
-        let late = self.skills().map(|recipe| {
+        let files = self.files_for_skills(core);
+        let is_for = |recipe: &&Arc<Recipe>| recipe.foreign.is_for(files.iter().map(PathBuf::as_path));
+        let late = self.skills().filter(is_for).map(|recipe| {
             let item = listing::ListedItem { name: &recipe.id, about: &recipe.description };
             let line = listing::line(item, listing::ABOUT_BYTES_MAX);
             let line = match tool.is_some() {
@@ -64,6 +71,14 @@ impl SessionRecipes {
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
+    /// The files that were touched, if there are skills that are for some files only.
+    fn files_for_skills(&self, core: &Core) -> BTreeSet<PathBuf> {
+        match self.skills().any(|recipe| !recipe.foreign.paths.is_empty()) {
+            true => touched(core),
+            false => BTreeSet::new(),
+        }
+    }
+
     /// The skills that the model may use without the user.
     fn skills(&self) -> impl Iterator<Item = &Arc<Recipe>> {
         let recipes = self.catalog().recipes.iter();
@@ -73,8 +88,24 @@ impl SessionRecipes {
 
 fn skill(core: &Core, recipe: &Arc<Recipe>, may_run: bool) -> Skill {
     let maker = core.prompt_maker(recipe);
-    let text = SkillText::new(move |context| {
-        Box::pin(maker.clone().prompt(context.workspace, RecipeArguments::default(), may_run))
+    let text = SkillText::new(move |context, free| {
+        let arguments = RecipeArguments { free, ..RecipeArguments::default() };
+        Box::pin(maker.clone().prompt(context.workspace, arguments, may_run))
     });
-    Skill { name: recipe.id.clone(), about: recipe.description.clone(), text }
+    let (name, about) = (recipe.id.clone(), recipe.description.clone());
+    Skill { name, about, is_listed: true, fork: recipe.foreign.fork.clone(), text }
+}
+
+/// The files that calls of the conversation have touched, relative to the session's directory.
+fn touched(core: &Core) -> BTreeSet<PathBuf> {
+    let cwd = &core.workspace.cwd;
+    let of_call = |entry: &Arc<Entry>| match &entry.change {
+        Change::ToolFinished { outcome } => {
+            let card = core.thread.input_of(&outcome.call).map(|(_, card)| card.locations.as_slice());
+            outcome.locations.iter().chain(card.unwrap_or_default()).map(|at| at.path.clone()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let all = core.thread.entries().iter().flat_map(of_call);
+    all.map(|path| path.strip_prefix(cwd).map(Path::to_path_buf).unwrap_or(path)).collect()
 }

@@ -113,8 +113,8 @@ impl Subagents {
     }
 
     /// Counts an agent of the turn; returns which one it is, from 1.
-    pub fn start(&mut self, call: &CallId, agent: Option<RunningAgent>) -> u32 {
-        self.running.extend(agent.map(|agent| (call.clone(), agent)));
+    pub fn start(&mut self, call: &CallId, agent: RunningAgent) -> u32 {
+        self.running.insert(call.clone(), agent);
         self.started += 1;
         self.started
     }

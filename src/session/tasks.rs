@@ -72,25 +72,22 @@ impl Core {
 
 impl Session {
     /// Who starts the agent of this call.
-    pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::AgentRunner> {
+    pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {
         let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
         let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
             self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let child_log = Arc::new(ChildLog::default());
-        let name = order.as_ref().map(|order| order.agent.clone().unwrap_or_else(|| GENERAL.to_owned()));
-        let agent = order.map(|order| RunningAgent { order, child_log: child_log.clone() });
-        let number = self.subagents.start(id, agent);
+        let name = order.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
+        let number = self.subagents.start(id, RunningAgent { order, child_log: child_log.clone() });
         // Every call that runs stands in a reply.
         let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
-        if let Some(agent) = name {
-            let what = EventData::SubagentStart { agent, id: session.0.clone() };
-            hooks_aside::start(self, what, None);
-        }
+        let what = EventData::SubagentStart { agent: name, id: session.0.clone() };
+        hooks_aside::start(self, what, None);
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let hooks = self.hooks.for_child(runs_hooks);
         let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);

@@ -247,6 +247,8 @@ pub enum BackgroundResult {
     Shell(Ticket, ShellOutputs),
     /// The prompt of an MCP server, for the prompt of this ticket; an error is a sentence.
     ServerPrompt(Ticket, Result<Vec<Content>, String>),
+    /// A prompt with the resources of servers that it names.
+    Attached(Ticket, Vec<Content>),
     LocalServer(Option<LocalServer>),
     /// What the n-th look for hooks found.
     Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),

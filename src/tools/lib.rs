@@ -115,6 +115,11 @@ pub trait Tool: Send + Sync {
         Needs::Nothing
     }
 
+    /// The agent that the call would start, if it would start one. Its context then has what starts agents.
+    fn agent_order(&self, _input: &Value) -> Option<task::TaskOrder> {
+        None
+    }
+
     /// Runs the call. Dropping the future cancels it; no process that it started may keep running.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }
@@ -127,8 +132,6 @@ pub enum Needs {
     Log,
     /// Unsaved text of the user's editor, which is asked for it.
     EditorBuffers,
-    /// The subagents that it can start.
-    Agents,
 }
 
 /// Everything that a running tool can use.
@@ -226,6 +229,8 @@ pub struct Workspace {
     readable: Arc<[PathBuf]>,
     /// The commands that run, of all sessions.
     running: RunningCommands,
+    /// Shell code that each command begins with.
+    exports: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Workspace {
@@ -253,6 +258,7 @@ impl Workspace {
             found: Arc::default(),
             readable: Arc::default(),
             running: RunningCommands::default(),
+            exports: None,
         }
         .changed(directories, environment)
     }
@@ -272,6 +278,16 @@ impl Workspace {
     /// The same workspace, with other folders that may be read without asking; links must be resolved.
     pub fn reading(&self, readable: Vec<PathBuf>) -> Workspace {
         Workspace { readable: readable.into(), ..self.clone() }
+    }
+
+    /// The same workspace, in which each shell command begins with this code: what hooks of the session's start export.
+    pub fn exporting(&self, exports: impl Into<Arc<str>>) -> Workspace {
+        Workspace { exports: Some(exports.into()), ..self.clone() }
+    }
+
+    /// The code that each shell command begins with.
+    pub fn exports(&self) -> Option<&Arc<str>> {
+        self.exports.as_ref()
     }
 
     /// Whether a path with links resolved may be read without asking, though it is outside of the workspace.
@@ -594,6 +610,11 @@ impl Toolbox {
             }
         }
         Toolbox { tools: tools.into() }
+    }
+
+    /// The names of all tools.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.tools.iter().map(|(spec, _)| spec.name.clone())
     }
 
     /// The specs of the listed tools.

@@ -5,6 +5,7 @@ use std::future::ready;
 
 use serde_json::Value;
 
+use super::task::TaskOrder;
 use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
@@ -36,6 +37,10 @@ pub trait ParsedTool: Send + Sync {
 
     fn is_listed(&self) -> bool {
         true
+    }
+
+    fn agent_order(&self, _input: &Value) -> Option<TaskOrder> {
+        None
     }
 
     fn run(&self, call: Self::Call, context: ToolContext) -> BoxFuture<ToolResult>;
@@ -74,6 +79,10 @@ impl<T: ParsedTool> Tool for T {
 
     fn needs(&self) -> Needs {
         T::NEEDS
+    }
+
+    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
+        ParsedTool::agent_order(self, input)
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {

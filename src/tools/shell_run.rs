@@ -104,7 +104,7 @@ pub(super) fn start(
     let (read, write) = io::pipe().map_err(failed)?;
     let write = OwnedFd::from(write);
     let mut command = Command::new(shell(&workspace.environment));
-    command.arg("-c").arg(line);
+    command.arg("-c").arg(with_exports(line, workspace));
     let environment = workspace.exposure().for_commands(&workspace.environment);
     let given = |name: &str| environment.iter().any(|(given, _)| given == name);
     command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
@@ -139,6 +139,14 @@ pub(super) fn start(
     drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
     Ok(StartedShell { running, pipe, note, is_held, settings })
+}
+
+/// The line, after what hooks export. A fault in that does not keep the line from running.
+fn with_exports(line: &str, workspace: &Workspace) -> String {
+    match workspace.exports() {
+        Some(exports) => format!("eval '{}'\n{line}", exports.replace('\'', "'\\''")),
+        None => line.to_owned(),
+    }
 }
 
 /// Returns the `bash` in the environment's PATH, else the system's, else `sh`.

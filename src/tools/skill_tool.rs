@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::listing::{self, ListedItem};
+use super::task::{self, TaskOrder};
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
@@ -24,16 +25,23 @@ pub struct Skill {
     pub name: String,
     /// What it is for, and when to use it.
     pub about: String,
+    /// Whether it is in the list; another one can be called by its name.
+    pub is_listed: bool,
+    /// The agent that it runs in instead of the conversation.
+    pub fork: Option<String>,
     pub text: SkillText,
 }
 
-/// Makes the instructions of a skill when they are asked for. The error is a sentence for the model.
+/// Makes the instructions of a skill when they are asked for, with what is said after its name. The error is a sentence
+/// for the model.
 #[derive(Clone)]
-pub struct SkillText(Arc<dyn Fn(ToolContext) -> BoxFuture<Result<String, String>> + Send + Sync>);
+pub struct SkillText(Arc<MakeText>);
+
+type MakeText = dyn Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync;
 
 impl SkillText {
     pub fn new(
-        make: impl Fn(ToolContext) -> BoxFuture<Result<String, String>> + Send + Sync + 'static,
+        make: impl Fn(ToolContext, String) -> BoxFuture<Result<String, String>> + Send + Sync + 'static,
     ) -> SkillText {
         SkillText(Arc::new(make))
     }
@@ -69,16 +77,24 @@ impl SkillTool {
     }
 }
 
+/// A call of a skill.
+#[derive(Debug)]
+pub struct SkillCall {
+    skill: Skill,
+    arguments: String,
+}
+
 /// A skill as an entry of the list.
 pub fn item(skill: &Skill) -> ListedItem<'_> {
     ListedItem { name: &skill.name, about: &skill.about }
 }
 
 impl ParsedTool for SkillTool {
-    type Call = Skill;
+    type Call = SkillCall;
 
     fn spec(&self) -> ToolSpec {
-        let items: Vec<ListedItem<'_>> = self.skills.iter().map(item).collect();
+        let items: Vec<ListedItem<'_>> =
+            self.skills.iter().filter(|skill| skill.is_listed).map(item).collect();
         let list = listing::lines(&items, self.list_bytes_max);
         ToolSpec {
             name: NAME.to_string(),
@@ -89,7 +105,8 @@ impl ParsedTool for SkillTool {
             schema: json!({
                 "type": "object",
                 "properties": {
-                    "name": {"type": "string", "description": "The skill's name as it is listed."}
+                    "name": {"type": "string", "description": "The skill's name as it is listed."},
+                    "arguments": {"type": "string", "description": "What the skill is to work on, if it takes that."}
                 },
                 "required": ["name"]
             }),
@@ -109,22 +126,36 @@ impl ParsedTool for SkillTool {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    fn parse(&self, input: &Value, _: &Workspace) -> Result<Skill, String> {
-        self.find(&input::named(input, "name")?).cloned()
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<SkillCall, String> {
+        let skill = self.find(&input::named(input, "name")?)?.clone();
+        Ok(SkillCall { skill, arguments: input::optional_named(input, "arguments")?.unwrap_or_default() })
     }
 
-    fn run(&self, skill: Skill, context: ToolContext) -> BoxFuture<ToolResult> {
-        let text = (skill.text.0)(context);
+    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
+        let skill = self.find(&input::named(input, "name").ok()?).ok()?;
+        Some(order(skill, skill.fork.clone()?, String::new()))
+    }
+
+    fn run(&self, call: SkillCall, context: ToolContext) -> BoxFuture<ToolResult> {
+        let SkillCall { skill, arguments } = call;
+        let text = (skill.text.0)(context.clone(), arguments);
         Box::pin(async move {
-            match text.await {
-                Ok(text) => {
+            match (text.await, skill.fork.clone()) {
+                (Ok(text), Some(agent)) => task::start(order(&skill, agent, text), context).await,
+                (Ok(text), None) => {
                     let shown = vec![ToolDisplay::Text { text: disk::fenced("markdown", &text) }];
                     ToolResult { shown, ..ToolResult::completed(text) }
                 }
-                Err(why) => ToolResult::failed(why),
+                (Err(why), _) => ToolResult::failed(why),
             }
         })
     }
+}
+
+/// What the agent of a skill is to do.
+fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
+    let description = format!("the skill {}", skill.name);
+    TaskOrder { description, prompt, agent: Some(agent), model: None }
 }
 
 #[cfg(test)]
@@ -133,11 +164,11 @@ mod tests {
 
     fn skill(name: &str, about: &str) -> Skill {
         let text = format!("Do {name}.");
-        let text = SkillText::new(move |_| {
+        let text = SkillText::new(move |_, _| {
             let text = text.clone();
             Box::pin(async move { Ok(text) })
         });
-        Skill { name: name.to_owned(), about: about.to_owned(), text }
+        Skill { name: name.to_owned(), about: about.to_owned(), is_listed: true, fork: None, text }
     }
 
     #[test]
@@ -156,7 +187,7 @@ mod tests {
         let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")], 6_000);
         let workspace = Workspace::new("/w", Vec::new(), Default::default());
         let skill = |name| tool.parse(&json!({"name": name}), &workspace);
-        assert_eq!(skill("/pdf").map(|skill| skill.name).as_deref(), Ok("pdf"));
+        assert_eq!(skill("/pdf").map(|call| call.skill.name).as_deref(), Ok("pdf"));
         let why = skill("csv").expect_err("there is none");
         assert_eq!(why, "There is no skill \"csv\". The skills are pdf, logs.");
         let logs = skill("logs").expect("a skill");

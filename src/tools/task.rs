@@ -5,7 +5,7 @@ use std::future::ready;
 
 use serde_json::{Value, json};
 
-use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::titles::words_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
@@ -40,7 +40,6 @@ pub struct Task;
 
 impl ParsedTool for Task {
     type Call = TaskOrder;
-    const NEEDS: Needs = Needs::Agents;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec {
@@ -81,13 +80,22 @@ impl ParsedTool for Task {
 
     // The call itself accesses nothing: each call of the subagent is decided separately.
 
+    fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
+        read(input).ok()
+    }
+
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
-        match context.agents.clone() {
-            Some(agents) => agents.run(order, context),
-            None => {
-                let text = "There are no agents here. Do the work yourself.";
-                Box::pin(ready(ToolResult::failed(text)))
-            }
+        start(order, context)
+    }
+}
+
+/// Runs an agent to its end.
+pub(super) fn start(order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
+    match context.agents.clone() {
+        Some(agents) => agents.run(order, context),
+        None => {
+            let text = "There are no agents here. Do the work yourself.";
+            Box::pin(ready(ToolResult::failed(text)))
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What is made of the files that people wrote for other agents: counts over a folder of cloned repositories.
 //!
 //! `EPITOME_REPOSITORIES=DIR cargo test --test pure other_agents -- --nocapture`, where each folder in DIR is a
-//! repository. Without the variable, nothing is done.
+//! repository. Without the variable, nothing is done. `EPITOME_RENDERS=FILE` writes what each command and skill is
+//! rendered to, with the arguments `ALPHA "BETA two" GAMMA`, as JSON lines: for comparison with another implementation.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use epitome::recipe::agents;
 use epitome::recipe::command::bind;
 use epitome::recipe::foreign::{PluginFolders, claude_command, gemini_command, skill};
 use epitome::recipe::parse::{Parsed, Recipe, RecipeSource};
-use epitome::recipe::plugins::{MANIFEST, Plugin};
+use epitome::recipe::plugins::{Plugin, PluginFormat};
 use epitome::recipe::render::{RenderContext, Rendered, ShellOutputs, render};
 
 /// Maximum depth of folders.
@@ -22,6 +23,8 @@ const DEPTH_MAX: usize = 12;
 struct Counts {
     counts: BTreeMap<String, usize>,
     problems: Vec<String>,
+    /// JSON lines.
+    renders: String,
 }
 
 impl Counts {
@@ -50,6 +53,9 @@ fn counts_of_repositories() {
     for problem in &counts.problems {
         println!("{problem}");
     }
+    if let Some(file) = std::env::var_os("EPITOME_RENDERS") {
+        std::fs::write(file, &counts.renders).expect("the file can be written");
+    }
     assert!(
         !counts.counts.is_empty(),
         "there is nothing of another agent in {}",
@@ -76,8 +82,10 @@ fn count(path: &Path, counts: &mut Counts) {
         |folder: &str| path.parent().is_some_and(|parent| parent.iter().any(|part| part == folder));
     let source = || RecipeSource::User(path.to_path_buf());
     let Ok(text) = std::fs::read_to_string(path) else { return };
-    if path.ends_with(MANIFEST) {
-        let root = path.parent().and_then(Path::parent).unwrap_or(path).to_path_buf();
+    let formats = [PluginFormat::ClaudeCode, PluginFormat::Codex, PluginFormat::Gemini];
+    if let Some(format) = formats.into_iter().find(|format| path.ends_with(format.manifest())) {
+        let levels = Path::new(format.manifest()).components().count();
+        let root = path.ancestors().nth(levels).unwrap_or(path).to_path_buf();
         let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
         counts.add("plugins");
         match Plugin::read(PluginFolders { data: root.clone(), root }, &name, &name, None) {
@@ -110,7 +118,8 @@ fn count(path: &Path, counts: &mut Counts) {
         }
     } else if name.ends_with(".md") && name != "README.md" && is_below("commands") {
         counts.add("commands");
-        let recipe = claude_command("x", source(), &text);
+        let Parsed { recipe, notes } = claude_command("x", source(), &text);
+        notes.iter().for_each(|note| counts.problem("commands", note));
         if recipe.description == "Run the x recipe" {
             counts.problem("commands", format!("{}: there is nothing to describe it by", path.display()));
         }
@@ -118,14 +127,29 @@ fn count(path: &Path, counts: &mut Counts) {
     }
 }
 
-/// Whether a text is rendered, or waits for its commands.
+/// What a command prints.
+const OUTPUT: &str = "OUTPUT";
+
+/// Renders a text, without running its commands.
 fn rendered(what: &str, recipe: &Recipe, counts: &mut Counts) {
     let arguments = bind(recipe, "ALPHA \"BETA two\" GAMMA").expect("a foreign command declares no keys");
     let context =
         RenderContext { conversation_id: "s".to_owned(), cwd: "/w".to_owned(), ..RenderContext::default() };
-    match render(recipe, &arguments, &context, &ShellOutputs::new()) {
-        Ok(Rendered::Done(_)) => counts.add(&format!("{what}: rendered")),
-        Ok(Rendered::Needs(_)) => counts.add(&format!("{what}: run commands")),
-        Err(problem) => counts.problem(what, problem),
+    let mut outputs = ShellOutputs::new();
+    loop {
+        match render(recipe, &arguments, &context, &outputs) {
+            Ok(Rendered::Done(done)) => {
+                let path = recipe.source.path().display().to_string();
+                let line =
+                    serde_json::json!({"path": path, "text": done.text, "description": recipe.description});
+                counts.renders.push_str(&format!("{line}\n"));
+                return counts.add(&format!("{what}: rendered"));
+            }
+            Ok(Rendered::Needs(calls)) => {
+                counts.add(&format!("{what}: commands"));
+                outputs.extend(calls.into_iter().map(|call| (call, OUTPUT.to_owned())));
+            }
+            Err(problem) => return counts.problem(what, problem),
+        }
     }
 }

@@ -69,7 +69,12 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
             let is_connecting = |status: &ServerStatus| status.state == ServerState::Connecting;
             while hub.statuses().iter().any(is_connecting) {
                 match news.recv().await {
-                    Some(McpEvent::Changed { .. } | McpEvent::Gone { .. } | McpEvent::Remark(_)) => {}
+                    Some(
+                        McpEvent::Changed { .. }
+                        | McpEvent::Gone { .. }
+                        | McpEvent::Remark(_)
+                        | McpEvent::ModelWanted { .. },
+                    ) => {}
                     None => return,
                 }
             }

@@ -25,6 +25,8 @@ pub struct BroughtItems {
     pub hooks: Vec<String>,
     /// Each with what it runs or asks.
     pub servers: Vec<String>,
+    /// Files with instructions, which every session gets.
+    pub instructions: Vec<String>,
     /// What is not used, and what has no effect.
     pub problems: Vec<Problem>,
 }
@@ -50,17 +52,19 @@ impl BroughtItems {
                 .iter()
                 .map(|server| format!("{}: {}", server.name, server.description()))
                 .collect(),
+            instructions: plugin.context.iter().map(|path| path.display().to_string()).collect(),
             problems,
         }
     }
 
-    fn parts(&self) -> [(&'static str, &Vec<String>); 5] {
+    fn parts(&self) -> [(&'static str, &Vec<String>); 6] {
         [
             ("commands", &self.commands),
             ("skills", &self.skills),
             ("agents", &self.agents),
             ("hooks", &self.hooks),
             ("MCP servers", &self.servers),
+            ("instructions", &self.instructions),
         ]
     }
 
@@ -89,7 +93,7 @@ impl BroughtItems {
         let problems: Vec<Value> = self.problems.iter().map(Problem::to_json).collect();
         json!({
             "commands": self.commands, "skills": self.skills, "agents": self.agents, "hooks": self.hooks,
-            "servers": self.servers, "problems": problems,
+            "servers": self.servers, "instructions": self.instructions, "problems": problems,
         })
     }
 }

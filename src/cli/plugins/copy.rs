@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::hooks::digest;
+use crate::recipe::plugins::records;
 
 /// Maximum files of a plugin.
 const FILES_MAX: usize = 5_000;
 /// Maximum size of a plugin in bytes.
-const BYTES_MAX: u64 = 256 * 1024 * 1024;
+pub const BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Maximum depth of folders.
-const DEPTH_MAX: usize = 16;
+pub const DEPTH_MAX: usize = 16;
 
 /// The files of a folder.
 pub struct FolderCopy {
@@ -28,7 +28,7 @@ impl FolderCopy {
         let mut bytes = 0;
         gather(folder, Path::new(""), 0, &mut files, &mut bytes)?;
         files.sort();
-        let digest = digest::hash_folder(folder, &files)?;
+        let digest = records::hash_folder(folder, &files)?;
         Ok(FolderCopy { folder: folder.to_path_buf(), files, digest })
     }
 
@@ -37,7 +37,7 @@ impl FolderCopy {
         let failed =
             |what: &Path, error: std::io::Error| format!("{} can't be written: {error}", what.display());
         fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
-        let scratch = ScratchFolder(parent.join(format!(".installing-{}", std::process::id())));
+        let scratch = ScratchFolder::below(parent)?;
         let new = scratch.0.join("new");
         for file in &self.files {
             let target = new.join(file);
@@ -46,7 +46,7 @@ impl FolderCopy {
             // Permissions go along: scripts have to stay executable.
             fs::copy(self.folder.join(file), &target).map_err(|error| failed(&target, error))?;
         }
-        if digest::hash_folder(&new, &self.files)? != self.digest {
+        if records::hash_folder(&new, &self.files)? != self.digest {
             return Err("the plugin was changed while it was copied; nothing was installed".to_owned());
         }
         let target = parent.join(name);
@@ -58,7 +58,18 @@ impl FolderCopy {
 }
 
 /// A folder that is deleted in the end, with what is in it.
-struct ScratchFolder(PathBuf);
+pub struct ScratchFolder(pub PathBuf);
+
+impl ScratchFolder {
+    /// A new folder in another one.
+    pub fn below(parent: &Path) -> Result<ScratchFolder, String> {
+        let path = parent.join(format!(".installing-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        match fs::create_dir_all(&path) {
+            Ok(()) => Ok(ScratchFolder(path)),
+            Err(error) => Err(format!("{} can't be made: {error}", path.display())),
+        }
+    }
+}
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use fancy_regex::{Regex, RegexBuilder};
 use ignore::gitignore::GitignoreBuilder;
 
-use super::tools::{aliases, tool_name};
+use super::tools::{aliases, files_of_patch, tool_name};
 use crate::hook_context::{HookCall, HookContext};
 
 /// Maximum length of a matcher or rule in bytes.
@@ -61,7 +61,8 @@ impl Matcher {
                 .any(|name| name == ours || name == theirs || aliases(theirs).contains(&name.as_str())),
             Matcher::Expression(regex, reach) => {
                 let found = |name: &str| regex.is_match(name).unwrap_or(false);
-                found(theirs) || (*reach == MatcherScope::Both && found(ours))
+                let is_alias = || aliases(theirs).iter().any(|alias| found(alias));
+                found(theirs) || (*reach == MatcherScope::Both && (found(ours) || is_alias()))
             }
         }
     }
@@ -115,7 +116,10 @@ impl ClaudeRule {
         let text = |key: &str| call.input.get(key).and_then(|value| value.as_str()).unwrap_or_default();
         match theirs {
             "Bash" => fits_command(like, text("command")),
-            _ => fits_path(like, text("file_path"), cwd),
+            _ => {
+                let named = call.input.get("file_path").and_then(|path| path.as_str());
+                named.into_iter().chain(files_of_patch(call)).any(|path| fits_path(like, path, cwd))
+            }
         }
     }
 }

@@ -74,6 +74,7 @@ pub fn parse_of(
         numbers: BTreeMap::new(),
         hooks: Vec::new(),
         problems: Vec::new(),
+        has_timeout_remark: false,
     };
     reader.file();
     (reader.hooks, reader.problems)
@@ -138,6 +139,7 @@ struct SettingsReader<'a> {
     numbers: BTreeMap<String, usize>,
     hooks: Vec<Hook>,
     problems: Vec<Problem>,
+    has_timeout_remark: bool,
 }
 
 impl<'a> SettingsReader<'a> {
@@ -282,7 +284,7 @@ impl<'a> SettingsReader<'a> {
         }
         if command.async_rewake {
             let message = format!(
-                "`asyncRewake` of a hook of `{name}` is not followed: it runs aside and wakes nobody"
+                "`asyncRewake` of a hook of `{name}` is not followed: it runs in the background, and what it says waits for the next call of the model"
             );
             self.report(entry, message, None);
         }
@@ -322,6 +324,10 @@ impl<'a> SettingsReader<'a> {
             return Duration::from_secs_f64(seconds);
         }
         let bounded = if seconds > most { RUN_TIME_MAX } else { RUN_TIME_MIN };
+        // Who takes the unit for milliseconds does so throughout the file.
+        if std::mem::replace(&mut self.has_timeout_remark, true) {
+            return bounded;
+        }
         self.report(
             entry,
             format!("a `timeout` of {seconds} s is out of bounds; {} s are taken", bounded.as_secs_f64()),
@@ -339,7 +345,10 @@ impl<'a> SettingsReader<'a> {
         let number = self.numbers.entry(label.clone()).or_default();
         *number += 1;
         if let Some(plugin) = self.plugin {
-            return format!("{label}#{number}@plugin {}", plugin.name);
+            // A plugin may have several files of hooks.
+            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+            let file = if name == "hooks.json" { String::new() } else { format!("/{name}") };
+            return format!("{label}#{number}@plugin {}{file}", plugin.name);
         }
         let file = match self.place {
             HookOrigin::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),

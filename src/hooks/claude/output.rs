@@ -34,6 +34,42 @@ pub fn normalise(
     }
 }
 
+/// What a hook has to say that has ended in the background: it can decide nothing any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LateOutput {
+    /// A line for the user.
+    pub notice: Option<String>,
+    /// Context for the model.
+    pub context: Option<String>,
+}
+
+/// Reads what a hook printed that ended in the background: `systemMessage` and `additionalContext` of a JSON object
+/// count, and stderr with exit code 2. `None` if there is nothing of that.
+pub fn late_output(exit: ProcessExit, stdout: &[u8], stderr: &str) -> Option<LateOutput> {
+    let output = match exit {
+        ProcessExit::Code(0) => {
+            let object: Map<String, Value> = serde_json::from_slice(stdout.trim_ascii()).ok()?;
+            let mut fields = ObjectFields::new("", &object);
+            let notice = fields.text("systemMessage");
+            let special = fields.object("hookSpecificOutput");
+            let context =
+                special.and_then(|special| ObjectFields::new("", special).text("additionalContext"));
+            LateOutput { notice, context }
+        }
+        ProcessExit::Code(2) => {
+            let said = stderr.trim();
+            LateOutput { notice: None, context: (!said.is_empty()).then(|| said.to_owned()) }
+        }
+        ProcessExit::Code(code) => {
+            LateOutput { notice: Some(format!("it ended in the background with code {code}")), context: None }
+        }
+        ProcessExit::Signal(_) | ProcessExit::TimedOut(_) => {
+            LateOutput { notice: Some("it was ended in the background".to_owned()), context: None }
+        }
+    };
+    (output != LateOutput::default()).then_some(output)
+}
+
 fn read(event: HookEvent, registered: &str, hook_context: &HookContext, stdout: &str) -> HookOutput {
     let stdout = stdout.trim();
     if !stdout.starts_with('{') {
@@ -110,7 +146,7 @@ struct ClaudeOutputReader<'a> {
 impl ClaudeOutputReader<'_> {
     fn read(&mut self, fields: &mut ObjectFields<'_>) {
         if fields.optional_flag("async") == Some(true) {
-            // It works on, and what it prints later is not read.
+            // It works on; what it prints later is news of `AsideHooks`.
             fields.any("asyncTimeout");
         }
         let reason = fields.text("reason");

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::hook_context::{HookCall, HookCallResult};
 
 /// Our tool names with Claude Code's.
-const NAMES: [(&str, &str); 11] = [
+const NAMES: [(&str, &str); 13] = [
     ("bash", "Bash"),
     ("bash_output", "BashOutput"),
     ("bash_kill", "KillShell"),
@@ -20,6 +20,8 @@ const NAMES: [(&str, &str); 11] = [
     ("todo_write", "TodoWrite"),
     ("web_fetch", "WebFetch"),
     ("task", "Task"),
+    ("skill", "Skill"),
+    ("ask_user", "AskUserQuestion"),
 ];
 
 /// Claude Code's name of a tool; tools without an entry have the same name in both.
@@ -32,21 +34,32 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
     match theirs {
         "Task" => &["Agent"],
         "Edit" => &["MultiEdit"],
+        // It changes files as these do, and Codex's hooks have the same names for it.
+        APPLY_PATCH => &["Edit", "MultiEdit", "Write"],
         _ => &[],
     }
 }
 
+/// The tool whose input is a patch, which Claude Code does not have.
+const APPLY_PATCH: &str = "apply_patch";
+
+/// The files that a patch names.
+pub fn files_of_patch<'a>(call: &'a HookCall) -> impl Iterator<Item = &'a str> {
+    let patch = call.input.get("input").and_then(Value::as_str).filter(|_| call.tool == APPLY_PATCH);
+    let heads = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
+    let file = move |line: &'a str| heads.iter().find_map(|head| line.trim().strip_prefix(head));
+    patch.into_iter().flat_map(str::lines).filter_map(file).map(str::trim)
+}
+
 /// Names in agent files that mean one of our tools, besides those that hooks see: of tools that Claude Code had or has
 /// as separate ones.
-const IN_AGENT_FILES: [(&str, &str); 8] = [
+const IN_AGENT_FILES: [(&str, &str); 6] = [
     ("LS", "glob_tool"),
     ("NotebookRead", "file_read"),
     ("NotebookEdit", "file_edit"),
     ("TodoRead", "todo_write"),
     ("TaskOutput", "bash_output"),
     ("KillBash", "bash_kill"),
-    ("Skill", "skill"),
-    ("AskUserQuestion", "ask_user"),
 ];
 
 /// Whether an agent file that names this tool means ours. Published files write the names in any case.
@@ -75,6 +88,7 @@ fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
             ("max_results", "head_limit"),
         ],
         "Task" => &[("agent", "subagent_type")],
+        "Skill" => &[("name", "skill"), ("arguments", "args")],
         _ => &[],
     }
 }
@@ -86,6 +100,10 @@ pub fn to_claude_input(call: &HookCall, cwd: &Path) -> Map<String, Value> {
     for (key, value) in &call.input {
         let name = keys(tool).iter().find(|(ours, _)| ours == key).map_or(key.as_str(), |(_, theirs)| theirs);
         input.insert(name.to_owned(), value.clone());
+    }
+    // Scripts that guard files look there.
+    if let Some(first) = files_of_patch(call).next() {
+        input.insert("file_path".to_owned(), json!(cwd.join(first).to_string_lossy()));
     }
     if matches!(tool, "Read" | "Write" | "Edit")
         && let Some(path) = input.get("file_path").and_then(Value::as_str)
@@ -122,6 +140,9 @@ pub fn to_our_input(tool: &str, input: &Map<String, Value>) -> Map<String, Value
         && let Some(milliseconds) = changed.get("timeout").and_then(Value::as_u64)
     {
         changed["timeout"] = json!(milliseconds.div_ceil(1000));
+    }
+    if tool == APPLY_PATCH {
+        changed.shift_remove("file_path");
     }
     if tool == "TodoWrite" {
         for step in changed.get_mut("todos").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -1,5 +1,6 @@
-//! Which plugins Claude Code has installed and enabled. Pure.
+//! Which plugins other programs have installed and enabled. Pure.
 //!
+//! Claude Code:
 //! `~/.claude/plugins/installed_plugins.json` lists installations by `name@marketplace`; version 1 of the file
 //! has one for each, version 2 a list with scopes. `enabledPlugins` of the settings files says which are on;
 //! the project's files override the user's (code.claude.com/docs/en/settings).
@@ -100,6 +101,36 @@ pub(super) fn unused(
     }
 }
 
+/// The plugins in Codex's `config.toml` by `name@marketplace`, and whether they are enabled: `[plugins."a@b"]` with
+/// `enabled` (developers.openai.com/codex/plugins).
+pub(super) fn of_codex(config: &str) -> Result<BTreeMap<String, bool>, toml::de::Error> {
+    let table: toml::Table = config.parse()?;
+    let plugins = table.get("plugins").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let is_enabled =
+        |fields: &toml::Value| fields.get("enabled").and_then(toml::Value::as_bool).unwrap_or(true);
+    Ok(plugins.into_iter().map(|(id, fields)| (id, is_enabled(&fields))).collect())
+}
+
+/// Whether Gemini CLI's `extension-enablement.json` switches an extension off for a directory. It lists overrides for
+/// each extension: directories, with `!` before those where it is off, and `*` at the end for all below. The last one
+/// that fits counts; an extension without one is on (`gemini extensions disable --scope`).
+pub(super) fn is_extension_off(switches: &str, name: &str, cwd: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct ExtensionSwitches {
+        #[serde(default)]
+        overrides: Vec<String>,
+    }
+    let all: BTreeMap<String, ExtensionSwitches> = serde_json::from_str(switches).unwrap_or_default();
+    let cwd = format!("{}/", cwd.display());
+    let fits = |rule: &str| match rule.strip_suffix('*') {
+        Some(above) => cwd.starts_with(above),
+        None => cwd == format!("{}/", rule.trim_end_matches('/')),
+    };
+    let of_name = all.get(name).map(|all| all.overrides.as_slice()).unwrap_or_default();
+    let last = of_name.iter().rfind(|rule| fits(rule.trim_start_matches('!')));
+    last.is_some_and(|rule| rule.starts_with('!'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +182,29 @@ mod tests {
         let read = enabled(r#"{"model": "x", "enabledPlugins": {"a@b": true, "c@d": false, "e@f": ["1"]}}"#);
         assert_eq!(read, [("a@b".to_owned(), true), ("c@d".to_owned(), false)].into());
         assert_eq!(enabled("{"), BTreeMap::new());
+    }
+
+    #[test]
+    fn plugins_of_codex_are_enabled_in_its_settings() {
+        let config = "model = \"x\"\n[plugins.\"a@b\"]\nenabled = false\n[plugins.\"c@d\"]\nenabled = true\n";
+        let wanted = [("a@b".to_owned(), false), ("c@d".to_owned(), true)].into();
+        assert_eq!(of_codex(config).expect("it is TOML"), wanted);
+        assert!(of_codex("model = \"x\"").expect("it is TOML").is_empty());
+    }
+
+    #[test]
+    fn the_last_override_that_fits_switches_an_extension() {
+        for (overrides, is_off) in [
+            (r#"[]"#, false),
+            (r#"["!/*"]"#, true),
+            (r#"["!/*", "/w/app/*"]"#, false),
+            (r#"["/w/*", "!/w/app"]"#, true),
+            (r#"["!/w/ap"]"#, false),
+            (r#"["!/w/app/src/*"]"#, false),
+        ] {
+            let text = format!(r#"{{"x": {{"overrides": {overrides}}}}}"#);
+            assert_eq!(is_extension_off(&text, "x", Path::new("/w/app")), is_off, "{overrides}");
+        }
+        assert!(!is_extension_off("", "x", Path::new("/w")));
     }
 }

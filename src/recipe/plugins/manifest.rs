@@ -1,8 +1,14 @@
-//! Parses `.claude-plugin/plugin.json`. Pure.
+//! Parses the manifest of a plugin. Pure, except for [`PluginFormat::of`].
 //!
-//! Rules: code.claude.com/docs/en/plugins-reference. Paths are relative to the plugin's folder. What a
-//! manifest names is read in addition to the default folders (`commands/`, `agents/`, `skills/`,
-//! `hooks/hooks.json`, `.mcp.json`).
+//! | format | rules |
+//! | --- | --- |
+//! | Claude Code's plugins | code.claude.com/docs/en/plugins-reference |
+//! | Codex's plugins, whose manifest has the same fields | developers.openai.com/codex/plugins/build |
+//! | Gemini CLI's extensions | geminicli.com/docs/extensions/reference |
+//!
+//! Paths are relative to the plugin's folder. What a manifest names is read in addition to the default folders
+//! (`commands/`, `agents/`, `skills/`, `hooks/hooks.json`, `.mcp.json`), unless the entry of a marketplace with
+//! `strict: false` stands for it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +17,33 @@ use serde_json::Value;
 
 use crate::fields::{self, RecipeField};
 use epitome_problem::Problem;
+
+/// The program that a plugin was written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PluginFormat {
+    ClaudeCode,
+    Codex,
+    Gemini,
+}
+
+impl PluginFormat {
+    /// The order in which a folder with several manifests is read.
+    const ALL: [PluginFormat; 3] = [PluginFormat::ClaudeCode, PluginFormat::Codex, PluginFormat::Gemini];
+
+    /// The path of the manifest below the plugin's folder.
+    pub fn manifest(self) -> &'static str {
+        match self {
+            PluginFormat::ClaudeCode => ".claude-plugin/plugin.json",
+            PluginFormat::Codex => ".codex-plugin/plugin.json",
+            PluginFormat::Gemini => "gemini-extension.json",
+        }
+    }
+
+    /// The format of the manifest in a folder; `None` if it has none. Looks at the disk.
+    pub fn of(root: &Path) -> Option<PluginFormat> {
+        PluginFormat::ALL.into_iter().find(|format| root.join(format.manifest()).is_file())
+    }
+}
 
 /// What a manifest says. An empty one is that of a plugin without a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +59,10 @@ pub(super) struct PluginManifest {
     pub has_hooks: bool,
     pub server_files: Vec<PathBuf>,
     pub servers: BTreeMap<String, Value>,
+    /// Files with instructions.
+    pub context: Vec<PathBuf>,
+    /// Only what the manifest names counts, not the default folders.
+    pub is_complete: bool,
 }
 
 /// Reads a manifest; remarks name values that are not used.
@@ -55,6 +92,8 @@ fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), S
         "skills" => manifest.skills = paths(value)?,
         "hooks" if value.is_object() => manifest.has_hooks = true,
         "hooks" => manifest.hooks = paths(value)?,
+        "contextFileName" => manifest.context = paths(value)?,
+        "strict" => manifest.is_complete = value == &Value::Bool(false),
         "mcpServers" => match value {
             Value::Object(servers) => manifest.servers = servers.clone().into_iter().collect(),
             value => manifest.server_files = paths(value)?,
@@ -83,6 +122,8 @@ fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
+    // Gemini's variable for the separator of paths.
+    let text = &text.replace("${/}", "/");
     let path = Path::new(text);
     let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     match path.components().all(is_below) {
@@ -113,6 +154,8 @@ mod tests {
         assert_eq!(manifest.commands, paths(&["extra/a.md", "more"]));
         assert_eq!((manifest.agents, manifest.skills), (paths(&["team"]), paths(&[""])));
         assert_eq!((manifest.has_hooks, manifest.server_files), (true, paths(&["servers.json"])));
+        let (manifest, _) = read(r#"{"name": "g", "contextFileName": ["a${/}G.md"], "strict": false}"#);
+        assert_eq!((manifest.context, manifest.is_complete), (paths(&["a/G.md"]), true));
         let (manifest, _) = read(r#"{"commands": {"ship": {"source": "./ship.md"}}, "hooks": ["./h.json"]}"#);
         assert_eq!((manifest.commands, manifest.hooks), (paths(&["ship.md"]), paths(&["h.json"])));
     }

@@ -1,10 +1,13 @@
-//! Plugins in Claude Code's format: folders with commands, skills, agents, hooks and MCP servers.
+//! Plugins of Claude Code and Codex, and extensions of Gemini CLI: folders with commands, skills, agents, hooks, MCP
+//! servers and instructions.
 //!
-//! Found are those that the user has installed with Claude Code and enabled, those that were installed with
+//! Found are those that the user has installed with these programs and enabled, those that were installed with
 //! `epitome plugins install`, and those in a repository's `.epitome/plugins`. Reading runs nothing.
 
 mod installed;
 mod manifest;
+pub mod marketplace;
+pub mod records;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +20,10 @@ use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use installed::Installation;
+pub use manifest::PluginFormat;
 use manifest::PluginManifest;
+use marketplace::Marketplace;
+use records::InstalledRecords;
 
 /// Maximum plugins per session.
 pub const PLUGINS_MAX: usize = 128;
@@ -25,9 +31,6 @@ pub const PLUGINS_MAX: usize = 128;
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum size of Claude Code's list of plugins in bytes.
 const INSTALLED_BYTES_MAX: u64 = 1024 * 1024;
-/// The manifest, below the plugin's folder.
-pub const MANIFEST: &str = ".claude-plugin/plugin.json";
-
 /// A plugin, with what it brings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
@@ -36,6 +39,7 @@ pub struct Plugin {
     pub id: String,
     pub version: Option<String>,
     pub description: String,
+    pub format: PluginFormat,
     pub folders: PluginFolders,
     /// The root of the repository that contains it; what it brings needs the user's consent then.
     pub repository: Option<PathBuf>,
@@ -49,6 +53,8 @@ pub struct Plugin {
     pub hooks: Vec<PathBuf>,
     /// MCP servers, as declared.
     pub servers: BTreeMap<String, Value>,
+    /// Files with instructions.
+    pub context: Vec<PathBuf>,
     pub problems: Vec<Problem>,
 }
 
@@ -85,27 +91,32 @@ impl PluginCatalog {
         catalog.folder(&own, None, paths);
         if let Some(home) = &paths.user_home {
             catalog.of_claude_code(&home.join(".claude"), &roots);
+            catalog.of_codex(&home.join(".codex"));
+            catalog.of_gemini(&home.join(".gemini/extensions"), cwd);
         }
         catalog
     }
 
-    /// The plugins in the subfolders of a folder.
+    /// The plugins in the subfolders of a folder. One that was installed there has to be as it was then.
     fn folder(&mut self, folder: &Path, repository: Option<&Path>, paths: &Paths) {
-        let mut subfolders: Vec<PathBuf> = std::fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .take(PLUGINS_MAX)
-            .map(|entry| entry.path())
-            .collect();
-        subfolders.sort();
-        for root in subfolders.into_iter().filter(|folder| folder.join(MANIFEST).is_file()) {
+        let records = match repository {
+            Some(_) => InstalledRecords::default(),
+            None => InstalledRecords::load(folder).unwrap_or_else(|problem| {
+                self.problems.push(problem);
+                InstalledRecords::default()
+            }),
+        };
+        for root in subfolders(folder) {
             let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with('.') {
+            if name.starts_with('.') || PluginFormat::of(&root).is_none() {
                 continue;
             }
             let data = paths.state.join("plugins").join(&name);
-            self.add(Plugin::read(PluginFolders { root, data }, &name, &name, repository));
+            let read = Plugin::read(PluginFolders { root, data }, &name, &name, repository);
+            self.add(read.and_then(|plugin| match records.check(&name, &plugin) {
+                Ok(()) => Ok(plugin),
+                Err(problem) => Err(problem),
+            }));
         }
     }
 
@@ -141,9 +152,10 @@ impl PluginCatalog {
         } else {
             of_repository.collect()
         };
+        let marketplaces = marketplace::known(claude);
         for installation in installations {
             match installed::unused(&installation, roots, &of_user, &of_repository) {
-                None => self.installed(claude, installation),
+                None => self.installed(claude, installation, &marketplaces),
                 Some(reason) => {
                     let Installation { id, folder, .. } = installation;
                     self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
@@ -152,15 +164,88 @@ impl PluginCatalog {
         }
     }
 
-    fn installed(&mut self, claude: &Path, installation: Installation) {
+    fn installed(
+        &mut self,
+        claude: &Path,
+        installation: Installation,
+        marketplaces: &BTreeMap<String, PathBuf>,
+    ) {
         // Claude Code replaces what can't be part of a file's name.
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
         let data = claude.join("plugins/data").join(installation.id.chars().map(plain).collect::<String>());
         let folders = PluginFolders { root: installation.folder.clone(), data };
-        let read = Plugin::read(folders, installation.name(), &installation.id, None);
+        // The entry of the marketplace stands for a manifest that the plugin does not have.
+        let entry = || {
+            let (name, marketplace) = installation.id.split_once('@')?;
+            Marketplace::read(marketplaces.get(marketplace)?)?.ok()?.find(name)?.manifest.clone()
+        };
+        let has_manifest = PluginFormat::of(&installation.folder).is_some();
+        let entry = if has_manifest { None } else { entry() };
+        let read = Plugin::read_with(folders, installation.name(), &installation.id, None, entry.as_ref());
         self.add(
             read.map(|plugin| Plugin { version: plugin.version.or(installation.version.clone()), ..plugin }),
         );
+    }
+
+    /// The plugins that Codex has installed: `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below its folder, if they are
+    /// enabled in `config.toml`.
+    fn of_codex(&mut self, codex: &Path) {
+        let config = codex.join("config.toml");
+        if !codex.join("plugins/cache").is_dir() || !config.is_file() {
+            return;
+        }
+        let read = read_text(&config, "a settings file", FILE_BYTES_MAX)
+            .and_then(|text| installed::of_codex(&text).map_err(|error| error.message().to_owned()));
+        let plugins = match read {
+            Ok(plugins) => plugins,
+            Err(why) => {
+                let message = format!("Codex's plugins are not read: {why}");
+                return self.problems.push(Problem { path: config, place: None, message, hint: None });
+            }
+        };
+        for (id, is_enabled) in plugins {
+            let Some((name, marketplace)) = id.split_once('@') else { continue };
+            // What leads elsewhere is no name.
+            if [name, marketplace].iter().any(|part| !manifest::is_name(part)) {
+                continue;
+            }
+            let folder = codex.join("plugins/cache").join(marketplace).join(name);
+            let versions = subfolders(&folder).into_iter().filter(|root| PluginFormat::of(root).is_some());
+            let changed = |root: &PathBuf| root.metadata().and_then(|root| root.modified()).ok();
+            match versions.max_by_key(changed) {
+                Some(root) if is_enabled => {
+                    let data = codex.join("plugins/data").join(format!("{name}-{marketplace}"));
+                    self.add(Plugin::read(PluginFolders { root, data }, name, &id, None));
+                }
+                found => {
+                    let reason = match &found {
+                        Some(_) => "Codex's config.toml switches it off",
+                        None => "Codex has not downloaded it",
+                    };
+                    let folder = found.unwrap_or(folder);
+                    self.unused.push(UnusedPlugin { id, folder, reason: reason.to_owned() });
+                }
+            }
+        }
+    }
+
+    /// The extensions of Gemini CLI in a folder, if they are enabled for the directory.
+    fn of_gemini(&mut self, folder: &Path, cwd: &Path) {
+        let file = folder.join("extension-enablement.json");
+        let switches = read_text(&file, "a settings file", FILE_BYTES_MAX).unwrap_or_default();
+        for root in subfolders(folder) {
+            if !root.join(PluginFormat::Gemini.manifest()).is_file() {
+                continue;
+            }
+            let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if installed::is_extension_off(&switches, &name, cwd) {
+                let reason = "it is switched off for this directory in Gemini CLI".to_owned();
+                self.unused.push(UnusedPlugin { id: name, folder: root, reason });
+                continue;
+            }
+            let folders = PluginFolders { data: root.clone(), root };
+            self.add(Plugin::read(folders, &name, &name, None));
+        }
     }
 
     fn add(&mut self, read: Result<Plugin, Problem>) {
@@ -196,6 +281,17 @@ impl Plugin {
         id: &str,
         repository: Option<&Path>,
     ) -> Result<Plugin, Problem> {
+        Plugin::read_with(folders, name, id, repository, None)
+    }
+
+    /// The same with what stands for a missing manifest.
+    fn read_with(
+        folders: PluginFolders,
+        name: &str,
+        id: &str,
+        repository: Option<&Path>,
+        entry: Option<&Value>,
+    ) -> Result<Plugin, Problem> {
         let root = &folders.root;
         let problem = |path: &Path, message: String| Problem {
             path: path.to_path_buf(),
@@ -211,23 +307,29 @@ impl Plugin {
         {
             return Err(problem(root, super::catalog::LEADS_OUT.to_owned()));
         }
-        let path = root.join(MANIFEST);
-        let (manifest, mut problems) = match path.is_file() {
-            true => {
+        let format = PluginFormat::of(root).unwrap_or(PluginFormat::ClaudeCode);
+        let path = root.join(format.manifest());
+        let (manifest, mut problems) = match (path.is_file(), entry) {
+            (true, _) => {
                 let text =
                     read_text(&path, "a manifest", FILE_BYTES_MAX).map_err(|why| problem(&path, why))?;
                 manifest::parse(&text, &path)?
             }
-            false => (PluginManifest::default(), Vec::new()),
+            (false, Some(entry)) => manifest::parse(&entry.to_string(), &path)?,
+            (false, None) => (PluginManifest::default(), Vec::new()),
         };
         let name = manifest.name.clone().unwrap_or_else(|| name.to_owned());
         if !manifest::is_name(&name) {
             return Err(problem(root, format!("{name:?} can't be the name of a plugin, so it is not read")));
         }
-        let mut contents = PluginContents { real: &real, root, problems: &mut problems };
+        let mut contents =
+            PluginContents { real: &real, root, is_complete: manifest.is_complete, problems: &mut problems };
         let mut hooks = contents.existing(&["hooks/hooks.json"], &manifest.hooks);
         if manifest.has_hooks {
             hooks.push(path.clone());
+        }
+        if format == PluginFormat::Gemini {
+            contents.without_hooks(&std::mem::take(&mut hooks));
         }
         let servers = contents.servers(&manifest);
         let commands = contents.existing(&["commands"], &manifest.commands);
@@ -237,21 +339,47 @@ impl Plugin {
         if skills.is_empty() && root.join(super::places::SKILL_FILE).is_file() {
             skills.push(root.clone());
         }
+        let context = match (format, manifest.context.is_empty()) {
+            (PluginFormat::Gemini, true) => contents.existing(&["GEMINI.md"], &[]),
+            (PluginFormat::Gemini, false) => contents.existing(&[], &manifest.context),
+            (PluginFormat::ClaudeCode | PluginFormat::Codex, _) => Vec::new(),
+        };
         Ok(Plugin {
             name,
             id: id.to_owned(),
             version: manifest.version,
             description: manifest.description,
+            format,
             commands,
             skills,
             agents,
             hooks,
             servers,
+            context,
             repository: repository.map(Path::to_path_buf),
             problems,
             folders,
         })
     }
+
+    /// Where its manifest is, or would be.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.folders.root.join(self.format.manifest())
+    }
+
+    /// Whether it brings anything that is used here.
+    pub fn is_empty(&self) -> bool {
+        let paths = [&self.commands, &self.skills, &self.agents, &self.hooks, &self.context];
+        paths.iter().all(|paths| paths.is_empty()) && self.servers.is_empty()
+    }
+}
+
+/// The folders in a folder, sorted, up to a bound.
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(PLUGINS_MAX);
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
 }
 
 /// The folder of a plugin that is being read.
@@ -259,6 +387,8 @@ struct PluginContents<'a> {
     /// Its canonical path.
     real: &'a Path,
     root: &'a Path,
+    /// Default paths don't count.
+    is_complete: bool,
     problems: &'a mut Vec<Problem>,
 }
 
@@ -266,8 +396,8 @@ impl PluginContents<'_> {
     /// The default paths that exist, and those of the manifest. One that is missing or leads out of the plugin
     /// is a problem.
     fn existing(&mut self, default: &[&str], declared: &[PathBuf]) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> =
-            default.iter().map(|path| self.root.join(path)).filter(|path| self.is_inside(path)).collect();
+        let default = default.iter().filter(|_| !self.is_complete).map(|path| self.root.join(path));
+        let mut found: Vec<PathBuf> = default.filter(|path| self.is_inside(path)).collect();
         for path in declared.iter().map(|path| self.root.join(path)) {
             if !self.is_inside(&path) {
                 let message =
@@ -278,6 +408,15 @@ impl PluginContents<'_> {
             }
         }
         found
+    }
+
+    /// Gemini's hooks have other events and other payloads.
+    fn without_hooks(&mut self, hooks: &[PathBuf]) {
+        for path in hooks {
+            let message =
+                "hooks of Gemini CLI are not run: only those of Claude Code and Codex are".to_owned();
+            self.problems.push(Problem { path: path.clone(), place: None, message, hint: None });
+        }
     }
 
     fn is_inside(&self, path: &Path) -> bool {

@@ -11,6 +11,7 @@ use crate::actor::Session;
 use crate::core::Core;
 use crate::work::{BackgroundResult, OpenConsent, QueuedPrompt};
 use crate::{AskId, NoticeSeverity, PermissionRequest, SessionCommand, SessionEvent, Ticket, UserDecision};
+use epitome_hooks::aside::AsideHooks;
 use epitome_hooks::discover::{self, FoundHooks, HookSearch};
 use epitome_hooks::handlers::HandlerContext;
 use epitome_hooks::run::Runner;
@@ -146,7 +147,7 @@ impl HookHost {
                 reaper: core.services.reaper.clone(),
                 http,
                 residents: Arc::default(),
-                aside: Arc::default(),
+                aside: Arc::new(AsideHooks::new(self.late.sender())),
                 transcript: Arc::new(Transcript::new(&core.services.paths, &core.id().0)),
                 services: Arc::new(self.calls.sender()),
             },

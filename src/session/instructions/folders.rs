@@ -6,6 +6,7 @@
 //! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
 //! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
 //! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
+//! | what `contextFileName` names | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
 //!
 //! All of a directory count. One that says the same as another, or only imports it (`@AGENTS.md`), does not.
 
@@ -14,7 +15,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use epitome_files::paths::Paths;
 use epitome_problem::Problem;
+use epitome_recipe::plugins::{Plugin, PluginCatalog};
 
 /// The most of one instruction file that is read, in bytes. A larger one is cut, and that is said.
 const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
@@ -45,17 +48,30 @@ pub struct InstructionFolder {
     pub within: Option<PathBuf>,
     /// The user's home, where this is the user's own directory.
     pub home: Option<PathBuf>,
+    /// The files of a plugin, which are all that counts of its directory.
+    pub of_plugin: Vec<PathBuf>,
 }
 
 impl InstructionFolder {
     /// A directory of a project.
     pub fn of_project(directory: &Path, within: Option<&Path>) -> InstructionFolder {
         let within = within.map(Path::to_path_buf);
-        InstructionFolder { directory: directory.to_path_buf(), within, home: None }
+        InstructionFolder { directory: directory.to_path_buf(), within, home: None, of_plugin: Vec::new() }
+    }
+
+    /// A plugin; `None` if it has no instructions.
+    pub fn of_plugin(plugin: &Plugin) -> Option<InstructionFolder> {
+        let root = plugin.folders.root.clone();
+        let (within, of_plugin) = (Some(root.clone()), plugin.context.clone());
+        let folder = InstructionFolder { directory: root, within, home: None, of_plugin };
+        (!plugin.context.is_empty()).then_some(folder)
     }
 
     /// The files that may hold them, in the order of their weight.
     pub fn candidates(&self) -> Vec<PathBuf> {
+        if !self.of_plugin.is_empty() {
+            return self.of_plugin.clone();
+        }
         if self.within.is_none() && self.home.is_some() {
             let own = OF_USER.map(|name| self.directory.join(name));
             let others = self.home.iter().flat_map(|home| OF_OTHER_AGENTS.map(|name| home.join(name)));
@@ -103,8 +119,12 @@ impl InstructionFolder {
 }
 
 /// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
-/// the user's own (in `own`, or those of other agents below `home`), then from the repository's root down to `cwd`.
-pub fn places(cwd: &Path, own: &Path, home: Option<&Path>) -> Vec<InstructionFolder> {
+/// those of plugins, the user's own (below Epitome's home, or those of other agents), then from the repository's root
+/// down to `cwd`. Looks at the disk.
+pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
+    let own = paths.home.as_path();
+    let plugins = PluginCatalog::load(cwd, paths).plugins;
+    let of_plugins = plugins.iter().filter_map(|plugin| InstructionFolder::of_plugin(plugin));
     let mut directories: Vec<&Path> = Vec::new();
     for directory in cwd.ancestors() {
         directories.push(directory);
@@ -119,9 +139,10 @@ pub fn places(cwd: &Path, own: &Path, home: Option<&Path>) -> Vec<InstructionFol
     let root = directories.last().copied().unwrap_or(cwd);
     let below = directories.iter().rev().filter(|directory| **directory != own);
     let of_project = below.map(|directory| InstructionFolder::of_project(directory, Some(root)));
-    let home = Some(home.unwrap_or(own).to_path_buf());
-    let of_user = InstructionFolder { directory: own.to_path_buf(), within: None, home };
-    std::iter::once(of_user).chain(of_project).collect()
+    let home = Some(paths.user_home.as_deref().unwrap_or(own).to_path_buf());
+    let of_user =
+        InstructionFolder { directory: own.to_path_buf(), within: None, home, of_plugin: Vec::new() };
+    of_plugins.chain([of_user]).chain(of_project).collect()
 }
 
 fn is_rule(path: &Path) -> bool {
@@ -235,7 +256,8 @@ mod tests {
 
         fn read(&self, cwd: &str) -> (Vec<String>, Vec<String>) {
             let home = self.at("home");
-            let places = places(&self.at(cwd), &home.join("own"), Some(&home));
+            let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join("own")) };
+            let places = places(&self.at(cwd), &paths);
             let (found, problems): (Vec<_>, Vec<_>) = places.iter().map(InstructionFolder::read).unzip();
             let texts = found.into_iter().flatten().map(|file| file.text);
             (texts.collect(), problems.into_iter().flatten().map(|problem| problem.message).collect())

@@ -2,6 +2,7 @@
 
 use super::super::actor::Session;
 use super::super::recipes::Rendering;
+use super::super::services::ServiceCall;
 use super::super::work::{BackgroundResult, QueuedPrompt};
 use super::super::{CommandInfo, SessionError, SessionEvent, Ticket};
 use super::McpHost;
@@ -30,6 +31,9 @@ impl McpHost {
 
 /// Handles an event of a server, and lists its prompts as commands.
 pub(in super::super) fn server_event(session: &mut Session, event: McpEvent) {
+    if let McpEvent::ModelWanted { server, params, answer } = event {
+        return session.serve(ServiceCall::of_model(format!("MCP server {server}"), params, answer));
+    }
     session.mcp.handle_event(&mut session.core, event);
     list_prompts(session);
 }
@@ -67,6 +71,25 @@ pub(in super::super) fn fetch_prompt(
         .spawn(async move { BackgroundResult::ServerPrompt(ticket, call.fetch().await) });
     session.recipes.render(Rendering { prompt, job });
     None
+}
+
+/// Fetches the resources of servers that a prompt names, off this task. Gives the prompt back if it names none.
+pub(in super::super) fn fetch_resources(session: &mut Session, prompt: QueuedPrompt) -> Option<QueuedPrompt> {
+    let Some(attached) = session.mcp.hub.as_ref().and_then(|hub| hub.attached(&prompt.content)) else {
+        return Some(prompt);
+    };
+    let ticket = prompt.responder.ticket;
+    let fetching = async move { BackgroundResult::Attached(ticket, attached.fetch().await) };
+    let job = session.core.background.spawn(fetching);
+    session.recipes.render(Rendering { prompt, job });
+    None
+}
+
+/// Begins the turn of a prompt whose resources were fetched.
+pub(in super::super) fn resources_fetched(session: &mut Session, ticket: Ticket, content: Vec<Content>) {
+    if let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) {
+        session.begin(QueuedPrompt { content, ..prompt });
+    }
 }
 
 /// Begins the turn of a prompt that was fetched.

@@ -66,6 +66,38 @@ fn additional_context_is_sent_to_the_model_with_the_prompt() {
     assert_eq!(said[1]["origin"]["from"], "context");
 }
 
+/// Scripts that set up the environment of a project's commands wrote to a file that nobody read.
+#[test]
+fn what_hooks_of_the_start_export_reaches_later_commands() {
+    let project = project("SessionStart", None, "echo \"export COLOR='dark blue'\" >> \"$CLAUDE_ENV_FILE\"");
+    let heard = trusted(&project, &["run echo $COLOR"]);
+    assert_eq!(heard.told_results(), ["dark blue\n[exit code 0]"]);
+}
+
+/// A broken export must not keep commands from running.
+#[test]
+fn a_broken_export_leaves_commands_alone() {
+    let project = project("SessionStart", None, "echo 'if then' >> \"$CLAUDE_ENV_FILE\"");
+    let heard = trusted(&project, &["run echo fine"]);
+    assert!(heard.told_results()[0].ends_with("fine\n[exit code 0]"), "{:?}", heard.told_results());
+}
+
+/// What hooks in the background printed was lost.
+#[test]
+fn a_hook_in_the_background_adds_context_when_it_has_ended() {
+    let project = Project::new();
+    let output = json!({"systemMessage": "indexed", "hookSpecificOutput": {"additionalContext": "There are 7 files."}});
+    let hook =
+        json!({"type": "command", "async": true, "command": format!("echo $$ > pid; echo '{output}'")});
+    let settings = json!({"hooks": {"PreToolUse": [{"hooks": [hook]}]}});
+    project.write(".claude/settings.json", &settings.to_string());
+    // It is reaped after its end was reported.
+    let waits = "until test -s pid && ! kill -0 $(cat pid) 2>/dev/null; do :; done";
+    let heard = trusted(&project, &["--mode", "full", &format!("run {waits}")]);
+    let told = heard.asked[1].body.to_string();
+    assert!(told.contains("There are 7 files."), "{told}");
+}
+
 #[test]
 fn a_blocked_stop_continues_once_with_the_reason() {
     let project = project("Stop", None, ".claude/stop.sh");

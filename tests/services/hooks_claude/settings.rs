@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::hooks::claude::command_line::files_named;
+use epitome::hooks::claude::tools::{files_of_patch, to_claude_input, to_our_input};
 use epitome::hooks::claude::{disables_all, matches, parse};
 use epitome::hooks::digest::hash_hook;
 use epitome::hooks::event::HookEvent;
@@ -250,11 +251,30 @@ fn matchers_accept_tool_names_of_claude_code_and_epitome() {
         ("^(?!Bash$)", "bash", false),
         ("^(?!Bash$)", "file_read", true),
         ("^[^B]", "bash", false),
+        // Guards of files did not see patches, and nothing saw skills and questions.
+        ("Edit|Write", "apply_patch", true),
+        ("^(Edit|Write)$", "apply_patch", true),
+        ("Read", "apply_patch", false),
+        ("^(?!Edit$)", "apply_patch", true),
+        ("Skill", "skill", true),
+        ("^AskUserQuestion$", "ask_user", true),
     ];
     for (matcher, tool, expected) in table {
         let fitted = matches(&hook("PreToolUse", matcher), &before(tool, json!({})));
         assert_eq!(fitted, expected, "{matcher} and {tool}");
     }
+}
+
+/// A guard of files looks at `file_path`, and its rule names any file of the patch.
+#[test]
+fn a_patch_names_its_files() {
+    let patch =
+        "*** Begin Patch\n*** Add File: a.txt\n+x\n*** Update File: src/b.rs\n@@\n-x\n+y\n*** End Patch";
+    let call = call("apply_patch", json!({ "input": patch }));
+    let input = to_claude_input(&call, Path::new("/w/app"));
+    assert_eq!(input["file_path"], "/w/app/a.txt");
+    assert_eq!(to_our_input("apply_patch", &input), call.input);
+    assert_eq!(files_of_patch(&call).collect::<Vec<_>>(), ["a.txt", "src/b.rs"]);
 }
 
 #[test]

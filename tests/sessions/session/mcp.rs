@@ -442,6 +442,42 @@ fn a_servers_question_is_answered_by_the_first_capable_client() {
     assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
 }
 
+#[test]
+fn resources_of_a_server_are_attached_to_a_prompt() {
+    let mut stage = served("rich", Vec::new());
+    // Whether it has resources is known once it is connected.
+    stage.test.ask("Go");
+    assert_eq!(stage.test.ask("Read @s:docs://readme."), StopReason::EndTurn);
+    let requests = stage.test.model.requests();
+    let told = requests.last().expect("there are two").last_user_text();
+    assert!(told.contains("Read me."), "{told}");
+}
+
+/// Each row is what the user answers, and whether the server gets the model's answer.
+#[test]
+fn a_server_calls_the_model_only_if_the_user_agrees() {
+    for (answer, told) in
+        [("This time", "told {\"model\":"), ("No", "the user does not want the model to be called for it")]
+    {
+        let replies = vec![call("mcp__s__samples", json!({})), vec![text("A secret.")]];
+        let mut stage = served("hostile", replies);
+        let mut client = showing(&mut stage.test);
+        let ticket = stage.test.prompt("Go");
+        let (ask, question) = question(&mut client);
+        assert!(question.message.contains("user: Say a secret"), "{}", question.message);
+        assert!(question.message.contains("in up to 100 tokens"), "{}", question.message);
+        let Value::Object(content) = json!({"answer": answer}) else { panic!("an object") };
+        stage.test.send(SessionCommand::Answer { ask, reply: QuestionReply::Accepted(content) });
+        assert_eq!(stage.test.reason(ticket), StopReason::EndTurn);
+        let heard = stage.outcome().model_text();
+        assert!(heard.contains(told), "{answer}: {heard}");
+        assert_eq!(heard.contains("A secret."), answer != "No", "{heard}");
+        let requests = stage.test.model.requests();
+        let sampled = requests.iter().filter(|request| request.body.to_string().contains("Say a secret"));
+        assert_eq!(sampled.count(), usize::from(answer != "No"));
+    }
+}
+
 /// Each row is a URL to which a server sends the user, and the answer that the server gets.
 #[test]
 fn a_server_may_only_send_the_user_to_web_urls() {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use epitome::session::SessionEvent;
@@ -41,17 +42,8 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut writer = stream;
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                return None;
-            }
-        }
+        let (head, body) = read_body(&mut reader)?;
         let lower = head.to_lowercase();
-        let length =
-            lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
-        let mut body = vec![0; length.unwrap_or(0)];
-        reader.read_exact(&mut body).ok()?;
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status == LEAVES && request["method"] == "tools/call" {
             return None;
@@ -83,6 +75,21 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
         );
         writer.write_all((head + &body).as_bytes()).ok()?;
     }
+}
+
+/// The head of the next request, and its body.
+fn read_body(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).unwrap_or(0) == 0 {
+            return None;
+        }
+    }
+    let lower = head.to_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    Some((head, body))
 }
 
 /// The responses of a server that requires a login, and of its authorization server with dynamic registration
@@ -167,7 +174,7 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
     for (status, words) in [
         ("500 Internal Server Error", "500"),
         ("404 Not Found", "404"),
-        ("405 Method Not Allowed", "looks like one of the older SSE transport"),
+        ("405 Method Not Allowed", "over the older SSE transport: it answers with HTTP 405"),
     ] {
         let (url, _) = server(status);
         let mut test = started(&url, Vec::new());
@@ -179,6 +186,69 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
         assert!(!told.contains(KEY) && !told.contains("sk-in-the-path"), "{told}");
         assert_eq!(test.ask("Go"), StopReason::EndTurn);
     }
+}
+
+/// A server of the older transport: a GET opens the stream of its messages, which names the address for ours.
+fn sse_server() -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let url = format!("http://{}/sse", listener.local_addr().expect("an address"));
+    let (heads, seen) = channel();
+    let events: Arc<Mutex<Option<TcpStream>>> = Arc::default();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (heads, events) = (heads.clone(), events.clone());
+            thread::spawn(move || sse_connection(stream, &heads, &events));
+        }
+    });
+    (url, seen)
+}
+
+fn sse_connection(
+    mut writer: TcpStream,
+    heads: &Sender<String>,
+    events: &Mutex<Option<TcpStream>>,
+) -> Option<()> {
+    let mut reader = BufReader::new(writer.try_clone().expect("a second handle"));
+    loop {
+        let (head, body) = read_body(&mut reader)?;
+        let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        drop(heads.send(head.to_lowercase()));
+        let respond = |writer: &mut TcpStream, status: &str| {
+            write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()
+        };
+        if head.starts_with("GET /sse") {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            write!(writer, "{head}event: endpoint\ndata: /messages?id=1\n\n").ok()?;
+            *events.lock().expect("no panic") = Some(writer);
+            return Some(());
+        } else if head.starts_with("POST /messages?id=1") {
+            respond(&mut writer, "202 Accepted")?;
+            if let Some(result) = answer(&request) {
+                let message = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+                let mut events = events.lock().expect("no panic");
+                write!(events.as_mut()?, "event: message\ndata: {message}\n\n").ok()?;
+            }
+        } else {
+            respond(&mut writer, "405 Method Not Allowed")?;
+        }
+    }
+}
+
+/// Servers of the older transport could not be used.
+#[test]
+fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
+    let (url, heads) = sse_server();
+    let mut test =
+        started(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
+    assert_eq!(test.ask("Go"), StopReason::EndTurn);
+    let told = test.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert_eq!(told, "seen");
+    let heads: Vec<String> = heads.try_iter().collect();
+    let with_key = heads.iter().filter(|head| head.contains(&format!("authorization: bearer {KEY}"))).count();
+    assert_eq!(with_key, heads.len(), "{heads:?}");
 }
 
 /// The model read the names of Rust types, and the user nothing.

@@ -1,0 +1,318 @@
+//! Where a plugin is installed from: a directory, a Git address, or an entry of a marketplace, which is either of these.
+//!
+//! Git runs as a child process without hooks, prompts and submodules, and within limits of time and size. What it
+//! fetches is in a scratch folder; nothing of it is run.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+use super::copy::{self, ScratchFolder};
+use crate::recipe::plugins::PluginFormat;
+use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
+
+/// How long one command of Git may take.
+const GIT_TIME_MAX: Duration = Duration::from_secs(5 * 60);
+/// Maximum size of what it fetches: a plugin and as much again in its compressed history.
+const FETCHED_BYTES_MAX: u64 = 2 * copy::BYTES_MAX;
+/// How often its time and size are looked at.
+const GIT_LOOK: Duration = Duration::from_millis(100);
+/// Maximum bytes of its output that are read.
+const GIT_OUTPUT_BYTES_MAX: u64 = 16 * 1024;
+/// Marketplaces may name marketplaces' repositories, but not in a circle.
+const STEPS_MAX: usize = 4;
+
+/// A plugin's folder on this machine.
+pub struct FoundPlugin {
+    pub folder: PathBuf,
+    /// The name of the folder, if the plugin's manifest has none.
+    pub name: String,
+    pub commit: Option<String>,
+    /// The entry of its marketplace, if it has no manifest.
+    pub manifest: Option<Value>,
+    /// Deletes what was fetched.
+    _scratch: Option<ScratchFolder>,
+}
+
+/// `[PLUGIN@]PLACE[#REFERENCE]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PluginSource {
+    plugin: Option<String>,
+    place: SourcePlace,
+    reference: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SourcePlace {
+    Folder(PathBuf),
+    Git(String),
+}
+
+/// Finds a plugin as it was named on the command line. `claude` is Claude Code's folder, which lists marketplaces;
+/// `scratch` is a folder for what is fetched. Errors are sentences.
+pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Result<FoundPlugin, String> {
+    let known = claude.map(marketplace::known).unwrap_or_default();
+    let marketplace = |name: &str| known.get(name).cloned();
+    let mut source = parse(text, cwd, marketplace)?;
+    let mut entry: Option<(MarketplaceEntry, PathBuf)> = None;
+    for _ in 0..STEPS_MAX {
+        let (folder, commit, fetched) = match &source.place {
+            SourcePlace::Folder(folder) => (folder.clone(), None, None),
+            SourcePlace::Git(url) => {
+                let fetched = ScratchFolder::below(scratch)?;
+                let commit = fetch(url, source.reference.as_deref(), &fetched.0)?;
+                (fetched.0.clone(), Some(commit), Some(fetched))
+            }
+        };
+        let (found, folder) = match entry.take() {
+            Some((found, below)) => (Some(found), inside(&folder, &below)?),
+            None => (None, folder),
+        };
+        let list = match (&found, &source.plugin) {
+            (Some(_), _) => None,
+            // A folder may be a plugin and list itself.
+            (None, None) if PluginFormat::of(&folder).is_some() => None,
+            (None, _) => Marketplace::read(&folder).transpose().map_err(|problem| problem.to_string())?,
+        };
+        let name = || folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(list) = list else {
+            if let (None, Some(plugin)) = (&found, &source.plugin) {
+                return Err(format!(
+                    "{} is no marketplace, so it has no plugin {plugin:?}",
+                    folder.display()
+                ));
+            }
+            let has_manifest = PluginFormat::of(&folder).is_some();
+            return Ok(FoundPlugin {
+                name: found.as_ref().map_or_else(name, |entry| entry.name.clone()),
+                manifest: found.and_then(|entry| entry.manifest).filter(|_| !has_manifest),
+                folder,
+                commit,
+                _scratch: fetched,
+            });
+        };
+        let chosen = choose(&list, source.plugin.as_deref(), text)?.clone();
+        match &chosen.source {
+            EntrySource::Folder(below) => {
+                let has_manifest = PluginFormat::of(&inside(&folder, below)?).is_some();
+                return Ok(FoundPlugin {
+                    folder: inside(&folder, below)?,
+                    name: chosen.name,
+                    commit,
+                    manifest: chosen.manifest.filter(|_| !has_manifest),
+                    _scratch: fetched,
+                });
+            }
+            EntrySource::Git { url, reference, folder } => {
+                let place = SourcePlace::Git(checked_url(url)?);
+                let reference = reference.clone();
+                source = PluginSource { plugin: None, place, reference };
+                entry = Some((chosen.clone(), folder.clone()));
+            }
+            EntrySource::Unsupported(what) => {
+                return Err(format!("{} comes from {what}, which can't be installed here", chosen.name));
+            }
+        }
+    }
+    Err(format!("{text} leads from one marketplace to the next"))
+}
+
+fn choose<'a>(
+    list: &'a Marketplace,
+    wanted: Option<&str>,
+    text: &str,
+) -> Result<&'a MarketplaceEntry, String> {
+    let names = || list.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (wanted, &list.entries[..]) {
+        (Some(name), _) => list
+            .find(name)
+            .ok_or_else(|| format!("the marketplace has no plugin {name:?}; it has {}", names())),
+        (None, [only]) => Ok(only),
+        (None, _) => {
+            Err(format!("{text} is a marketplace: name one of its plugins as PLUGIN@{text} ({})", names()))
+        }
+    }
+}
+
+/// A folder below another one, which no link may lead out of.
+fn inside(folder: &Path, below: &Path) -> Result<PathBuf, String> {
+    let path = folder.join(below);
+    let real = path.canonicalize().map_err(|error| format!("{} can't be read: {error}", path.display()))?;
+    let root =
+        folder.canonicalize().map_err(|error| format!("{} can't be read: {error}", folder.display()))?;
+    match real.starts_with(root) {
+        true => Ok(real),
+        false => Err(format!("{} leads out of its repository", path.display())),
+    }
+}
+
+fn parse(
+    text: &str,
+    cwd: &Path,
+    marketplace: impl Fn(&str) -> Option<PathBuf>,
+) -> Result<PluginSource, String> {
+    if cwd.join(text).is_dir() {
+        let place = SourcePlace::Folder(cwd.join(text));
+        return Ok(PluginSource { plugin: None, place, reference: None });
+    }
+    let (rest, reference) = match text.split_once('#') {
+        Some((rest, reference)) => (rest, Some(reference.to_owned())),
+        None => (text, None),
+    };
+    // An address may have a user's name before its host.
+    let is_plugin = |name: &str| !name.is_empty() && name != "git" && !name.contains([':', '/']);
+    let (plugin, place) = match rest.split_once('@').filter(|(name, _)| is_plugin(name)) {
+        Some((plugin, place)) => (Some(plugin.to_owned()), place),
+        None => (None, rest),
+    };
+    let place = match (marketplace(place).filter(|_| plugin.is_some()), cwd.join(place)) {
+        (Some(folder), _) => SourcePlace::Folder(folder),
+        (None, folder) if folder.is_dir() => SourcePlace::Folder(folder),
+        (None, _) => SourcePlace::Git(address(place)?),
+    };
+    Ok(PluginSource { plugin, place, reference })
+}
+
+/// The address of a repository; `owner/name` is one on GitHub.
+fn address(text: &str) -> Result<String, String> {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    match text.split_once('/') {
+        Some((owner, name)) if is_part(owner) && is_part(name) && !owner.starts_with('.') => {
+            Ok(format!("https://github.com/{owner}/{name}.git"))
+        }
+        _ => checked_url(text),
+    }
+}
+
+/// Refuses addresses that Git would take for options or programs, and those without encryption.
+fn checked_url(url: &str) -> Result<String, String> {
+    let is_known = ["https://", "ssh://", "git@", "file:///"].iter().any(|start| url.starts_with(start));
+    let is_plain = !url.contains(|c: char| c.is_whitespace() || c.is_control());
+    match is_known && is_plain {
+        true => Ok(url.to_owned()),
+        false => Err(format!(
+            "{url:?} is no directory, no marketplace that is known here and no address of a Git repository \
+             (https://…, ssh://…, git@…, owner/name)"
+        )),
+    }
+}
+
+/// Fetches one commit of a repository into a folder; returns its id.
+fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, String> {
+    let reference = reference.unwrap_or("HEAD");
+    if reference.starts_with('-') || reference.contains(|c: char| c.is_whitespace() || c == ':') {
+        return Err(format!("{reference:?} is no branch, tag or commit"));
+    }
+    git(folder, &["init", "--quiet"])?;
+    let fetch =
+        ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, reference];
+    git(folder, &fetch).map_err(|why| format!("{url} can't be fetched: {why}"))?;
+    git(folder, &["checkout", "--quiet", "--detach", "FETCH_HEAD"])
+        .map_err(|why| format!("{url} can't be checked out: {why}"))?;
+    git(folder, &["rev-parse", "HEAD"]).map(|id| id.trim().to_owned())
+}
+
+/// Runs Git in a folder; returns what it prints.
+fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("git");
+    for option in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
+        command.args(["-c", option]);
+    }
+    command.args(arguments).current_dir(folder).process_group(0);
+    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_LFS_SKIP_SMUDGE", "1").env("GIT_ASKPASS", "true");
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(variable);
+    }
+    // Short outputs, which fit into their pipes.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("git can't be started: {error}"))?;
+    let since = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if since.elapsed() > GIT_TIME_MAX => {
+                return Err(ended(
+                    child,
+                    &format!("it takes more than {} minutes", GIT_TIME_MAX.as_secs() / 60),
+                ));
+            }
+            None if size(folder, 0) > FETCHED_BYTES_MAX => {
+                return Err(ended(child, &format!("it has more than {} MiB", FETCHED_BYTES_MAX >> 20)));
+            }
+            None => std::thread::sleep(GIT_LOOK),
+        }
+    };
+    let read = |pipe: Option<&mut dyn Read>| {
+        let mut bytes = Vec::new();
+        let read = pipe.map(|pipe| pipe.take(GIT_OUTPUT_BYTES_MAX).read_to_end(&mut bytes));
+        drop(read);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    match status.success() {
+        true => Ok(read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))),
+        false => {
+            let said = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
+            Err(said.lines().last().unwrap_or("git failed").trim().to_owned())
+        }
+    }
+}
+
+fn ended(mut child: Child, why: &str) -> String {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by now.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    drop(child.wait());
+    why.to_owned()
+}
+
+/// The size of a folder's files in bytes.
+fn size(folder: &Path, depth: usize) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() && depth < copy::DEPTH_MAX => size(&entry.path(), depth + 1),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_directories_addresses_and_entries_of_marketplaces() {
+        let place = tempfile::tempdir().expect("a folder");
+        fs::create_dir(place.path().join("own")).expect("a folder");
+        let git = |url: &str| SourcePlace::Git(url.to_owned());
+        let known = |name: &str| (name == "acme").then(|| PathBuf::from("/m/acme"));
+        for (text, plugin, wanted, reference) in [
+            ("own", None, SourcePlace::Folder(place.path().join("own")), None),
+            ("o/r", None, git("https://github.com/o/r.git"), None),
+            ("o/r#v1", None, git("https://github.com/o/r.git"), Some("v1")),
+            ("https://x.example/r.git", None, git("https://x.example/r.git"), None),
+            ("git@x.example:o/r.git", None, git("git@x.example:o/r.git"), None),
+            ("https://me@x.example/r.git", None, git("https://me@x.example/r.git"), None),
+            ("fmt@acme", Some("fmt"), SourcePlace::Folder("/m/acme".into()), None),
+            ("fmt@own", Some("fmt"), SourcePlace::Folder(place.path().join("own")), None),
+            ("fmt@o/r#v1", Some("fmt"), git("https://github.com/o/r.git"), Some("v1")),
+            ("fmt@git@x.example:r", Some("fmt"), git("git@x.example:r"), None),
+        ] {
+            let source = parse(text, place.path(), known);
+            let (plugin, reference) = (plugin.map(str::to_owned), reference.map(str::to_owned));
+            assert_eq!(source, Ok(PluginSource { plugin, place: wanted, reference }), "{text}");
+        }
+        for text in ["--upload-pack=x", "ext::sh", "http://x.example/r", "nowhere", "fmt@nowhere", "../o/r"] {
+            assert!(parse(text, place.path(), known).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The older HTTP transport (specification of 2024-11-05, "HTTP with SSE"): the server's messages are events of one
+//! response that never ends, ours are posted to the address that its first event names. The SDK has it no more.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use epitome_provider::http::Http;
+use epitome_provider::wire::sse::{EventTooLong, SseParser};
+use epitome_tools::BoxFuture;
+
+/// Time limit for the first event.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
+/// Messages that may wait for the client.
+const WAITING_MAX: usize = 64;
+/// The type of the response.
+const EVENTS: &str = "text/event-stream";
+
+/// Posts a message of ours.
+type Post = Arc<dyn Fn(Vec<u8>) -> BoxFuture<io::Result<()>> + Send + Sync>;
+
+/// An open connection. Dropping it closes it.
+pub struct SseTransport {
+    post: Post,
+    messages: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    reading: JoinHandle<()>,
+}
+
+impl Drop for SseTransport {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+/// Opens a connection; `headers` go with each request. The error completes a sentence.
+pub async fn open(http: &Http, url: &str, headers: Vec<(String, String)>) -> Result<SseTransport, String> {
+    let opening = open_unbounded(http, url, headers);
+    let opened = tokio::time::timeout(OPEN_TIME_MAX, opening).await;
+    opened.unwrap_or_else(|_| {
+        Err(format!("it named no address for messages within {} s", OPEN_TIME_MAX.as_secs()))
+    })
+}
+
+async fn open_unbounded(
+    http: &Http,
+    url: &str,
+    headers: Vec<(String, String)>,
+) -> Result<SseTransport, String> {
+    let client = http.client(url)?;
+    let mut request = client.get(url).header("accept", EVENTS);
+    for (name, value) in &headers {
+        request = request.header(name, value);
+    }
+    let mut response = request.send().await.map_err(|_| "it cannot be reached".to_owned())?;
+    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !response.status().is_success() || !kind.starts_with(EVENTS) {
+        return Err(format!("it answers with HTTP {}, not with events", response.status().as_u16()));
+    }
+    let mut parser = SseParser::default();
+    let mut events: Vec<String> = Vec::new();
+    while events.is_empty() {
+        let piece = response.chunk().await.ok().flatten();
+        let piece = piece.ok_or("it closed the connection before it named an address for messages")?;
+        read(&mut parser, &piece, &mut events)?;
+    }
+    let rest = events.split_off(1);
+    let named = events.pop().unwrap_or_default();
+    let address =
+        response.url().join(named.trim()).map_err(|_| "it named no address for messages".to_owned())?;
+    if address.origin() != response.url().origin() {
+        // The headers, which may contain a key, would go to somebody else.
+        return Err("it named an address on another host for messages".to_owned());
+    }
+    let post = move |body: Vec<u8>| -> BoxFuture<io::Result<()>> {
+        let mut request = client.post(address.clone()).header("content-type", "application/json").body(body);
+        for (name, value) in &headers {
+            request = request.header(name, value);
+        }
+        Box::pin(async move {
+            let response = request.send().await.map_err(|_| io::Error::other("it cannot be reached"))?;
+            match response.status().is_success() {
+                true => Ok(()),
+                false => Err(io::Error::other(format!("HTTP {}", response.status().as_u16()))),
+            }
+        })
+    };
+    let (sender, messages) = mpsc::channel(WAITING_MAX);
+    let reading = tokio::spawn(async move {
+        let mut events = rest;
+        loop {
+            for event in events.drain(..) {
+                // What is no message is ignored, as on the other transports.
+                let Ok(message) = serde_json::from_str(&event) else { continue };
+                if sender.send(message).await.is_err() {
+                    return;
+                }
+            }
+            let Ok(Some(piece)) = response.chunk().await else { return };
+            if read(&mut parser, &piece, &mut events).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(SseTransport { post: Arc::new(post), messages, reading })
+}
+
+/// Adds the data of the events that end in a piece.
+fn read(parser: &mut SseParser, piece: &[u8], events: &mut Vec<String>) -> Result<(), String> {
+    let read: Result<(), EventTooLong> = parser.push(piece, |event| {
+        events.push(event.to_owned());
+        Ok(())
+    });
+    read.map_err(|EventTooLong| "it sent an event that is too long".to_owned())
+}
+
+impl Transport<RoleClient> for SseTransport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let post = self.post.clone();
+        async move { post(serde_json::to_vec(&message)?).await }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.messages.recv().await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.reading.abort();
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! What `epitome plugins install` has installed: where each plugin comes from, and the digest of its files. A plugin
+//! whose files have changed since is not used until the user has agreed again.
+//!
+//! The digest covers the files that were installed. Others may be added, because plugins build caches and keep data in
+//! their folders, but not where Epitome reads: below the commands, skills and agents.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Plugin;
+use crate::walk::read_text;
+use epitome_files::atomic_file::replace_private;
+use epitome_problem::Problem;
+
+/// The records, in the folder of the user's plugins.
+const FILE: &str = "installed.json";
+/// Maximum size of the records in bytes: a plugin has up to 5,000 paths.
+const RECORDS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Maximum depth of folders.
+const DEPTH_MAX: usize = 16;
+/// Read buffer size in bytes.
+const PIECE_BYTES: usize = 64 * 1024;
+/// Folders that programs fill by themselves and nothing is read from.
+const CACHES: [&str; 3] = ["__pycache__", "node_modules", ".git"];
+
+/// An installed plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstalledRecord {
+    /// As it was given: a directory, a Git address, or a plugin of a marketplace.
+    pub source: String,
+    /// The commit that was installed, of a Git address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// SHA-256 of the files, in hexadecimal digits.
+    pub digest: String,
+    /// Relative to the plugin's folder, sorted.
+    pub files: Vec<PathBuf>,
+}
+
+/// The records of all installed plugins, by the names of their folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstalledRecords {
+    pub plugins: BTreeMap<String, InstalledRecord>,
+}
+
+impl InstalledRecords {
+    /// The records in a folder of plugins; none if there is no file. Blocks on disk I/O.
+    pub fn load(folder: &Path) -> Result<InstalledRecords, Problem> {
+        let path = folder.join(FILE);
+        if !path.exists() {
+            return Ok(InstalledRecords::default());
+        }
+        let read = read_text(&path, "the list of installed plugins", RECORDS_BYTES_MAX)
+            .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+        read.map_err(|why| {
+            let message = format!("what was installed is not known, so it is used unchecked: {why}");
+            let hint = Some("install the plugins again".to_owned());
+            Problem { path, place: None, message, hint }
+        })
+    }
+
+    /// Stores the records. Blocks on disk I/O.
+    pub fn store(&self, folder: &Path) -> io::Result<()> {
+        replace_private(&folder.join(FILE), &serde_json::to_vec_pretty(self)?)
+    }
+
+    /// Whether a plugin is what was installed. One without a record is the user's own arrangement. Blocks on disk I/O.
+    pub(super) fn check(&self, name: &str, plugin: &Plugin) -> Result<(), Problem> {
+        let Some(record) = self.plugins.get(name) else { return Ok(()) };
+        let root = &plugin.folders.root;
+        let changed = match hash_folder(root, &record.files) {
+            Ok(digest) if digest == record.digest => new_file(plugin, record),
+            Ok(_) => Some("files of it have changed".to_owned()),
+            Err(why) => Some(why),
+        };
+        let Some(changed) = changed else { return Ok(()) };
+        let message = format!("the plugin is not used, because it is not what you installed: {changed}");
+        let hint = format!(
+            "`epitome plugins accept {name}` shows what it brings now and asks; `epitome plugins update {name}` \
+             installs it again"
+        );
+        Err(Problem { path: root.clone(), place: None, message, hint: Some(hint) })
+    }
+}
+
+/// A file that Epitome would read and that was not installed.
+fn new_file(plugin: &Plugin, record: &InstalledRecord) -> Option<String> {
+    let root = &plugin.folders.root;
+    let read = [&plugin.commands, &plugin.skills, &plugin.agents, &plugin.hooks, &plugin.context];
+    let mut files = vec![plugin.manifest_path(), root.join(".mcp.json")];
+    for path in read.into_iter().flatten() {
+        files_below(path, 0, &mut files);
+    }
+    let is_new = |path: &&PathBuf| {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        path.is_file() && record.files.binary_search(&below.to_path_buf()).is_err()
+    };
+    files.iter().find(is_new).map(|path| format!("{} was added", path.display()))
+}
+
+fn files_below(path: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    let is_cache = path.file_name().is_some_and(|name| CACHES.iter().any(|cache| name == *cache));
+    if !path.is_dir() {
+        files.push(path.to_path_buf());
+    } else if depth < DEPTH_MAX && !is_cache {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            files_below(&entry.path(), depth + 1, files);
+        }
+    }
+}
+
+/// The digest of a folder: the paths of these files below it, and their contents. Blocks on disk I/O.
+pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
+    let mut whole = Sha256::new();
+    for file in files {
+        whole.update(Sha256::digest(file.as_os_str().as_encoded_bytes()));
+        let path = folder.join(file);
+        let sum = hash_file(&path).map_err(|error| format!("{} can't be read: {error}", path.display()))?;
+        whole.update(sum);
+    }
+    Ok(whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn hash_file(path: &Path) -> io::Result<impl AsRef<[u8]>> {
+    // Opening a pipe would wait for its writer.
+    if !path.symlink_metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let (mut file, mut sum, mut piece) = (File::open(path)?, Sha256::new(), vec![0; PIECE_BYTES]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(sum.finalize()),
+            read => sum.update(&piece[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foreign::PluginFolders;
+
+    /// Each row changes a file of an installed plugin, and says whether the plugin is still used.
+    #[test]
+    fn a_changed_plugin_is_not_used() {
+        for (path, text, is_used) in [
+            ("commands/run.md", "Run.", true),
+            ("commands/run.md", "Run and send.", false),
+            ("commands/new.md", "New.", false),
+            (".mcp.json", "{}", false),
+            ("data/cache.db", "x", true),
+            ("commands/__pycache__/x.pyc", "x", true),
+        ] {
+            let place = tempfile::tempdir().expect("a folder");
+            let root = place.path().join("p");
+            let write = |path: &str, text: &str| {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+                fs::write(path, text).expect("a file");
+            };
+            write(".claude-plugin/plugin.json", "{}");
+            write("commands/run.md", "Run.");
+            let files: Vec<PathBuf> = vec![".claude-plugin/plugin.json".into(), "commands/run.md".into()];
+            let digest = hash_folder(&root, &files).expect("it is read");
+            let record = InstalledRecord { digest, files, ..InstalledRecord::default() };
+            let records = InstalledRecords { plugins: [("p".to_owned(), record)].into() };
+            records.store(place.path()).expect("it is written");
+            let records = InstalledRecords::load(place.path()).expect("it is read");
+            write(path, text);
+            let folders = PluginFolders { root: root.clone(), data: root.clone() };
+            let plugin = Plugin::read(folders, "p", "p", None).expect("it is read");
+            let checked = records.check("p", &plugin);
+            assert_eq!(checked.is_ok(), is_used, "{path}: {checked:?}");
+            assert_eq!(records.check("other", &plugin), Ok(()));
+        }
+    }
+}
