@@ -173,6 +173,11 @@ impl<'a> Client<'a> {
             }
             match self.receive(deadline.saturating_duration_since(Instant::now()))? {
                 Some(()) => {}
+                // Whether it is too slow or its machine is can't be told apart.
+                None if method == "initialize" => {
+                    let why = format!("it did not answer `initialize` within {ANSWER_WITHIN:?}");
+                    return Err(Stop::NotRun(why));
+                }
                 None => {
                     return failed(
                         format!("an answer to `{method}`"),
