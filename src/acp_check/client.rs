@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent_client_protocol::v1::schema as wire;
@@ -427,7 +427,7 @@ impl<'a> Client<'a> {
 }
 
 /// The command line of a process that is not a zombie.
-fn command_of(process: &PathBuf) -> Option<String> {
+fn command_of(process: &Path) -> Option<String> {
     let command = std::fs::read(process.join("cmdline")).ok().filter(|command| !command.is_empty())?;
     Some(String::from_utf8_lossy(&command).replace('\0', " ").trim_end().to_owned())
 }

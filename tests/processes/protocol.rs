@@ -305,3 +305,40 @@ fn no_rule_holds_for_a_program_that_is_no_agent() {
         assert!(matches!(rule.check(&program, None), FixtureOutcome::Failed(_)), "{}", rule.name);
     }
 }
+
+fn page(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    std::fs::read_to_string(path).expect("the page is there")
+}
+
+#[test]
+fn the_methods_in_acp_md_exist() {
+    let page = page("acp.md");
+    let table =
+        page.split("## Methods").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("it has methods");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let methods: Vec<String> =
+        cells.flat_map(|cell| cell.split(", ")).map(|method| method.replace('`', "")).collect();
+    assert!(methods.len() > 20, "{methods:?}");
+    // What is sent by the agent, and notifications, which have no answer.
+    let without_answer = ["auth/status_update", "session/cancel", "$/cancel_request"];
+    let mut lines = String::new();
+    for (at, method) in methods.iter().filter(|method| !without_answer.contains(&method.as_str())).enumerate()
+    {
+        let params = if method == "initialize" { "{\"protocolVersion\":1}" } else { "{}" };
+        lines.push_str(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{at},\"method\":\"{method}\",\"params\":{params}}}\n"
+        ));
+    }
+    let ran = epitome_test_harness::user::User::new().run_with_stdin(&["acp", "--standalone"], &lines);
+    assert!(!ran.out.contains("-32601"), "{}", ran.out);
+}
+
+#[test]
+fn the_rules_in_conformance_md_are_those_of_the_suite() {
+    let page = page("conformance.md");
+    for rule in &check::rules::RULES {
+        let row = format!("| `{}` | {} | {} |\n", rule.name, rule.title, rule.cites);
+        assert!(page.contains(&row), "{row}");
+    }
+}
