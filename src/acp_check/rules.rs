@@ -12,7 +12,7 @@ use super::model::{PING, PROBE_FILE, SAY_PING, hang, run_command, run_long};
 use super::story::FixtureOutcome;
 
 /// One rule.
-pub struct Rule {
+pub struct ProtocolRule {
     pub name: &'static str,
     pub title: &'static str,
     /// The page of the protocol's documentation, or another specification.
@@ -49,7 +49,7 @@ const GATED: [(&str, &str); 10] = [
 ];
 
 /// All rules, in the order in which they are checked.
-pub const RULES: [Rule; 31] = [
+pub const RULES: [ProtocolRule; 31] = [
     rule(
         "version-not-supported",
         "An unknown version is answered with one that the agent supports",
@@ -168,11 +168,11 @@ const fn rule(
     title: &'static str,
     cites: &'static str,
     check: fn(&mut Client<'_>) -> Checked,
-) -> Rule {
-    Rule { name, title, cites, check }
+) -> ProtocolRule {
+    ProtocolRule { name, title, cites, check }
 }
 
-impl Rule {
+impl ProtocolRule {
     /// Checks an agent, in a process and a workspace of its own. `login` is a method for `authenticate`.
     pub fn check(&self, agent: &dyn Launch, login: Option<&str>) -> FixtureOutcome {
         let client = Client::new(agent, login).map_err(Stop::from);

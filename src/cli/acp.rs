@@ -23,7 +23,7 @@ use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
 use crate::daemon::front::attach::{Connector, DaemonLink};
 use crate::daemon::front::signals::BlockedSignals;
-use crate::daemon::front::websocket::{Access, PATH, WebSocketServer};
+use crate::daemon::front::websocket::{PATH, WebSocketAccess, WebSocketServer};
 use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
@@ -150,7 +150,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
         Connector::new(&paths, environment.clone(), overrides.clone())
             .map_err(|error| format!("this program is not found: {error}"))
     };
-    let access = Access { token: token.clone(), origins };
+    let access = WebSocketAccess { token: token.clone(), origins };
     serve::runtime()?.block_on(async {
         let failed = |why| CliError::failed(why, None);
         let server = WebSocketServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;

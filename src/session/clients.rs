@@ -623,10 +623,12 @@ fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), Se
     let syncer = core.log.syncer();
     core.background.spawn_blocking(move || {
         let synced = syncer.sync();
+        let recorded = match &synced {
+            Ok(()) => Ok(()),
+            Err(error) => Err(SessionError::Store(error.to_string())),
+        };
         // A client that has given up meanwhile wants no answer.
-        drop(
-            answer.send(synced.as_ref().map(|()| ()).map_err(|error| SessionError::Store(error.to_string()))),
-        );
+        drop(answer.send(recorded));
         BackgroundResult::Synced(synced)
     });
 }

@@ -56,7 +56,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What clients need to connect.
-pub struct Access {
+pub struct WebSocketAccess {
     /// The bearer token.
     pub token: String,
     /// Origins of web pages that may connect; all others are refused.
@@ -73,9 +73,9 @@ pub struct WebSocketServer {
 }
 
 struct Server {
-    access: Access,
+    access: WebSocketAccess,
     connector: NewConnector,
-    connections: Mutex<HashMap<String, Arc<Connection>>>,
+    connections: Mutex<HashMap<String, Arc<WebSocketConnection>>>,
     slots: Arc<Semaphore>,
 }
 
@@ -83,7 +83,7 @@ impl WebSocketServer {
     /// Listens on a loopback address. An error is a sentence for the user.
     pub async fn listen(
         address: SocketAddr,
-        access: Access,
+        access: WebSocketAccess,
         connector: NewConnector,
     ) -> Result<WebSocketServer, String> {
         if !address.ip().is_loopback() {
@@ -125,7 +125,7 @@ enum Admitted {
     New,
     /// To go on after so many frames.
     Return {
-        connection: Arc<Connection>,
+        connection: Arc<WebSocketConnection>,
         received: u64,
     },
 }
@@ -221,7 +221,7 @@ impl Server {
     }
 
     /// Attaches a new connection to the daemon.
-    async fn open(self: &Arc<Self>, id: &str) -> Result<Arc<Connection>, String> {
+    async fn open(self: &Arc<Self>, id: &str) -> Result<Arc<WebSocketConnection>, String> {
         let permit = self.slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| format!("there are {CONNECTIONS_MAX} connections already"))?;
         let connector = self.connector.clone();
@@ -236,7 +236,7 @@ impl Server {
         let writer = front.try_clone().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let (from_front, to_front) = UnixStream::from_std(ours).map_err(failed)?.into_split();
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(WebSocketConnection {
             id: id.to_owned(),
             state: Mutex::default(),
             changed: Notify::new(),
@@ -260,7 +260,7 @@ impl Server {
     }
 
     /// Ends a connection whose socket failed, unless its client returns in time.
-    async fn forget_unless_resumed(&self, connection: &Arc<Connection>) {
+    async fn forget_unless_resumed(&self, connection: &Arc<WebSocketConnection>) {
         let sockets = connection.state().sockets;
         tokio::time::sleep(RETURN_TIME_MAX).await;
         if connection.state().sockets == sockets {
@@ -269,7 +269,7 @@ impl Server {
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<String, Arc<Connection>>> {
+    fn connections(&self) -> MutexGuard<'_, HashMap<String, Arc<WebSocketConnection>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -289,9 +289,9 @@ async fn refuse(mut socket: WebSocketStream<TcpStream>, why: &str) {
 }
 
 /// One client's connection, which may have several sockets, one after another.
-struct Connection {
+struct WebSocketConnection {
     id: String,
-    state: Mutex<ConnectionState>,
+    state: Mutex<FrameBuffer>,
     /// Signals new frames, room for more, another socket, and the end.
     changed: Notify,
     /// Closed at the end.
@@ -299,7 +299,7 @@ struct Connection {
 }
 
 #[derive(Default)]
-struct ConnectionState {
+struct FrameBuffer {
     /// The newest frames to the client.
     frames: VecDeque<Utf8Bytes>,
     bytes: usize,
@@ -314,7 +314,7 @@ struct ConnectionState {
     ended: bool,
 }
 
-impl ConnectionState {
+impl FrameBuffer {
     fn unsent_bytes(&self) -> usize {
         let sent = usize::try_from(self.sent - self.dropped).unwrap_or(usize::MAX);
         self.frames.iter().skip(sent).map(|frame| frame.len()).sum()
@@ -330,8 +330,8 @@ impl ConnectionState {
     }
 }
 
-impl Connection {
-    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+impl WebSocketConnection {
+    fn state(&self) -> MutexGuard<'_, FrameBuffer> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -495,13 +495,13 @@ impl Connection {
 mod tests {
     use super::*;
 
-    fn with_frames(texts: &[&str]) -> Connection {
-        let mut state = ConnectionState::default();
+    fn with_frames(texts: &[&str]) -> WebSocketConnection {
+        let mut state = FrameBuffer::default();
         for text in texts {
             state.bytes += text.len();
             state.frames.push_back(Utf8Bytes::from(*text));
         }
-        Connection {
+        WebSocketConnection {
             id: String::new(),
             state: Mutex::new(state),
             changed: Notify::new(),
