@@ -454,7 +454,7 @@ fn paging_returns_every_listed_session_once() {
         turns: 1,
         in_turn: false,
         has_prompt: n != 4,
-        archived: n == 6,
+        archived: false,
         forked: None,
     };
     let count = 2 * PAGE_SESSIONS as u64 + 20;
