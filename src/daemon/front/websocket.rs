@@ -131,6 +131,7 @@ enum Admitted {
 }
 
 impl Server {
+    #[expect(clippy::result_large_err, reason = "tungstenite's callback returns the response")]
     async fn admit(self: Arc<Self>, stream: TcpStream) {
         let id = match secret() {
             Ok(id) => id,
