@@ -122,7 +122,7 @@
 //!     6      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
 //!     5      ├ tools           tools of the model, and permissions
-//!            │ acp_check       runs protocol fixtures against any ACP agent
+//!            │ acp_check       checks any ACP agent with rules and protocol fixtures
 //!     4      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ session_library stored sessions: list, show, search, fork, export, import
 //!     3      ├ compaction      decides and composes compactions, pure
@@ -145,8 +145,8 @@
 //!     0      └ platform        Linux specifics: process groups, sandbox, files, signals, memory
 //! ```
 //!
-//! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:
-//! `sled` is used by `store`, `agent-client-protocol` by `acp`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
+//! `tests/pure/tidy.rs` compares the drawing with the manifests, and checks that some external crates have few users:
+//! `sled` is used by `store`, `agent-client-protocol` by `acp` and `acp_check`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
 //! `rmcp` by `mcp`.
 //!
 //! # Invariants

@@ -11,6 +11,7 @@ use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::BadParams;
 use super::requests::RequestKind;
+use super::unpublished;
 use super::updates::{tokens, wire_path};
 use epitome_session::registry::Header;
 use epitome_session::{ModelOption, SessionAnswer, SessionError, SessionOptions, Steered, provider_title};
@@ -22,6 +23,7 @@ const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 const AUTH_REQUIRED: i32 = -32000;
 const NOT_FOUND: i32 = -32002;
+const CANCELLED: i32 = -32800;
 /// Own code: too many requests, try again later. Outside the ranges reserved by JSON-RPC and ACP.
 const BUSY: i32 = -31001;
 
@@ -42,6 +44,23 @@ pub const AUTH_METHOD: &str = "environment";
 
 /// The id of the method that the client runs in a terminal. Never passed to `authenticate`.
 const TERMINAL_METHOD: &str = "epitome-login";
+
+/// Whether a login is needed, as far as that can be told without a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginNeed {
+    /// There is a key or a login for the model.
+    Satisfied,
+    /// The model needs none.
+    None,
+    Missing,
+}
+
+/// The state of the login, and the stored logins: how each is called, and whether the chosen model uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginState {
+    pub need: LoginNeed,
+    pub accounts: Vec<(String, bool)>,
+}
 
 /// The program that logs a user in, for clients that can run it in a terminal.
 pub struct LoginProgram {
@@ -158,6 +177,11 @@ pub fn too_many_requests() -> wire::Error {
     wire::Error::new(BUSY, "Too many requests are open; wait for answers first")
 }
 
+/// The error for a request that its client cancelled.
+pub fn cancelled() -> wire::Error {
+    wire::Error::new(CANCELLED, "The request was cancelled")
+}
+
 /// The error for a request to a process that died before it answered.
 pub fn interrupted(details: &str) -> wire::Error {
     let sentence = "Interrupted: Epitome's daemon ended before it could answer. Please send it again";
@@ -181,13 +205,27 @@ fn initialized(methods: Vec<wire::AuthMethod>) -> wire::InitializeResponse {
         .resume(wire::SessionResumeCapabilities::new())
         .close(wire::SessionCloseCapabilities::new())
         .delete(wire::SessionDeleteCapabilities::new())
-        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new());
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new())
+        .fork(wire::SessionForkCapabilities::new())
+        .system_prompt(
+            wire::SessionSystemPromptCapabilities::new().mode(
+                wire::SessionSystemPromptModeCapabilities::new()
+                    .override_(wire::SessionSystemPromptOverrideCapabilities::new()),
+            ),
+        )
+        .archive(wire::SessionArchiveCapabilities::new())
+        .status(wire::SessionStatusCapabilities::new())
+        .title(wire::SessionTitleCapabilities::new());
     let capabilities = wire::AgentCapabilities::new()
         .load_session(true)
         .mcp_capabilities(wire::McpCapabilities::new().http(true))
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
         .session_capabilities(sessions)
-        .auth(wire::AgentAuthCapabilities::new().logout(wire::LogoutCapabilities::new()));
+        .auth(
+            wire::AgentAuthCapabilities::new()
+                .logout(wire::LogoutCapabilities::new())
+                .status(wire::AuthStatusCapabilities::new()),
+        );
     let steering = Map::from_iter([("steering".to_owned(), json!({ "supported": true }))]);
     wire::InitializeResponse::new(agent_client_protocol::schema::ProtocolVersion::V1)
         .agent_capabilities(capabilities)
@@ -223,13 +261,11 @@ pub fn auth_methods(terminal: Option<LoginProgram>) -> Vec<wire::AuthMethod> {
     terminal.into_iter().chain([wire::AuthMethod::Agent(environment)]).collect()
 }
 
-/// The answer to `initialize`, with `session/fork` and `systemPrompt`, which are unstable in the schema crate.
+/// The answer to `initialize`, with what is newer than the schema crate.
 pub fn initialize(methods: Vec<wire::AuthMethod>) -> Result<Box<RawValue>, wire::Error> {
     let response = serde_json::to_value(initialized(methods));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
-    let sessions = &mut response["agentCapabilities"]["sessionCapabilities"];
-    sessions["fork"] = json!({});
-    sessions["systemPrompt"] = json!({"mode": {"override": {}}});
+    unpublished::advertise(&mut response["agentCapabilities"]);
     raw(&response)
 }
 
@@ -319,6 +355,7 @@ pub fn session_info(header: &Header) -> wire::SessionInfo {
     wire::SessionInfo::new(header.session.0.clone(), wire_path(&header.cwd))
         .title(visible_line(&title))
         .updated_at(timestamp(header.updated_at))
+        .archived(header.archived)
 }
 
 /// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.
@@ -352,7 +389,33 @@ fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<
         meta.entry("usage").or_insert_with(|| tokens(usage));
     }
     let meta = if meta.is_empty() { None } else { Some(meta) };
-    raw(&wire::PromptResponse::new(reason).meta(meta))
+    raw(&wire::PromptResponse::new(reason).usage(turn_usage(usage)).meta(meta))
+}
+
+/// The tokens of a turn; `None` if no model was called.
+fn turn_usage(usage: &Usage) -> Option<wire::Usage> {
+    let all = usage.input + usage.output;
+    let counted = wire::Usage::new(all, usage.input, usage.output)
+        .thought_tokens(usage.thinking)
+        .cached_read_tokens(usage.cache_read)
+        .cached_write_tokens(usage.cache_write);
+    (*usage != Usage::default()).then_some(counted)
+}
+
+/// The state of the login, for a response or an update.
+pub fn auth_status(login: &LoginState) -> wire::AuthStatusResponse {
+    let state = match login.need {
+        LoginNeed::Satisfied => wire::AuthState::Authenticated,
+        LoginNeed::None => wire::AuthState::NotRequired,
+        LoginNeed::Missing => wire::AuthState::Unauthenticated,
+    };
+    let account = |(label, active): &(String, bool)| wire::AuthAccount::new(label).active(*active);
+    wire::AuthStatusResponse::new(state).accounts(login.accounts.iter().map(account).collect())
+}
+
+/// The options of a session that is not open, in the form of those of a new one.
+pub fn options(options: &SessionOptions) -> Result<Box<RawValue>, wire::Error> {
+    raw(&json!({ "modes": modes(options), "configOptions": config_options(options) }))
 }
 
 /// The modes in the older form, for clients that don't know the `mode` option.

@@ -11,7 +11,7 @@ use super::outbox::Outbox;
 use super::requests::first_id;
 use super::server::{AcpServer, ConnectionConfig, PendingCount};
 use super::writer::UpdateWriter;
-use epitome_session::port::SessionPort;
+use epitome_session::port::{SessionPort, StoredSessionPort};
 
 /// Longest line accepted, in bytes: room for a prompt with several large images.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -51,7 +51,7 @@ pub enum ConnectionExit {
 }
 
 /// One client's connection. Both ends must be blocking.
-pub struct Connection<P: SessionPort> {
+pub struct Connection<P: StoredSessionPort> {
     server: AcpServer<P>,
     closer: ConnectionCloser<P>,
     tap: SharedTap,
@@ -59,7 +59,7 @@ pub struct Connection<P: SessionPort> {
 
 type SharedTap = Option<Arc<Mutex<Tap>>>;
 
-impl<P: SessionPort> Connection<P> {
+impl<P: StoredSessionPort> Connection<P> {
     /// Returns a function that counts the items waiting for the client to read. It remains valid after the
     /// connection ended.
     pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<P> {
@@ -177,14 +177,14 @@ impl<P: SessionPort> ConnectionCloser<P> {
 }
 
 /// A connection without threads: its caller moves the bytes. For simulations, which decide the order of everything.
-pub struct Inline<P: SessionPort> {
+pub struct Inline<P: StoredSessionPort> {
     server: AcpServer<P>,
     outbox: Arc<Outbox>,
     background: PendingCount,
     updates: UpdateWriter,
 }
 
-impl<P: SessionPort> Inline<P> {
+impl<P: StoredSessionPort> Inline<P> {
     pub fn new(config: ConnectionConfig<P>) -> Inline<P> {
         let outbox = Arc::new(Outbox::new(first_id(0, config.ids_above)));
         let (background, held) = (PendingCount::new(), PendingCount::new());

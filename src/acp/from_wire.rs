@@ -63,6 +63,10 @@ pub struct ClientTraits {
     pub drops_prompt_errors: bool,
     /// Shows subagents as separate sessions.
     pub subagents: bool,
+    /// Shows plans by their ids (`plan_update`).
+    pub plan_updates: bool,
+    /// Takes `cursor_update`.
+    pub cursors: bool,
     /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
     /// Lists changes for review from what it writes itself, and not from the diffs of calls.
@@ -106,6 +110,8 @@ impl ClientTraits {
             elicitation_form: marker("/elicitation/form"),
             elicitation_url: marker("/elicitation/url"),
             subagents: marker("/subagents"),
+            plan_updates: marker("/plan"),
+            cursors: marker("/session/cursors"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
             drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
             details_alone: is_one_of(&SHOW_DETAILS_ALONE),

@@ -21,5 +21,6 @@ pub mod server;
 mod subagent_wire;
 pub mod to_wire;
 pub mod tool_wire;
+mod unpublished;
 pub mod updates;
 pub mod writer;

@@ -24,7 +24,39 @@ pub enum RequestKind {
     Close,
     List,
     Delete,
+    Status,
+    SetTitle,
+    Archive,
+    Options,
+    Authenticate,
+    AuthStatus,
     Logout,
+}
+
+impl RequestKind {
+    /// Whether it only reads, so that a client that cancels it is answered at once.
+    fn is_read(self) -> bool {
+        match self {
+            RequestKind::List
+            | RequestKind::Status
+            | RequestKind::Options
+            | RequestKind::Authenticate
+            | RequestKind::AuthStatus => true,
+            RequestKind::New
+            | RequestKind::Fork
+            | RequestKind::Load
+            | RequestKind::Resume
+            | RequestKind::Prompt
+            | RequestKind::Steer
+            | RequestKind::SetMode
+            | RequestKind::SetOption
+            | RequestKind::Close
+            | RequestKind::Delete
+            | RequestKind::SetTitle
+            | RequestKind::Archive
+            | RequestKind::Logout => false,
+        }
+    }
 }
 
 /// An unanswered request of the client.
@@ -35,6 +67,34 @@ pub struct IncomingRequest {
     pub kind: RequestKind,
     /// The session it refers to, if any.
     pub session: Option<SessionId>,
+    pub opening: OpeningState,
+}
+
+/// How far a request has come that opens a session, and whether its client still wants that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OpeningState {
+    /// It opens none, or one that the client has open already.
+    #[default]
+    None,
+    /// The session is about to be opened; for a new one it has no id yet.
+    Begun,
+    /// The session was asked to attach the client.
+    Attaching(SessionId),
+    /// The client has cancelled the request. The session, if it is known, is left as soon as it is open.
+    Cancelled(Option<SessionId>),
+}
+
+/// What is to be done about a request that its client cancels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// The session answers the prompt once it is cancelled.
+    Prompt(Ticket, SessionId),
+    /// It is no longer open and must be answered as cancelled.
+    Answer(IncomingRequest),
+    /// The client must be detached from this session. The request is answered as cancelled when the session answers.
+    Detach(SessionId),
+    /// It is unknown or answered, or it completes as if nothing had been said.
+    Nothing,
 }
 
 /// An unanswered request that we sent.
@@ -82,6 +142,8 @@ pub struct Requests {
     asked: HashMap<u64, OutgoingRequest>,
     /// The sessions that the client has opened.
     sessions: HashSet<SessionId>,
+    /// Sessions whose opening the client has cancelled, until it opens them again.
+    abandoned: HashSet<SessionId>,
     /// Running subagents that the client knows of, each with its parent.
     agents: HashMap<SessionId, SessionId>,
 }
@@ -94,6 +156,7 @@ impl Requests {
             next_own: first_own,
             asked: HashMap::new(),
             sessions: HashSet::new(),
+            abandoned: HashSet::new(),
             agents: HashMap::new(),
         }
     }
@@ -113,16 +176,74 @@ impl Requests {
         self.open.remove(&ticket)
     }
 
-    /// The unanswered prompt with this id.
-    pub fn prompt_with_id(&self, id: &str) -> Option<(Ticket, SessionId)> {
-        self.open.iter().find_map(|(ticket, request)| {
-            (request.kind == RequestKind::Prompt && *request.id == *id)
-                .then(|| request.session.clone().map(|session| (*ticket, session)))?
-        })
+    /// Cancels the unanswered request with this id.
+    pub fn cancel(&mut self, id: &str) -> Cancellation {
+        let Some((ticket, request)) = self.open.iter_mut().find(|(_, request)| *request.id == *id) else {
+            return Cancellation::Nothing;
+        };
+        let ticket = *ticket;
+        match (request.kind, &request.session, &request.opening) {
+            (RequestKind::Prompt, Some(session), _) => Cancellation::Prompt(ticket, session.clone()),
+            (kind, _, _) if kind.is_read() => {
+                self.open.remove(&ticket).map_or(Cancellation::Nothing, Cancellation::Answer)
+            }
+            (_, _, OpeningState::Begun) => {
+                request.opening = OpeningState::Cancelled(None);
+                Cancellation::Nothing
+            }
+            (_, _, OpeningState::Attaching(session)) => {
+                let session = session.clone();
+                request.opening = OpeningState::Cancelled(Some(session.clone()));
+                self.abandoned.insert(session.clone());
+                Cancellation::Detach(session)
+            }
+            (_, _, OpeningState::None | OpeningState::Cancelled(_)) => Cancellation::Nothing,
+        }
+    }
+
+    /// Records which session a request is about to open. Returns false if it was cancelled or answered before, so that
+    /// the session must not be opened.
+    pub fn attaching(&mut self, ticket: Ticket, session: &SessionId) -> bool {
+        match self.open.get_mut(&ticket).map(|request| &mut request.opening) {
+            Some(opening @ OpeningState::Begun) => {
+                *opening = OpeningState::Attaching(session.clone());
+                true
+            }
+            Some(OpeningState::Cancelled(_)) | None => false,
+            Some(OpeningState::None | OpeningState::Attaching(_)) => true,
+        }
+    }
+
+    /// Records the session that a request has created. Returns whether the client must be detached from it, because it
+    /// cancelled the request meanwhile.
+    pub fn created(&mut self, ticket: Ticket, session: &SessionId) -> bool {
+        // A request that is answered already was not cancelled.
+        let Some(request) = self.open.get_mut(&ticket) else { return false };
+        let is_cancelled = matches!(request.opening, OpeningState::Cancelled(_));
+        request.opening = match is_cancelled {
+            true => OpeningState::Cancelled(Some(session.clone())),
+            false => OpeningState::Attaching(session.clone()),
+        };
+        if is_cancelled {
+            self.abandoned.insert(session.clone());
+        }
+        is_cancelled
+    }
+
+    /// Whether a request is unanswered and its client has not cancelled it.
+    pub fn is_wanted(&self, ticket: Ticket) -> bool {
+        let request = self.open.get(&ticket);
+        request.is_some_and(|request| !matches!(request.opening, OpeningState::Cancelled(_)))
+    }
+
+    /// Whether the client has cancelled the request that opened this session, so that nothing of it is shown.
+    pub fn is_abandoned(&self, session: &SessionId) -> bool {
+        self.abandoned.contains(session)
     }
 
     /// Records that the client opens a session: what it sends after that finds the session.
     pub fn session_opens(&mut self, session: SessionId) {
+        self.abandoned.remove(&session);
         self.sessions.insert(session);
     }
 
@@ -185,7 +306,8 @@ mod tests {
 
     fn request(id: &str) -> IncomingRequest {
         let session = Some(SessionId("s_0".to_owned()));
-        IncomingRequest { id: id.into(), kind: RequestKind::Prompt, session }
+        let opening = OpeningState::None;
+        IncomingRequest { id: id.into(), kind: RequestKind::Prompt, session, opening }
     }
 
     #[test]
@@ -194,6 +316,57 @@ mod tests {
         let ticket = requests.open(request("1")).expect("one request is not too many");
         assert_eq!(requests.answer(ticket), Some(request("1")));
         assert_eq!(requests.answer(ticket), None);
+    }
+
+    #[test]
+    fn what_a_cancelled_request_leads_to_depends_on_its_kind() {
+        let session = || SessionId("s_0".to_owned());
+        let mut requests = Requests::new(0);
+        let mut open = |kind, opening| {
+            let request = IncomingRequest { id: "\"a\"".into(), kind, session: Some(session()), opening };
+            let ticket = requests.open(request.clone()).expect("one request is not too many");
+            let cancelled = requests.cancel("\"a\"");
+            // Another type of id is another id.
+            assert_eq!(requests.cancel("a"), Cancellation::Nothing);
+            let left = requests.answer(ticket);
+            (cancelled, left.is_some(), ticket, request)
+        };
+        let (cancelled, is_open, ticket, _) = open(RequestKind::Prompt, OpeningState::None);
+        assert_eq!((cancelled, is_open), (Cancellation::Prompt(ticket, session()), true));
+        let (cancelled, is_open, _, request) = open(RequestKind::List, OpeningState::None);
+        assert_eq!((cancelled, is_open), (Cancellation::Answer(request), false));
+        let attaching = OpeningState::Attaching(session());
+        let (cancelled, is_open, ..) = open(RequestKind::Load, attaching);
+        assert_eq!((cancelled, is_open), (Cancellation::Detach(session()), true));
+        for (kind, opening) in [
+            (RequestKind::New, OpeningState::Begun),
+            // The client has that session open, and keeps it.
+            (RequestKind::Load, OpeningState::None),
+            (RequestKind::Delete, OpeningState::None),
+            (RequestKind::SetTitle, OpeningState::None),
+        ] {
+            let (cancelled, is_open, ..) = open(kind, opening);
+            assert_eq!((cancelled, is_open), (Cancellation::Nothing, true), "{kind:?}");
+        }
+        assert!(requests.is_abandoned(&session()));
+        requests.session_opens(session());
+        assert!(!requests.is_abandoned(&session()));
+    }
+
+    #[test]
+    fn a_request_that_was_cancelled_opens_nothing_any_more() {
+        let session = SessionId("s_0".to_owned());
+        let mut requests = Requests::new(0);
+        let begun =
+            || IncomingRequest { kind: RequestKind::New, opening: OpeningState::Begun, ..request("1") };
+        let ticket = requests.open(begun()).expect("one request is not too many");
+        assert!(requests.attaching(ticket, &session));
+        assert_eq!(requests.cancel("1"), Cancellation::Detach(session.clone()));
+        requests.answer(ticket);
+        let ticket = requests.open(begun()).expect("one request is not too many");
+        requests.cancel("1");
+        assert!(!requests.is_wanted(ticket) && !requests.attaching(ticket, &session));
+        assert!(requests.created(ticket, &session) && requests.is_abandoned(&session));
     }
 
     #[test]

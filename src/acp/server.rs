@@ -2,36 +2,36 @@
 //! disk or network.
 
 mod login;
+mod opening;
+mod stored;
+
+pub use login::UserLogin;
+pub use stored::PAGE_SESSIONS;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use agent_client_protocol::v1::schema as wire;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::answers;
+use super::answers::{self, LoginState};
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::outbox::Outbox;
-use super::requests::{IncomingRequest, OutgoingKind, RequestKind};
+use super::requests::{Cancellation, IncomingRequest, OpeningState, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::writer::{self, Positions};
-use epitome_session::port::SessionPort;
-use epitome_session::registry::{Header, Overrides};
+use epitome_session::port::StoredSessionPort;
+use epitome_session::registry::Overrides;
 use epitome_session::{
-    Attachment, ClientId, EditorResponse, EditorSupport, EventSink, Opening, PendingPrompt, Position,
-    QuestionSupport, Replay, SessionCommand, SessionError, SessionEvent, Ticket, UserDecision,
+    ClientId, EditorResponse, EditorSupport, EventSink, QuestionSupport, Replay, SessionCommand,
+    SessionEvent, Ticket, UserDecision,
 };
-use epitome_thread::{PartId, SessionId};
-
-/// Sessions on one page of a listing.
-pub const PAGE_SESSIONS: usize = 50;
+use epitome_thread::SessionId;
 
 /// Configuration of a connection, apart from its reader and writer.
 pub struct ConnectionConfig<P> {
@@ -43,11 +43,7 @@ pub struct ConnectionConfig<P> {
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// Overrides from the command line that the editor launched.
     pub overrides: Arc<Overrides>,
-    /// Checks whether a model is currently usable; the error says what is missing. Called on `initialize`;
-    /// must be quick.
-    pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
-    /// Removes all stored logins, and returns whether there were any. An error is a clause. It accesses the disk.
-    pub log_out: Arc<dyn Fn() -> Result<bool, String> + Send + Sync>,
+    pub login: Arc<dyn UserLogin>,
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
@@ -123,6 +119,8 @@ pub struct AcpServer<P> {
     initialized: AtomicBool,
     /// Opening a session requires a usable model.
     gated: AtomicBool,
+    /// The state of the login that the client was told last, if it has asked for it.
+    told_login: Arc<Mutex<Option<LoginState>>>,
 }
 
 /// A response that is known immediately, or one that arrives through the outbox.
@@ -143,7 +141,7 @@ impl From<BadParams> for wire::Error {
     }
 }
 
-impl<P: SessionPort> AcpServer<P> {
+impl<P: StoredSessionPort> AcpServer<P> {
     pub(super) fn new(
         config: ConnectionConfig<P>,
         outbox: Arc<Outbox>,
@@ -157,6 +155,7 @@ impl<P: SessionPort> AcpServer<P> {
             outbox,
             initialized: AtomicBool::new(false),
             gated: AtomicBool::new(false),
+            told_login: Arc::default(),
         }
     }
 
@@ -191,7 +190,8 @@ impl<P: SessionPort> AcpServer<P> {
         }
         let params = &RequestParams::read(params)?;
         match method {
-            "authenticate" => self.authenticate(params),
+            "authenticate" => self.authenticate(id, params),
+            "auth/status" => self.auth_status(id),
             "logout" => self.log_out(id),
             "session/new" => self.new_session(id, params),
             "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
@@ -199,6 +199,11 @@ impl<P: SessionPort> AcpServer<P> {
             "session/fork" => self.fork(id, params),
             "session/list" => self.list(id, params),
             "session/delete" => self.delete(id, params),
+            "session/status" => self.status(id, params),
+            "session/set_title" => self.set_title(id, params),
+            "session/archive" => self.archive(id, params, true),
+            "session/unarchive" => self.archive(id, params, false),
+            "session/options" => self.options(id, params),
             "session/prompt" => {
                 let content = params.prompt()?;
                 let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content };
@@ -242,11 +247,17 @@ impl<P: SessionPort> AcpServer<P> {
                 }
             }
             "$/cancel_request" => {
-                // Other requests are answered immediately, or must complete once started.
                 let Ok(id) = params.required::<Box<RawValue>>("requestId") else { return };
-                let prompt = self.outbox.requests().prompt_with_id(id.get());
-                if let Some((ticket, session)) = prompt {
-                    self.send_command(&session, SessionCommand::CancelPrompt { ticket });
+                let cancelled = self.outbox.requests().cancel(id.get());
+                match cancelled {
+                    Cancellation::Prompt(ticket, session) => {
+                        self.send_command(&session, SessionCommand::CancelPrompt { ticket });
+                    }
+                    Cancellation::Answer(request) => self.answer(&request.id, Err(answers::cancelled())),
+                    Cancellation::Detach(session) => {
+                        self.send_command(&session, SessionCommand::Detach { client: self.config.client });
+                    }
+                    Cancellation::Nothing => {}
                 }
             }
             _ => {}
@@ -258,126 +269,11 @@ impl<P: SessionPort> AcpServer<P> {
         let traits = self.outbox.traits();
         self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
-        let methods = match (self.config.configured)() {
+        let methods = match self.config.login.check() {
             Ok(()) => Vec::new(),
             Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
         };
         answers::initialize(methods)
-    }
-
-    fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let opening = self.opening(params)?;
-        self.check_gate()?;
-        let ticket = self.open(id, RequestKind::New, None)?;
-        self.config.sessions.create(ticket, opening);
-        Ok(Routed::Later)
-    }
-
-    fn attach(
-        &self,
-        id: &str,
-        params: &RequestParams<'_>,
-        kind: RequestKind,
-        replay: Replay,
-    ) -> Result<Routed, wire::Error> {
-        let opening = self.opening(params)?;
-        let session = session_of(params)?;
-        let replay = match self.rest(params, &session)? {
-            // The session was open before its daemon died.
-            Some(rest) => rest,
-            None => {
-                self.check_gate()?;
-                replay
-            }
-        };
-        let ticket = self.open(id, kind, Some(session.clone()))?;
-        self.outbox.requests().session_opens(session.clone());
-        self.config.sessions.attach(ticket, session, opening, replay);
-        Ok(Routed::Later)
-    }
-
-    /// What a front end asks for whose daemon died; see `daemon::front::reconnect`.
-    fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
-        #[derive(Deserialize)]
-        struct Meta<'a> {
-            #[serde(borrow)]
-            epitome: Option<Epitome<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Epitome<'a> {
-            rest: Option<Position>,
-            #[serde(borrow, default)]
-            prompts: Vec<Unanswered<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Unanswered<'a> {
-            #[serde(borrow)]
-            id: &'a RawValue,
-            sent_at: Option<Position>,
-            #[serde(borrow)]
-            params: &'a RawValue,
-        }
-        let Some(meta) = params.raw("_meta") else { return Ok(None) };
-        // Other clients may put anything there.
-        let Ok(Meta { epitome: Some(Epitome { rest: Some(position), prompts }) }) =
-            serde_json::from_str::<Meta<'_>>(meta.get())
-        else {
-            return Ok(None);
-        };
-        let mut pending = Vec::with_capacity(prompts.len());
-        for prompt in &prompts {
-            let content = RequestParams::read(Some(prompt.params))?.prompt()?;
-            let ticket = self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()))?;
-            let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            pending.push(PendingPrompt { ticket, content, sent_after });
-        }
-        Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
-    }
-
-    /// Creates a session with the context of another, which need not be open. `_meta.epitome.at` names the
-    /// last entry to include.
-    fn fork(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let opening = self.opening(params)?;
-        let session = session_of(params)?;
-        let meta: Option<Value> = params.optional("_meta")?;
-        let at = match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
-            None | Some(Value::Null) => None,
-            Some(at) => {
-                let part =
-                    at.as_str().and_then(|at| at.parse::<PartId>().ok()).filter(|part| part.part.is_none());
-                let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
-                Some(part.ok_or_else(wrong)?.entry)
-            }
-        };
-        let ticket = self.open(id, RequestKind::Fork, Some(session.clone()))?;
-        let (sessions, outbox, background) =
-            (self.config.sessions.clone(), self.outbox.clone(), self.background.clone());
-        background.one_more();
-        self.config.runtime.spawn_blocking(move || {
-            let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&session, at)));
-            let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
-            match forked.unwrap_or_else(|_| Err(failed())) {
-                Ok(fork) => sessions.attach(ticket, fork, opening, Replay::Nothing),
-                Err(error) => outbox.put(&session, SessionEvent::Answer { ticket, answer: Err(error) }),
-            }
-            background.one_less();
-        });
-        Ok(Routed::Later)
-    }
-
-    fn opening(&self, params: &RequestParams<'_>) -> Result<Opening, wire::Error> {
-        Ok(Opening {
-            attachment: Attachment {
-                client: self.config.client,
-                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.held.clone())),
-            },
-            cwd: params.cwd()?,
-            directories: params.directories()?,
-            mcp_servers: params.mcp_servers()?,
-            environment: self.config.environment.clone(),
-            overrides: self.config.overrides.clone(),
-            instructions: params.system_prompt()?,
-        })
     }
 
     /// Sends a command to a session; the response arrives through the outbox.
@@ -393,43 +289,12 @@ impl<P: SessionPort> AcpServer<P> {
         if !self.outbox.requests().has_opened(&session) {
             return Err(answers::not_found(&session.0));
         }
-        let ticket = self.open(id, kind, Some(session.clone()))?;
+        let ticket = self.open(id, kind, Some(session.clone()), OpeningState::None)?;
         if let Err(error) = self.config.sessions.send(&session, command(ticket, self.config.client)) {
             // Through the outbox, so that it does not overtake the session's earlier events.
             self.outbox.put(&session, SessionEvent::Answer { ticket, answer: Err(error) });
         }
         Ok(Routed::Later)
-    }
-
-    fn list(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        let cwd: Option<String> = params.optional("cwd")?;
-        let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
-        let cursor: Option<String> = params.optional("cursor")?;
-        let after = match cursor {
-            None => None,
-            Some(cursor) => {
-                let bad =
-                    || answers::bad_params(&BadParams("`cursor` was not issued by this agent".to_owned()));
-                Some(PageKey::read(&cursor).ok_or_else(bad)?)
-            }
-        };
-        self.in_background(id, RequestKind::List, None, move |sessions| {
-            let headers = sessions.list(cwd.as_deref()).map_err(|error| answers::session_error(&error))?;
-            answers::raw(&page(headers, cwd, after))
-        })
-    }
-
-    fn delete(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
-        // Deleting a session that does not exist succeeds, even with an invalid id.
-        let Some(session) = from_wire::session_id(&params.session_id()?) else {
-            return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
-        };
-        self.in_background(id, RequestKind::Delete, Some(session.clone()), move |sessions| {
-            match sessions.delete(&session) {
-                Ok(()) | Err(SessionError::NotFound(_)) => answers::raw(&wire::DeleteSessionResponse::new()),
-                Err(error) => Err(answers::session_error(&error)),
-            }
-        })
     }
 
     /// Runs work that reads the disk on a blocking thread, and responds from there.
@@ -440,23 +305,25 @@ impl<P: SessionPort> AcpServer<P> {
         session: Option<SessionId>,
         work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
-        let ticket = self.open(id, kind, session)?;
+        let ticket = self.open(id, kind, session, OpeningState::None)?;
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
-        let background = self.background.clone();
-        background.one_more();
-        self.config.runtime.spawn_blocking(move || {
+        self.spawn_blocking(move || {
             // A panic in the store must not leave the client without a response.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
                 .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));
-            let open = outbox.requests().answer(ticket);
-            if let Some(open) = open {
-                let mut line = Vec::new();
-                writer::response(&mut line, &open.id, result);
-                outbox.put_line(line);
-            }
-            background.one_less();
+            respond(&outbox, ticket, result);
         });
         Ok(Routed::Later)
+    }
+
+    /// Runs work on a blocking thread. The connection waits for it before it ends.
+    fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        let background = self.background.clone();
+        background.one_more();
+        self.config.runtime.spawn_blocking(move || {
+            work();
+            background.one_less();
+        });
     }
 
     /// Passes on the answer to one of our requests. Anything other than an offered option is not an approval.
@@ -512,8 +379,14 @@ impl<P: SessionPort> AcpServer<P> {
         }
     }
 
-    fn open(&self, id: &str, kind: RequestKind, session: Option<SessionId>) -> Result<Ticket, wire::Error> {
-        let request = IncomingRequest { id: id.into(), kind, session };
+    fn open(
+        &self,
+        id: &str,
+        kind: RequestKind,
+        session: Option<SessionId>,
+        opening: OpeningState,
+    ) -> Result<Ticket, wire::Error> {
+        let request = IncomingRequest { id: id.into(), kind, session, opening };
         self.outbox.requests().open(request).ok_or_else(answers::too_many_requests)
     }
 
@@ -524,50 +397,18 @@ impl<P: SessionPort> AcpServer<P> {
     }
 }
 
+/// Answers a request, unless it has been answered meanwhile.
+fn respond(outbox: &Outbox, ticket: Ticket, result: Result<Box<RawValue>, wire::Error>) {
+    let open = outbox.requests().answer(ticket);
+    if let Some(open) = open {
+        let mut line = Vec::new();
+        writer::response(&mut line, &open.id, result);
+        outbox.put_line(line);
+    }
+}
+
 /// The session that a request names.
 fn session_of(params: &RequestParams<'_>) -> Result<SessionId, wire::Error> {
     let text = params.session_id()?;
     from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))
-}
-
-/// Start of a page: after this session, in the order of the listing. Sessions created or used while a client
-/// pages move to the front and shift nothing after the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PageKey {
-    updated_at: u64,
-    session: SessionId,
-}
-
-impl PageKey {
-    fn read(cursor: &str) -> Option<PageKey> {
-        let (time, session) = cursor.split_once('.')?;
-        Some(PageKey { updated_at: u64::from_str_radix(time, 16).ok()?, session: SessionId::parse(session)? })
-    }
-
-    fn write(&self) -> String {
-        format!("{:x}.{}", self.updated_at, self.session)
-    }
-}
-
-fn page(
-    mut headers: Vec<Header>,
-    cwd: Option<PathBuf>,
-    after: Option<PageKey>,
-) -> wire::ListSessionsResponse {
-    let key = |header: &Header| (std::cmp::Reverse(header.updated_at), header.session.clone());
-    headers.retain(|header| header.has_prompt && cwd.as_ref().is_none_or(|cwd| header.cwd == *cwd));
-    headers.sort_by_key(key);
-    let from = after.map_or(0, |after| {
-        let after = (std::cmp::Reverse(after.updated_at), after.session);
-        headers.partition_point(|header| key(header) <= after)
-    });
-    let rest = &headers[from..];
-    let shown = &rest[..rest.len().min(PAGE_SESSIONS)];
-    let next = match shown.last() {
-        Some(last) if shown.len() < rest.len() => {
-            Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
-        }
-        Some(_) | None => None,
-    };
-    wire::ListSessionsResponse::new(shown.iter().map(answers::session_info).collect()).next_cursor(next)
 }

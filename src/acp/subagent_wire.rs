@@ -16,7 +16,7 @@ use epitome_thread::{Content, Message, SessionId, StopReason};
 /// A subagent's state, with its description if included.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
     let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
-    if let Some(SubagentInfo { title, description, cwd }) = now.about.as_deref() {
+    if let Some(SubagentInfo { call: _, title, description, cwd }) = now.about.as_deref() {
         update = update.title(visible_line(title)).cwd(cwd.clone());
         if !description.is_empty() {
             update = update.description(description.clone());
@@ -96,6 +96,7 @@ mod tests {
     fn describe_state(about: bool, state: SubagentState) -> Value {
         let about = about.then(|| {
             Arc::new(SubagentInfo {
+                call: None,
                 title: "explore: Find it".into(),
                 description: "Finds things out.".into(),
                 cwd: PathBuf::from("/w"),

@@ -15,7 +15,7 @@ use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
     agent_line, chunks, command, cut_line, empty_line, ending_line, entry_line, follow_up, info_update,
-    last_shown, line_id, notice, part_id, plan, set_apart, usage_update, user_message,
+    last_shown, line_id, notice, part_id, plan, plan_with_id, set_apart, usage_update, user_message,
 };
 use epitome_session::{CompactionState, NoticeSeverity, Position, Seen, SessionEvent, TextKind, TextShown};
 use epitome_thread::{
@@ -357,7 +357,10 @@ impl Cursor {
                 updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));
             }
             Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
-            Change::Planned { steps } => updates.push(SessionUpdate::Plan(plan(steps))),
+            Change::Planned { steps } => updates.push(match shown.traits.plan_updates {
+                true => SessionUpdate::PlanUpdate(plan_with_id(steps)),
+                false => SessionUpdate::Plan(plan(steps)),
+            }),
             Change::TurnEnded { reason, .. } => {
                 for queued in std::mem::take(&mut self.queued) {
                     if let Change::Queued { message } = &queued.change {

@@ -238,6 +238,14 @@ pub(super) fn plan(steps: &[PlanStep]) -> wire::Plan {
     wire::Plan::new(steps.iter().map(entry).collect())
 }
 
+/// The id of the plan that the model keeps. A session has one.
+const PLAN_ID: &str = "todos";
+
+/// The complete plan, for clients that tell plans apart by ids.
+pub(super) fn plan_with_id(steps: &[PlanStep]) -> wire::PlanUpdate {
+    wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, plan(steps).entries))
+}
+
 /// A slash command.
 pub(super) fn command(command: &CommandInfo) -> wire::AvailableCommand {
     let input = command.hint.as_ref().map(|hint| {

@@ -11,16 +11,17 @@ use serde_json::value::RawValue;
 use super::answers;
 use super::from_wire::ClientTraits;
 use super::outbox::{Outbox, OutboxItem};
-use super::requests::{OutgoingKind, OutgoingRequest, RequestKind};
+use super::requests::{OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
+use super::unpublished::{self, CursorAnchor};
 use super::updates::wire_path;
 use epitome_session::{
     AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
     SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, Change, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, CallId, Change, Entry, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -58,6 +59,10 @@ pub struct UpdateWriter {
     updates: Vec<wire::SessionUpdate>,
     /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
+    /// The subagents that running calls have started, for clients that show them as sessions.
+    links: HashMap<(SessionId, CallId), SessionId>,
+    /// The last message of the agent, by session, for clients that take cursors.
+    last_messages: HashMap<SessionId, String>,
 }
 
 /// The client that lines are written for.
@@ -92,6 +97,10 @@ impl UpdateWriter {
         let target = &mut WriteTarget { traits, outbox, buffer };
         match item {
             OutboxItem::Own(line) => target.buffer.extend_from_slice(&line),
+            OutboxItem::Event { session, out } if is_dropped(&session, &out, outbox) => {
+                tracing::debug!(%session, "an event of a session that the client has given up is dropped");
+                drop(out);
+            }
             OutboxItem::Event { session, out } => match out {
                 SessionEvent::Ask { ask, permission } => self.ask(session, ask, &permission, target),
                 SessionEvent::Question { ask, question } => self.question(session, ask, &question, target),
@@ -132,16 +141,85 @@ impl UpdateWriter {
             &out,
             SessionEvent::Entry { entry, replay: true, .. } if matches!(entry.change, Change::Opened { .. })
         );
+        let entry = match &out {
+            SessionEvent::Entry { entry, .. } if target.traits.cursors => Some(entry.clone()),
+            _ => None,
+        };
         self.cursor(session).translate(out, target.traits, &mut updates);
         let start = target.buffer.len();
         let mut lines = 0;
-        for update in updates.drain(..) {
-            lines += usize::from(session_update(target.buffer, session, &update));
+        for update in &updates {
+            lines += usize::from(self.session_update(target.buffer, session, update));
         }
+        if target.traits.cursors {
+            if let Some(last) = last_agent_message(&updates) {
+                self.last_messages.insert(session.clone(), last);
+            }
+            if let Some(params) = entry.and_then(|entry| self.cursor_after(session, &entry, &updates, target))
+            {
+                lines += usize::from(notification(target.buffer, "session/update", &params));
+            }
+        }
+        updates.clear();
         self.updates = updates;
         if self.positions == Positions::Told {
             self.tell_position(session, begins, lines, start, target.buffer);
         }
+    }
+
+    /// Writes an update. A call that has started a subagent links to it, beside its own content; contents replace each
+    /// other as a whole.
+    fn session_update(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        session: &SessionId,
+        update: &wire::SessionUpdate,
+    ) -> bool {
+        let linked = match update {
+            wire::SessionUpdate::ToolCallUpdate(changed) if !self.links.is_empty() => {
+                let key = (session.clone(), CallId(changed.tool_call_id.0.to_string()));
+                let is_over = matches!(
+                    changed.fields.status,
+                    Some(wire::ToolCallStatus::Completed | wire::ToolCallStatus::Failed)
+                );
+                match (is_over, changed.fields.content.is_some()) {
+                    (true, _) => self.links.remove(&key),
+                    (false, true) => self.links.get(&key).cloned(),
+                    (false, false) => None,
+                }
+            }
+            _ => None,
+        };
+        let Some(child) = linked else { return session_update(buffer, session, update) };
+        let Ok(mut update) = serde_json::to_value(WrittenUpdate(update)) else { return false };
+        if let Some(content) = update["content"].as_array_mut() {
+            content.push(unpublished::session_content(&child));
+        }
+        notification(buffer, "session/update", &json!({ "sessionId": session.0, "update": update }))
+    }
+
+    /// The cursor behind an entry, given the updates that show it: after each user message that is shown and after each
+    /// turn. A fork of a subagent is impossible, so that it has none.
+    fn cursor_after(
+        &mut self,
+        session: &SessionId,
+        entry: &Entry,
+        updates: &[wire::SessionUpdate],
+        target: &WriteTarget<'_>,
+    ) -> Option<serde_json::Value> {
+        let anchor = match &entry.change {
+            Change::TurnEnded { .. } => CursorAnchor::AgentMessage(self.last_messages.remove(session)?),
+            change if change.is_said_by_user() => {
+                let shown = updates.iter().find_map(|update| match update {
+                    wire::SessionUpdate::UserMessageChunk(chunk) => message_id(chunk),
+                    _ => None,
+                });
+                CursorAnchor::UserMessage(shown?)
+            }
+            _ => return None,
+        };
+        let is_child = target.outbox.requests().root_of(session).is_some();
+        (!is_child).then(|| unpublished::cursor_update(session, entry.seq, &anchor))
     }
 
     /// Puts the client's position in front of the updates that begin at `start`, if they change it.
@@ -185,11 +263,25 @@ impl UpdateWriter {
                     cursor.end(&mut updates);
                 }
                 for update in &updates {
-                    session_update(target.buffer, &agent, update);
+                    self.session_update(target.buffer, &agent, update);
                 }
             }
         }
+        let call = now.about.as_ref().and_then(|about| about.call.clone());
+        let child = now.session.clone();
         self.translate(parent, SessionEvent::Subagent(now), target);
+        if let Some(call) = call {
+            let content = [unpublished::session_content(&child)];
+            let update = json!({
+                "sessionUpdate": "tool_call_update", "toolCallId": call.0, "content": content,
+            });
+            notification(
+                target.buffer,
+                "session/update",
+                &json!({ "sessionId": parent.0, "update": update }),
+            );
+            self.links.insert((parent.clone(), call), child);
+        }
     }
 
     fn ask(
@@ -272,12 +364,18 @@ impl UpdateWriter {
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
             return;
         };
-        let gone = match (&answer, open.kind) {
-            (Ok(SessionAnswer::Closed), _) => true,
-            (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => true,
-            (Ok(_) | Err(_), _) => false,
-        };
-        if let Ok(SessionAnswer::Attached { session, cwd, .. }) = &answer {
+        let is_cancelled = matches!(open.opening, OpeningState::Cancelled(_));
+        let gone = is_cancelled
+            || match (&answer, open.kind) {
+                (Ok(SessionAnswer::Closed), _) => true,
+                (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => {
+                    true
+                }
+                (Ok(_) | Err(_), _) => false,
+            };
+        if let Ok(SessionAnswer::Attached { session, cwd, .. }) = &answer
+            && !is_cancelled
+        {
             target.outbox.requests().session_opens(session.clone());
             self.cursor(session).works_in(cwd);
         }
@@ -285,8 +383,11 @@ impl UpdateWriter {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
             self.told.remove(session);
+            self.links.retain(|(parent, _), _| parent != session);
+            self.last_messages.remove(session);
         }
         let result = match answer {
+            Ok(_) if is_cancelled => Err(answers::cancelled()),
             Ok(answer) => answers::result(open.kind, answer),
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
@@ -302,6 +403,23 @@ impl UpdateWriter {
         }
         self.cursors.get_mut(session).expect("it was put in if it was missing")
     }
+}
+
+fn message_id(chunk: &wire::ContentChunk) -> Option<String> {
+    chunk.message_id.as_ref().map(|id| id.0.to_string())
+}
+
+/// The id of the agent's message that is shown last by these updates.
+fn last_agent_message(updates: &[wire::SessionUpdate]) -> Option<String> {
+    updates.iter().rev().find_map(|update| match update {
+        wire::SessionUpdate::AgentMessageChunk(chunk) => message_id(chunk),
+        _ => None,
+    })
+}
+
+/// Whether nothing of an event is written, because the client has cancelled the request that opened its session.
+fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool {
+    !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
 }
 
 /// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
@@ -363,7 +481,8 @@ fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::Sess
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 
-fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) -> bool {
+/// Appends a notification; returns whether it could be written.
+pub fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) -> bool {
     let start = buffer.len();
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
     finish(buffer, start, method, params)
@@ -396,8 +515,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
+    use super::super::requests::{Cancellation, IncomingRequest};
     use super::*;
-    use epitome_thread::{CallId, Content, Entry, Message, MessageId, ModelName, Seq, ToolKind};
+    use epitome_thread::{Content, Message, MessageId, ModelName, Seq, ToolKind};
 
     fn written(out: SessionEvent, traits: &ClientTraits) -> Vec<Value> {
         let (outbox, mut buffer) = (Outbox::new(0), Vec::new());
@@ -430,5 +550,99 @@ mod tests {
         let lines = written(out, &traits);
         assert_eq!(lines[0]["method"], "elicitation/create");
         assert_eq!(lines[0]["params"]["toolCallId"], "c1");
+    }
+
+    /// A client that gives up loading a long session must not get the rest of it, nor anything that happens there later.
+    #[test]
+    fn nothing_is_written_of_a_session_whose_opening_was_cancelled() {
+        let outbox = Outbox::new(0);
+        let session = SessionId("s_1".to_owned());
+        let request = IncomingRequest {
+            id: "7".into(),
+            kind: RequestKind::Load,
+            session: Some(session.clone()),
+            opening: OpeningState::Begun,
+        };
+        let ticket = outbox.requests().open(request).expect("one request is not too many");
+        outbox.requests().session_opens(session.clone());
+        assert!(outbox.requests().attaching(ticket, &session));
+        let noted = |text: &str| {
+            let change = Change::Noted { message: MessageId(1), text: text.to_owned() };
+            let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
+            SessionEvent::Entry { entry, replay: true, own: false }
+        };
+        let options = Arc::new(epitome_session::SessionOptions {
+            mode: epitome_thread::Mode::Ask,
+            model: None,
+            models: Vec::new(),
+            thought: epitome_thread::ThoughtLevel::Medium,
+            remarks: Vec::new(),
+        });
+        let attached = SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options };
+        let (mut writer, mut buffer) = (UpdateWriter::default(), Vec::new());
+        let mut write = |out| {
+            let item = OutboxItem::Event { session: session.clone(), out };
+            writer.write(item, &ClientTraits::default(), &outbox, &mut buffer);
+        };
+        write(noted("one"));
+        assert_eq!(outbox.requests().cancel("7"), Cancellation::Detach(session.clone()));
+        write(noted("two"));
+        write(SessionEvent::Answer { ticket, answer: Ok(attached) });
+        write(noted("three"));
+        let text = String::from_utf8(buffer).expect("JSON");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() == 2 && lines[0].contains("one"), "{text}");
+        let answer: Value = serde_json::from_str(lines[1]).expect("JSON");
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32800)));
+        assert!(!outbox.requests().has_opened(&session));
+    }
+
+    /// Contents of a call replace each other, so the link to its subagent is in each of them until the call ends.
+    #[test]
+    fn a_call_keeps_the_link_to_its_subagent() {
+        let outbox = Outbox::new(0);
+        let (parent, child) = (SessionId("s_1".to_owned()), SessionId("s_2".to_owned()));
+        let traits = ClientTraits { subagents: true, ..ClientTraits::default() };
+        let (mut writer, mut buffer) = (UpdateWriter::default(), Vec::new());
+        let card = CallDisplay { title: "Find it".into(), kind: ToolKind::Other, locations: Vec::new() };
+        let call = ToolCall { id: CallId("c1".into()), name: "task".into(), input: json!({}), card };
+        let message = Message { id: MessageId(1), content: vec![Content::Call(call)] };
+        let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        let entry = Arc::new(Entry { seq: Seq(1), at: 0, change });
+        let about = epitome_session::SubagentInfo {
+            call: Some(CallId("c1".into())),
+            title: "Find it".into(),
+            description: String::new(),
+            cwd: "/w".into(),
+        };
+        let began = Subagent { session: child, about: Some(Arc::new(about)), state: SubagentState::Running };
+        let done = epitome_thread::ToolOutcome::text(
+            CallId("c1".into()),
+            epitome_thread::OutcomeStatus::Completed,
+            "Found.",
+        );
+        for out in [
+            SessionEvent::Entry { entry, replay: false, own: true },
+            SessionEvent::Subagent(began),
+            SessionEvent::CallProgress { call: CallId("c1".into()), output: "Looking.".into() },
+            SessionEvent::CallFinished { outcome: Arc::new(done) },
+        ] {
+            let item = OutboxItem::Event { session: parent.clone(), out };
+            writer.write(item, &traits, &outbox, &mut buffer);
+        }
+        let text = String::from_utf8(buffer).expect("JSON");
+        let link = json!({ "type": "session", "sessionId": "s_2" });
+        let contents: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+            .filter(|line| line["params"]["update"]["sessionUpdate"] == "tool_call_update")
+            .map(|line| line["params"]["update"]["content"].clone())
+            .collect();
+        assert_eq!(contents.len(), 3, "{text}");
+        let linked: Vec<usize> = contents.iter().map(|all| all.as_array().map_or(0, Vec::len)).collect();
+        assert_eq!(linked, [1, 2, 2], "{text}");
+        let has_link = |all: &Value| all.as_array().is_some_and(|all| all.contains(&link));
+        assert!(contents.iter().all(has_link), "{text}");
+        assert!(writer.links.is_empty());
     }
 }

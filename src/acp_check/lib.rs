@@ -1,21 +1,26 @@
-//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: runs protocol fixtures and reports
-//! the first difference of each.
+//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: checks rules of the protocol, runs
+//! protocol fixtures, and reports the first difference of each.
 //!
-//! The command `acp-check` of this crate and `epitome check` run the fixtures for any agent, with the agent's own
-//! configuration and keys; no model is simulated. Epitome's own tests run all fixtures, with a [`story::ModelSide`] that
-//! scripts the model's replies too.
+//! The command `acp-check` of this crate and `epitome check` run both for any agent, with the agent's own configuration and
+//! keys, or pointed at a scripted model. Epitome's own tests run all fixtures, with a [`story::ModelSide`] that scripts the
+//! model's replies too.
 
 pub mod agent;
+mod client;
+pub mod model;
+mod report;
+pub mod rules;
 pub mod story;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use agent::{AgentProgram, Inherits};
+use agent::{AgentEnvironment, AgentProgram, Inherits, Launch, LaunchedAgent};
 use epitome_transcript::Fixture;
+use model::{CheckModel, ModelFormat};
+pub use report::{ReportItem, as_text};
+use report::{as_json, junit};
 use story::{FixtureOutcome, LINE_WITHIN, NoModel, Setting, run_fixture};
 
 /// Test any ACP agent with protocol fixtures
@@ -24,34 +29,50 @@ use story::{FixtureOutcome, LINE_WITHIN, NoModel, Setting, run_fixture};
 Exit codes: 0 if every fixture passed or tests something that the agent does not offer,
 1 if one failed, 2 if nothing could be run.")]
 pub struct CheckArgs {
-    /// Fixtures to run [default: the built-in fixtures for any agent]
+    /// Fixtures to run [default: all rules, and the built-in fixtures for any agent]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+    /// Also write a JUnit report to this file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
+    /// Point the agent at a scripted model that speaks this format, by the variables for its address and its key
+    #[arg(long, value_name = "FORMAT")]
+    pub model: Option<ModelFormat>,
+    /// The agent's home directory: `empty` makes a new one, so that it has no configuration and no logins
+    #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
+    pub home: Option<PathBuf>,
+    /// Log in with this method of the agent before opening a session
+    #[arg(long, value_name = "METHOD")]
+    pub login: Option<String>,
+    /// Check this rule only; may be repeated
+    #[arg(long = "rule", value_name = "NAME")]
+    pub only: Vec<String>,
     /// The agent's command and its arguments
     #[arg(last = true, required = true, value_names = ["COMMAND", "ARGUMENT"], num_args = 1..)]
     pub command: Vec<OsString>,
 }
 
-/// The built-in fixtures: those of `protocol-fixtures/` that are for any agent.
-const BUILT_IN: [(&str, &str); 10] = [
-    ("handshake", include_str!("fixtures/handshake.txt")),
-    ("initialize-again", include_str!("fixtures/initialize-again.txt")),
-    ("before-initialize", include_str!("fixtures/before-initialize.txt")),
-    ("unknown-method", include_str!("fixtures/unknown-method.txt")),
-    ("broken-lines", include_str!("fixtures/broken-lines.txt")),
-    ("request-ids", include_str!("fixtures/request-ids.txt")),
-    ("relative-cwd", include_str!("fixtures/relative-cwd.txt")),
-    ("unknown-session", include_str!("fixtures/unknown-session.txt")),
-    ("list-empty", include_str!("fixtures/list-empty.txt")),
-    ("system-prompt", include_str!("fixtures/system-prompt.txt")),
+/// The built-in fixtures: those of `protocol-fixtures/` that are for any agent, with the page of the protocol's documentation
+/// that each one follows.
+const BUILT_IN: [(&str, &str, &str); 10] = [
+    ("handshake", "initialization", include_str!("fixtures/handshake.txt")),
+    ("initialize-again", "initialization", include_str!("fixtures/initialize-again.txt")),
+    ("before-initialize", "initialization", include_str!("fixtures/before-initialize.txt")),
+    ("unknown-method", "JSON-RPC 2.0 §5.1", include_str!("fixtures/unknown-method.txt")),
+    ("broken-lines", "JSON-RPC 2.0 §5.1", include_str!("fixtures/broken-lines.txt")),
+    ("request-ids", "JSON-RPC 2.0 §5", include_str!("fixtures/request-ids.txt")),
+    ("relative-cwd", "session-setup#working-directory", include_str!("fixtures/relative-cwd.txt")),
+    ("unknown-session", "session-setup", include_str!("fixtures/unknown-session.txt")),
+    ("list-empty", "session-list", include_str!("fixtures/list-empty.txt")),
+    ("system-prompt", "session-setup#system-prompt", include_str!("fixtures/system-prompt.txt")),
 ];
 
 /// The built-in fixtures by name.
 pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
-    BUILT_IN.into_iter()
+    BUILT_IN.into_iter().map(|(name, _, text)| (name, text))
 }
 
 /// Why nothing could be run, and what to do about it.
@@ -102,9 +123,58 @@ fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CannotRun> {
     parsed.collect()
 }
 
-/// Runs the fixtures, writes the result of each, and returns the number of failures.
+/// An agent with variables for its home and its model.
+pub struct PreparedAgent {
+    pub program: AgentProgram,
+    pub variables: Vec<(String, OsString)>,
+}
+
+impl Launch for PreparedAgent {
+    fn launch(&self, surroundings: &AgentEnvironment) -> std::io::Result<LaunchedAgent> {
+        let mut surroundings = surroundings.clone();
+        surroundings.variables.extend(self.variables.iter().cloned());
+        self.program.launch(&surroundings)
+    }
+}
+
+/// The home directory for the agent, if it gets another than the user's. A new one is removed with the value.
+enum AgentHome {
+    Users,
+    Given(PathBuf),
+    New(tempfile::TempDir),
+}
+
+impl AgentHome {
+    fn of(home: Option<&Path>) -> Result<AgentHome, CannotRun> {
+        let failed = |error: std::io::Error| {
+            cannot(
+                format!("the home directory can't be used: {error}"),
+                "give an existing directory, or `empty`",
+            )
+        };
+        match home {
+            None => Ok(AgentHome::Users),
+            Some(home) if home == Path::new("empty") => tempfile::Builder::new()
+                .prefix("acp-check-home-")
+                .tempdir()
+                .map(AgentHome::New)
+                .map_err(failed),
+            Some(home) => home.canonicalize().map(AgentHome::Given).map_err(failed),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            AgentHome::Users => None,
+            AgentHome::Given(path) => Some(path),
+            AgentHome::New(directory) => Some(directory.path()),
+        }
+    }
+}
+
+/// Checks the rules and runs the fixtures, writes the result of each, and returns the number of failures.
 pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> {
-    let fixtures = fixtures(&args.files)?;
+    let mut fixtures = fixtures(&args.files)?;
     let (command, arguments) =
         args.command.split_first().ok_or_else(|| cannot("COMMAND is missing".into(), "try `--help`"))?;
     let program = AgentProgram {
@@ -112,72 +182,63 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> 
         arguments: arguments.to_vec(),
         inherits: Inherits::Everything,
     };
-    let setting = Setting::<NoModel> { agent: &program, model: None, line_within: LINE_WITHIN };
-    let (mut failed, mut passed) = (0, 0);
-    for (name, fixture) in &fixtures {
+    let names = || rules::RULES.iter().map(|rule| rule.name);
+    if let Some(unknown) = args.only.iter().find(|only| !names().any(|name| name == **only)) {
+        let hint = format!("the rules are {}", names().collect::<Vec<_>>().join(", "));
+        return Err(CannotRun { message: format!("there is no rule {unknown}"), hint });
+    }
+    let home = AgentHome::of(args.home.as_deref())?;
+    let model = args.model.map(CheckModel::start).transpose().map_err(|error| {
+        cannot(format!("the scripted model can't be started: {error}"), "it listens on a port of 127.0.0.1")
+    })?;
+    if !args.only.is_empty() {
+        fixtures.clear();
+    }
+    let mut variables = model.as_ref().map(CheckModel::variables).unwrap_or_default();
+    if let Some(home) = home.path() {
+        variables.push(("HOME".to_owned(), home.into()));
+    }
+    let agent = PreparedAgent { program, variables };
+    let setting = Setting::<NoModel> { agent: &agent, model: None, line_within: LINE_WITHIN };
+    let of_fixtures = fixtures.iter().map(|(name, fixture)| {
+        let cites = BUILT_IN.iter().find(|(known, ..)| known == name).map_or("", |(_, cites, _)| *cites);
         let outcome = run_fixture(fixture, &setting);
-        match outcome {
-            FixtureOutcome::Failed(_) => failed += 1,
-            FixtureOutcome::Passed => passed += 1,
-            FixtureOutcome::NotOffered(_) | FixtureOutcome::NotMeant(_) => {}
-        }
-        let text = match args.json {
-            true => as_json(name, fixture.title(), &outcome),
-            false => as_text(name, fixture.title(), &outcome),
-        };
+        ReportItem { name: name.clone(), title: fixture.title().to_owned(), cites, outcome }
+    });
+    let wanted = rules::RULES.iter().filter(|rule| {
+        args.files.is_empty() && (args.only.is_empty() || args.only.iter().any(|only| only == rule.name))
+    });
+    let of_rules = wanted.map(|rule| {
+        let outcome = rule.check(&agent, args.login.as_deref());
+        ReportItem { name: rule.name.to_owned(), title: rule.title.to_owned(), cites: rule.cites, outcome }
+    });
+    let mut items = Vec::new();
+    for item in of_fixtures.chain(of_rules) {
+        let text = if args.json { as_json(&item) } else { as_text(&item) };
+        items.push(item);
         if out.write_all(text.as_bytes()).is_err() {
-            return Ok(failed); // The reader has closed the pipe.
+            break; // The reader has closed the pipe.
         }
     }
+    let count = |is_it: fn(&FixtureOutcome) -> bool| items.iter().filter(|item| is_it(&item.outcome)).count();
+    let passed = count(|outcome| matches!(outcome, FixtureOutcome::Passed));
+    let failed = count(|outcome| matches!(outcome, FixtureOutcome::Failed(_)));
     if !args.json {
-        let others = fixtures.len() - passed - failed;
+        let others = items.len() - passed - failed;
         let _ = writeln!(out, "{passed} passed, {failed} failed, {others} not run");
+        if let Some(model) = &model {
+            let _ = writeln!(out, "the scripted model was called {} times", model.calls());
+            for refusal in model.refusals() {
+                let _ = writeln!(out, "a provider might refuse a request: {refusal}");
+            }
+        }
+    }
+    if let Some(path) = &args.junit {
+        std::fs::write(path, junit(&items)).map_err(|error| {
+            cannot(format!("{} can't be written: {error}", path.display()), "give another file")
+        })?;
     }
     Ok(failed)
-}
-
-/// A report as text: one line, and for a failure its place and the difference.
-pub fn as_text(name: &str, title: &str, outcome: &FixtureOutcome) -> String {
-    match outcome {
-        FixtureOutcome::Passed => format!("pass         {name}\n"),
-        FixtureOutcome::NotOffered(what) => format!("not offered  {name}: {what}\n"),
-        FixtureOutcome::NotMeant(why) => format!("not run      {name}: {why}\n"),
-        FixtureOutcome::Failed(failure) => {
-            let mut text = format!("FAIL         {name}: {title}\n  line {}\n", failure.line);
-            for (label, what) in [("expected", &failure.expected), ("got", &failure.got)] {
-                for (at, line) in what.lines().enumerate() {
-                    text.push_str(&format!("    {:<9} {line}\n", if at == 0 { label } else { "" }));
-                }
-            }
-            for note in &failure.notes {
-                text.push_str(&format!("    note      {note}\n"));
-            }
-            text
-        }
-    }
-}
-
-fn as_json(name: &str, title: &str, outcome: &FixtureOutcome) -> String {
-    let mut report = json!({"fixture": name, "title": title});
-    match outcome {
-        FixtureOutcome::Passed => report["outcome"] = json!("passed"),
-        FixtureOutcome::NotOffered(what) => {
-            report["outcome"] = json!("not_offered");
-            report["capability"] = json!(what);
-        }
-        FixtureOutcome::NotMeant(why) => {
-            report["outcome"] = json!("not_run");
-            report["reason"] = json!(why);
-        }
-        FixtureOutcome::Failed(failure) => {
-            report["outcome"] = json!("failed");
-            report["line"] = json!(failure.line);
-            report["expected"] = json!(failure.expected);
-            report["got"] = json!(failure.got);
-            report["notes"] = json!(failure.notes);
-        }
-    }
-    format!("{report}\n")
 }
 
 #[cfg(test)]
@@ -185,7 +246,16 @@ mod tests {
     use super::*;
 
     fn args(command: &str) -> CheckArgs {
-        CheckArgs { files: Vec::new(), json: false, command: vec![command.into()] }
+        CheckArgs {
+            files: Vec::new(),
+            json: false,
+            junit: None,
+            model: None,
+            home: None,
+            login: None,
+            only: Vec::new(),
+            command: vec![command.into()],
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Halt {
 }
 
 /// Shortens long messages in a report.
-fn shortened(text: String) -> String {
+pub fn shortened(text: String) -> String {
     match text.char_indices().nth(GOT_CHARACTERS_MAX) {
         Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
         None => text,

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use super::{CliError, EXIT_USAGE, log, login, serve};
 use crate::acp::connection::{Connection, ConnectionCloser, LineDirection, Tap};
 use crate::acp::server::ConnectionConfig;
 use crate::acp::writer::Positions;
-use crate::daemon;
+use crate::daemon::ClientLogin;
 use crate::daemon::control::EnvironmentObject;
 use crate::daemon::front;
 use crate::daemon::front::attach::{Connector, DaemonLink};
 use crate::daemon::front::signals::BlockedSignals;
+use crate::daemon::front::websocket::{PATH, WebSocketAccess, WebSocketServer};
+use crate::daemon::token::secret;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
@@ -43,6 +46,12 @@ pub struct AcpArgs {
     /// Run the agent in this process, without a daemon
     #[arg(long)]
     standalone: bool,
+    /// Serve clients over WebSocket on this loopback address, at /acp, instead of stdin and stdout
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transcript", "standalone"])]
+    listen: Option<SocketAddr>,
+    /// Origin of a web page that may connect; may be repeated
+    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    allow_origin: Vec<String>,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(subcommand)]
@@ -80,6 +89,9 @@ fn explained() -> bool {
 pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     if let Some(AcpAction::Login(args)) = args.action {
         return login::main(args);
+    }
+    if let Some(address) = args.listen {
+        return listen(address, args.allow_origin, Overrides::from(args.overrides));
     }
     if explained() {
         return Ok(EXIT_USAGE);
@@ -119,6 +131,39 @@ fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink
     Ok((connector, link, signals))
 }
 
+/// The variable with the bearer token of WebSocket clients.
+const TOKEN_VARIABLE: &str = "EPITOME_ACP_TOKEN";
+
+/// Serves clients over WebSocket until it is interrupted.
+fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Result<i32, CliError> {
+    let paths = serve::paths();
+    log::to_file(&paths);
+    let given = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    let token = match &given {
+        Some(token) => token.clone(),
+        None => secret().map_err(|error| CliError::failed(format!("no token can be made: {error}"), None))?,
+    };
+    // Commands of sessions need no access to this socket.
+    let mut environment = EnvironmentObject::current();
+    environment.0.retain(|(name, _)| name != TOKEN_VARIABLE);
+    let connector = move || {
+        Connector::new(&paths, environment.clone(), overrides.clone())
+            .map_err(|error| format!("this program is not found: {error}"))
+    };
+    let access = WebSocketAccess { token: token.clone(), origins };
+    serve::runtime()?.block_on(async {
+        let failed = |why| CliError::failed(why, None);
+        let server = WebSocketServer::listen(address, access, Arc::new(connector)).await.map_err(failed)?;
+        let address = server.address().map_err(|error| failed(error.to_string()))?;
+        eprintln!("listening on ws://{address}{PATH}");
+        if given.is_none() {
+            eprintln!("token: {token} (set {TOKEN_VARIABLE} to choose one)");
+        }
+        server.serve().await;
+        Ok(0)
+    })
+}
+
 fn standalone(
     paths: Paths,
     overrides: Overrides,
@@ -129,22 +174,14 @@ fn standalone(
     let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
-    let log_out = {
-        let paths = paths.clone();
-        Arc::new(move || daemon::log_out(&paths))
-    };
-    let configured = {
-        let (overrides, environment) = (overrides.clone(), environment.clone());
-        move || daemon::configured(&paths, &overrides, &environment)
-    };
+    let login = ClientLogin { paths, overrides: overrides.clone(), environment: environment.clone() };
     let parts = ConnectionConfig {
         sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),
         environment,
         overrides,
-        configured: Box::new(configured),
-        log_out,
+        login: Arc::new(login),
         ids_above: 0,
         positions: Positions::Untold,
     };

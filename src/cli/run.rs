@@ -144,6 +144,7 @@ impl RunRequest {
             environment: serve::environment(),
             overrides: Arc::new(request.overrides.clone()),
             instructions: None,
+            choices: Vec::new(),
         };
         let session = match resumed {
             Some(session) => {

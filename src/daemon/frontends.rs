@@ -1,6 +1,7 @@
 //! Connected front ends; each has a reader and a writer thread.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,12 +17,13 @@ use super::build::Build;
 use super::handshake::{self, HELLO_BYTES_MAX, HelloAnswer};
 use super::messages::{Farewell, MessageWriter};
 use super::token::Token;
+use epitome_acp::answers::{LoginNeed, LoginState};
 use epitome_acp::connection::Connection;
-use epitome_acp::server::ConnectionConfig;
+use epitome_acp::server::{ConnectionConfig, UserLogin};
 use epitome_acp::writer::Positions;
 use epitome_config::{Logins, Settings};
 use epitome_files::paths::Paths;
-use epitome_provider::endpoint::{self, EnvironmentPairs};
+use epitome_provider::endpoint::{self, ConfiguredModel, CredentialOrigin, provider_title};
 use epitome_session::registry::Overrides;
 use epitome_session::{ClientId, SessionError, provider_error};
 
@@ -32,27 +34,60 @@ const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// it.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Checks whether a client with this environment and these flags currently has a usable model. The error is
-/// what the client would be shown.
-pub fn configured(
-    paths: &Paths,
-    overrides: &Overrides,
-    environment: &EnvironmentPairs,
-) -> Result<(), SessionError> {
-    let value =
-        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-    let (settings, _) = Settings::load(paths, None, value);
-    endpoint::configured(&overrides.over(settings), environment).map_err(|error| provider_error(&error))
+/// The logins of a client with this environment and these flags.
+pub struct ClientLogin {
+    pub paths: Paths,
+    pub overrides: Arc<Overrides>,
+    pub environment: Arc<Vec<(OsString, OsString)>>,
 }
 
-/// Removes all stored logins, and returns whether there were any. An error is a clause.
-pub fn log_out(paths: &Paths) -> Result<bool, String> {
-    let logins = Logins::below(&paths.data);
-    let mut is_any = false;
-    for provider in logins.providers() {
-        is_any |= logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+impl ClientLogin {
+    fn settings(&self) -> Settings {
+        let value = |name: &str| {
+            self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        };
+        self.overrides.over(Settings::load(&self.paths, None, value).0)
     }
-    Ok(is_any)
+}
+
+impl UserLogin for ClientLogin {
+    fn check(&self) -> Result<(), SessionError> {
+        endpoint::configured(&self.settings(), &self.environment).map_err(|error| provider_error(&error))
+    }
+
+    fn state(&self) -> LoginState {
+        let settings = self.settings();
+        let chosen = match endpoint::choose(&settings, &self.environment) {
+            ConfiguredModel::Named(model) => Some(model),
+            ConfiguredModel::SearchLocal(_) => None,
+        };
+        let found = chosen.as_ref().map(|model| endpoint::resolve(model, &settings, &self.environment));
+        let need = match (found, endpoint::configured(&settings, &self.environment)) {
+            (_, Err(_)) => LoginNeed::Missing,
+            // A local server.
+            (None, Ok(())) => LoginNeed::None,
+            (Some(Ok(endpoint)), Ok(()))
+                if matches!(endpoint.credential_origin(), CredentialOrigin::Absent) =>
+            {
+                LoginNeed::None
+            }
+            (Some(_), Ok(())) => LoginNeed::Satisfied,
+        };
+        let in_use = chosen.as_ref().and_then(|model| model.split()).map(|(provider, _)| provider);
+        let stored = Logins::below(&self.paths.data).providers();
+        let account =
+            |provider: String| (provider_title(&provider).to_owned(), in_use == Some(provider.as_str()));
+        LoginState { need, accounts: stored.into_iter().map(account).collect() }
+    }
+
+    fn log_out(&self) -> Result<bool, String> {
+        let logins = Logins::below(&self.paths.data);
+        let mut is_any = false;
+        for provider in logins.providers() {
+            is_any |= logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+        }
+        Ok(is_any)
+    }
 }
 
 /// The connected front ends. Cheap to clone.
@@ -184,10 +219,10 @@ impl Frontends {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
         let (environment, overrides) = (hello.environment.shared(), Arc::new(hello.overrides));
-        let configured = {
-            let (paths, environment, overrides) =
-                (daemon.paths.clone(), environment.clone(), overrides.clone());
-            move || configured(&paths, &overrides, &environment)
+        let login = ClientLogin {
+            paths: daemon.paths.clone(),
+            overrides: overrides.clone(),
+            environment: environment.clone(),
         };
         let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
@@ -195,11 +230,7 @@ impl Frontends {
             client,
             environment,
             overrides,
-            configured: Box::new(configured),
-            log_out: {
-                let paths = daemon.paths.clone();
-                Arc::new(move || log_out(&paths))
-            },
+            login: Arc::new(login),
             ids_above: hello.ids_above,
             positions: Positions::Told,
         };

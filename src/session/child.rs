@@ -372,6 +372,7 @@ impl PreparedChild {
             environment: order.workspace.environment.clone(),
             overrides: order.overrides.clone(),
             instructions: None,
+            choices: Vec::new(),
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));

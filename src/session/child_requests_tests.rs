@@ -183,6 +183,7 @@ fn opening(directory: &tempfile::TempDir, client: u64, of: &TestClient) -> Openi
         environment: Arc::new(vec![("ANTHROPIC_API_KEY".into(), "sk-test-1".into())]),
         overrides: Arc::default(),
         instructions: None,
+        choices: Vec::new(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
@@ -94,6 +96,7 @@ impl Session {
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
             SessionCommand::RecipesChanged => self.recipes.load(&mut self.core, self.inbox.sender()),
             SessionCommand::HooksChanged => self.hooks.load(&mut self.core, self.inbox.sender()),
+            SessionCommand::Record { change, answer } => record(&mut self.core, *change, answer),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
@@ -107,6 +110,11 @@ impl Session {
         // A session that can't follow them is not opened.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
             return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
+        }
+        for (option, value) in &opening.choices {
+            if let Err(error) = self.choose(option, value) {
+                tracing::info!(session = %self.core.id(), option, %error, "a client's initial option is ignored");
+            }
         }
         let follows_already = self.core.clients.leave(attachment.client);
         let is_alone = self.core.clients.is_empty();
@@ -609,6 +617,24 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
 }
 
 /// A title from what the user said first: its first line, cut at a word.
+/// Commits a change that was requested from outside of any prompt, and answers once it is on disk.
+fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), SessionError>>) {
+    if let Err(error) = core.commit(change) {
+        return drop(answer.send(Err(error)));
+    }
+    let syncer = core.log.syncer();
+    core.background.spawn_blocking(move || {
+        let synced = syncer.sync();
+        let recorded = match &synced {
+            Ok(()) => Ok(()),
+            Err(error) => Err(SessionError::Store(error.to_string())),
+        };
+        // A client that has given up meanwhile wants no answer.
+        drop(answer.send(recorded));
+        BackgroundResult::Synced(synced)
+    });
+}
+
 fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_CHARS_MAX {

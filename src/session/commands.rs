@@ -38,7 +38,7 @@ use epitome_thread::diff::similar_texts;
 use epitome_thread::{Change, Content, ModelName, StopReason, Usage};
 
 /// The longest title that a user may give, in characters. Lists of sessions show one line.
-const TITLE_CHARS_MAX: usize = 200;
+pub(super) const TITLE_CHARS_MAX: usize = 200;
 
 /// The command that accepts the damage of a log.
 const REPAIR: &str = "repair";

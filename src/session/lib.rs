@@ -99,6 +99,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 pub use clients::provider_error;
 pub use commands::why;
@@ -107,7 +108,7 @@ use epitome_problem::Problem;
 pub use epitome_provider::endpoint::provider_title;
 pub use epitome_recipe::command::CommandInfo;
 use epitome_thread::{
-    CallDisplay, CallId, ClientInstructions, Content, Entry, MessageId, Mode, ModelName, SessionId,
+    CallDisplay, CallId, Change, ClientInstructions, Content, Entry, MessageId, Mode, ModelName, SessionId,
     StopReason, ThoughtLevel, ToolDisplay, ToolOutcome, Usage,
 };
 pub use epitome_tools::buffers::{EditorRequest, EditorResponse, EditorSupport};
@@ -191,6 +192,8 @@ pub struct Opening {
     pub overrides: Arc<registry::Overrides>,
     /// What it adds to the system prompt. They stay with the session until a client gives others.
     pub instructions: Option<ClientInstructions>,
+    /// Ids and values of options to start with. What can't be chosen is ignored.
+    pub choices: Vec<(String, String)>,
 }
 
 impl Opening {
@@ -322,6 +325,12 @@ pub enum SessionCommand {
     /// Hooks of this session's places changed, or the consent to them.
     #[serde(skip)]
     HooksChanged,
+    /// A setting is changed from outside of any prompt.
+    #[serde(skip)]
+    Record {
+        change: Box<Change>,
+        answer: oneshot::Sender<Result<(), SessionError>>,
+    },
     /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
     #[serde(skip)]
     Mutate {
@@ -353,6 +362,7 @@ impl SessionCommand {
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged
+            | SessionCommand::Record { .. }
             | SessionCommand::Mutate { .. } => None,
         }
     }
@@ -503,6 +513,9 @@ pub struct Subagent {
 /// What an agent is, for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubagentInfo {
+    /// The call that started it, among those of who started it; `None` where that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
     /// As its call is titled.
     pub title: String,
     /// What agents of its name are for; empty where that is not known.

@@ -1,34 +1,71 @@
 //! A session's choices (mode, model, thought level), and what follows where more becomes known of the model.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::actor::Session;
 use super::core::Core;
-use super::model_link::{Choices, LocalSearch, Located, ModelEffect};
+use super::model_link::{Choices, LocalSearch, Located, ModelEffect, ModelLink};
 use super::provider_error;
+use super::registry::{Overrides, SessionServices};
 use super::work::BackgroundResult;
 use super::{SessionAnswer, SessionError, SessionEvent, SessionOptions};
-use epitome_provider::endpoint::LocalServer;
+use epitome_config::Settings;
+use epitome_provider::endpoint::{EnvironmentPairs, LocalServer};
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Mode, ModelName, ThoughtLevel};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Ruler;
+
+/// The changes that write what is configured into the log of a new session, so that it stays when settings change.
+fn configured_choices(settings: &Settings, overrides: &Overrides, thread: &Thread) -> Vec<Change> {
+    let (mode, level) = (settings.mode, settings.thought);
+    let mut changes = Vec::new();
+    if mode != thread.mode() {
+        changes.push(Change::ModeChosen { mode });
+    }
+    if level != thread.thought() {
+        changes.push(Change::ThoughtChosen { level });
+    }
+    // What is only configured may change with the configuration; this was said for this session.
+    if let Some(model) = overrides.model.clone() {
+        changes.push(Change::ModelChosen { model: ModelName(model) });
+    }
+    changes
+}
+
+/// The options that a session would have if a client opened it like this: a stored one, or with `None` a new one. Opens
+/// nothing and asks nobody; it reads settings and, for a stored session, its log.
+pub(super) fn options_before_opening(
+    services: &SessionServices,
+    cwd: &Path,
+    overrides: &Overrides,
+    environment: &EnvironmentPairs,
+    entries: Option<Vec<Arc<Entry>>>,
+) -> Result<Arc<SessionOptions>, SessionError> {
+    let variable =
+        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let settings = overrides.over(Settings::load(&services.paths, Some(cwd), variable).0);
+    let is_new = entries.is_none();
+    let opened = || {
+        let session = SessionId(String::new());
+        let change = Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() };
+        vec![Arc::new(Entry { seq: Seq(0), at: 0, change })]
+    };
+    let mut thread = Thread::replay(entries.unwrap_or_else(opened))
+        .map_err(|error| SessionError::Store(error.to_string()))?;
+    if is_new {
+        for (at, change) in (1..).zip(configured_choices(&settings, overrides, &thread)) {
+            thread.apply(Arc::new(Entry { seq: Seq(at), at: 0, change }));
+        }
+    }
+    let choices = Choices { thread: &thread, settings: &settings, environment };
+    Ok(ModelLink::new(services, &settings, &thread).options(choices))
+}
 
 impl Core {
     /// Writes what is configured for new sessions into the log, so that it stays when settings change.
     pub(super) fn adopt_settings(&mut self) {
-        let (mode, level) = (self.settings.mode, self.settings.thought);
-        let mut changes = Vec::new();
-        if mode != self.thread.mode() {
-            changes.push(Change::ModeChosen { mode });
-        }
-        if level != self.thread.thought() {
-            changes.push(Change::ThoughtChosen { level });
-        }
-        // What is only configured may change with the configuration; this was said for this session.
-        if let Some(model) = self.settings.overrides().model.clone() {
-            changes.push(Change::ModelChosen { model: ModelName(model) });
-        }
-        for change in changes {
+        for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
             if let Err(error) = self.commit(change) {
                 tracing::error!(session = %self.id(), %error, "a configured choice could not be written");
             }

@@ -1,10 +1,12 @@
-//! What a client's connection needs of the sessions, as a trait, so that routing can be tested
+//! What a client's connection needs of the sessions, as traits, so that routing can be tested
 //! without any.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::registry::{Header, Sessions};
-use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use super::registry::{Header, Overrides, Sessions};
+use super::{ClientId, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
 use epitome_thread::{Seq, SessionId};
 
 /// The sessions as a connection sees them. `Sessions` tells what each promises.
@@ -17,6 +19,32 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     /// Makes a session that goes on from another, up to and with an entry or as it is now.
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
+}
+
+/// Sessions that are looked at or changed without being opened. All methods wait for the disk.
+pub trait StoredSessionPort: SessionPort {
+    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError>;
+    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError>;
+    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError>;
+    fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError>;
+}
+
+/// Whether a session is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionStatus {
+    /// A process has it open, for whichever client.
+    Open,
+    /// It is only stored.
+    Saved,
+}
+
+/// What options are asked about: those of a stored session, or of a new one in a directory.
+#[derive(Clone, Debug)]
+pub struct OptionsQuery {
+    pub session: Option<SessionId>,
+    pub cwd: PathBuf,
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+    pub overrides: Arc<Overrides>,
 }
 
 impl SessionPort for Sessions {
@@ -46,5 +74,23 @@ impl SessionPort for Sessions {
 
     fn detach(&self, client: ClientId) {
         Sessions::detach(self, client)
+    }
+}
+
+impl StoredSessionPort for Sessions {
+    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+        Sessions::status(self, session)
+    }
+
+    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        Sessions::set_title(self, session, title)
+    }
+
+    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        Sessions::set_archived(self, session, archived)
+    }
+
+    fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+        Sessions::options(self, query)
     }
 }

@@ -280,6 +280,7 @@ impl AgentStarter {
             agent: Some(child::ChildAgent {
                 session: self.session.clone(),
                 about: Arc::new(SubagentInfo {
+                    call: context.call.clone(),
                     title: self.title.clone(),
                     description: agent.description.clone(),
                     cwd: self.template.workspace.cwd.clone(),

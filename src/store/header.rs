@@ -25,6 +25,9 @@ pub struct Header {
     pub in_turn: bool,
     /// Whether the user ever sent a prompt; other sessions are not listed to clients.
     pub has_prompt: bool,
+    /// Whether clients list it only on request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
     /// Origin of a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked: Option<ForkOrigin>,
@@ -52,6 +55,7 @@ impl Header {
             turns: 0,
             in_turn: false,
             has_prompt: false,
+            archived: false,
             forked: None,
         })
     }
@@ -67,6 +71,7 @@ impl Header {
                 self.model = Some(model.0.clone())
             }
             Change::Titled { title } => self.title = Some(title.clone()),
+            Change::Archived { archived } => self.archived = *archived,
             Change::TurnEnded { .. } => self.turns += u64::from(std::mem::take(&mut self.in_turn)),
             Change::Forked { from, through } => {
                 self.forked = Some(ForkOrigin { session: from.clone(), at: *through });

@@ -134,6 +134,7 @@ mod tests {
             turns: 0,
             in_turn: false,
             has_prompt: false,
+            archived: false,
             forked: None,
         };
         MarkedHeader { header, mark: JournalMark { entries: 3, bytes: 7, crc: 9 } }

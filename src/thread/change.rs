@@ -273,6 +273,10 @@ pub enum Change {
     Titled {
         title: String,
     },
+    /// The user archived the session, or took it out of the archive: listings show archived ones only on request.
+    Archived {
+        archived: bool,
+    },
     Planned {
         steps: Vec<PlanStep>,
     },
@@ -364,6 +368,7 @@ impl Change {
             Change::ModeChosen { .. } => ("mode_chosen", ChangeGroup::Setting),
             Change::ThoughtChosen { .. } => ("thought_chosen", ChangeGroup::Setting),
             Change::Titled { .. } => ("titled", ChangeGroup::Setting),
+            Change::Archived { .. } => ("archived", ChangeGroup::Setting),
             Change::Planned { .. } => ("planned", ChangeGroup::Note),
             Change::Allowed { .. } => ("allowed", ChangeGroup::Setting),
             Change::Spent { .. } => ("spent", ChangeGroup::Note),

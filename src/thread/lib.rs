@@ -243,6 +243,7 @@ impl Thread {
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,
             Change::Titled { title } => self.title = Some(title.clone()),
+            Change::Archived { .. } => {}
             Change::Planned { steps } => self.plan = steps.clone(),
             Change::Allowed { rule } => self.rules.push(rule.clone()),
             Change::Spent { usage, .. } => self.spent.add(usage),

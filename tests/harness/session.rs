@@ -240,6 +240,7 @@ impl TestSession {
             environment: Arc::new(environment),
             overrides: Arc::default(),
             instructions: None,
+            choices: Vec::new(),
         }
     }
 

@@ -16,6 +16,7 @@ mod orphans;
 
 mod deaths;
 mod lives;
+mod websocket;
 mod windows;
 
 use epitome_scripted_model::{ModelStep, RecordedRequest};

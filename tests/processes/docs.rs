@@ -142,17 +142,20 @@ fn pages() -> Vec<String> {
 
 /// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
-/// `docs/import.md`, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+/// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
+/// `docs/conformance.md` with the agent and the suite, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
         pages(),
         [
             "README.md",
+            "acp.md",
             "checkpoints.md",
             "cli.md",
             "compaction.md",
             "configuration.md",
+            "conformance.md",
             "control.md",
             "daemon.md",
             "first-hook.md",

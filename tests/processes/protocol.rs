@@ -15,7 +15,9 @@ use std::time::Duration;
 use epitome::config::WireFormat;
 use epitome::transcript::Fixture;
 use epitome_acp_check as check;
+use epitome_acp_check::PreparedAgent;
 use epitome_acp_check::agent::{AgentProgram, Inherits};
+use epitome_acp_check::model::{CheckModel, ModelFormat};
 use epitome_acp_check::story::{FixtureFailure, FixtureOutcome, LINE_WITHIN, Setting, run_fixture};
 use epitome_test_harness::user::program;
 use mini_agent::MiniAgent;
@@ -58,8 +60,9 @@ fn run_all(wire: WireFormat) {
                         Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
                     let outcome = run_fixture(&fixture, &setting);
                     if matches!(outcome, FixtureOutcome::Failed(_) | FixtureOutcome::NotOffered(_)) {
-                        let report = check::as_text(name, fixture.title(), &outcome);
-                        failures.lock().expect("nobody panics with the lock").push(report);
+                        let title = fixture.title().to_owned();
+                        let item = check::ReportItem { name: name.clone(), title, cites: "", outcome };
+                        failures.lock().expect("nobody panics with the lock").push(check::as_text(&item));
                     }
                 }
             });
@@ -267,4 +270,75 @@ fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
     let rewritten = rewritten.expect("the agent runs").expect("the fixture is meant for it").to_string();
     let expected = SMALL.replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Good.\"");
     assert_eq!(rewritten, expected);
+}
+
+/// What `acp-check` holds against other agents, this one does.
+#[test]
+fn every_rule_of_the_conformance_suite_holds_for_this_agent() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let model = CheckModel::start(ModelFormat::Anthropic).expect("loopback");
+    let mut variables = model.variables();
+    variables.push(("HOME".to_owned(), home.path().into()));
+    let agent = PreparedAgent { program: our_agent(), variables };
+    let mut failures = Vec::new();
+    for rule in &check::rules::RULES {
+        match rule.check(&agent, None) {
+            FixtureOutcome::Passed | FixtureOutcome::NotOffered(_) => {}
+            // There is nothing left that it does not advertise.
+            FixtureOutcome::NotMeant(_) if rule.name == "not-advertised" => {}
+            outcome => {
+                let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
+                let item = check::ReportItem { name, title, cites: rule.cites, outcome };
+                failures.push(check::as_text(&item));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}\nthe model refused: {:?}", failures.concat(), model.refusals());
+    assert!(model.calls() > 10, "the rules about prompts were checked");
+}
+
+#[test]
+fn no_rule_holds_for_a_program_that_is_no_agent() {
+    let program =
+        AgentProgram { command: "true".into(), arguments: Vec::new(), inherits: Inherits::PathAlone };
+    for rule in &check::rules::RULES {
+        assert!(matches!(rule.check(&program, None), FixtureOutcome::Failed(_)), "{}", rule.name);
+    }
+}
+
+fn page(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    std::fs::read_to_string(path).expect("the page is there")
+}
+
+#[test]
+fn the_methods_in_acp_md_exist() {
+    let page = page("acp.md");
+    let table =
+        page.split("## Methods").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("it has methods");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let methods: Vec<String> =
+        cells.flat_map(|cell| cell.split(", ")).map(|method| method.replace('`', "")).collect();
+    assert!(methods.len() > 20, "{methods:?}");
+    // What is sent by the agent, and notifications, which have no answer.
+    let without_answer = ["auth/status_update", "session/cancel", "$/cancel_request"];
+    let mut lines = String::new();
+    for (at, method) in methods.iter().filter(|method| !without_answer.contains(&method.as_str())).enumerate()
+    {
+        let params = if method == "initialize" { "{\"protocolVersion\":1}" } else { "{}" };
+        lines.push_str(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{at},\"method\":\"{method}\",\"params\":{params}}}\n"
+        ));
+    }
+    let ran = epitome_test_harness::user::User::new().run_with_stdin(&["acp", "--standalone"], &lines);
+    assert!(!ran.out.contains("-32601"), "{}", ran.out);
+}
+
+#[test]
+fn the_rules_in_conformance_md_are_those_of_the_suite() {
+    let page = page("conformance.md");
+    for rule in &check::rules::RULES {
+        let row = format!("| `{}` | {} | {} |\n", rule.name, rule.title, rule.cites);
+        assert!(page.contains(&row), "{row}");
+    }
 }

@@ -136,3 +136,26 @@ fn balanced(text: &str, comment: &str) -> Result<Vec<String>, String> {
     }
     if open.is_empty() { Ok(words) } else { Err(format!("{} brackets are not closed", open.len())) }
 }
+
+/// The entry for the ACP registry: its build refuses versions that differ between the entry and its addresses, and icons
+/// with colours of their own.
+#[test]
+fn the_registry_entry_is_of_this_version() {
+    let entry = parsed("registry/epitome/agent.json");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!((&entry["id"], &entry["version"]), (&json!("epitome"), &json!(version)));
+    let targets = entry["distribution"]["binary"].as_object().expect("there are binaries");
+    assert!(targets.len() >= 4);
+    for (platform, target) in targets {
+        let archive = target["archive"].as_str().unwrap_or_default();
+        assert!(archive.contains(&format!("/v{version}/epitome-{version}-")), "{platform}: {archive}");
+        assert_eq!((&target["cmd"], &target["args"]), (&json!("./epitome"), &json!(["acp"])), "{platform}");
+        assert!(target.as_object().is_some_and(|target| target.len() == 3), "{platform} has other keys");
+    }
+    let icon = text("registry/epitome/icon.svg");
+    assert!(icon.contains(r#"width="16" height="16""#));
+    let paints = icon.split("fill=\"").skip(1).chain(icon.split("stroke=\"").skip(1));
+    for paint in paints.filter_map(|rest| rest.split('"').next()) {
+        assert!(matches!(paint, "currentColor" | "none" | "inherit"), "{paint}");
+    }
+}

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use toml::Table;
 
-/// External crates that only one member may use.
-const PRIVATE_CRATES: [(&str, &str); 6] = [
-    ("sled", "store"),
-    ("agent-client-protocol", "acp"),
-    ("reqwest", "provider"),
-    ("jsonrpsee", "daemon"),
-    ("rmcp", "mcp"),
-    ("jsonrpsee-types", "daemon"),
+/// External crates that only these members may use. The conformance suite judges other agents by the official types.
+const PRIVATE_CRATES: [(&str, &[&str]); 6] = [
+    ("sled", &["store"]),
+    ("agent-client-protocol", &["acp", "acp_check"]),
+    ("reqwest", &["provider"]),
+    ("jsonrpsee", &["daemon"]),
+    ("rmcp", &["mcp"]),
+    ("jsonrpsee-types", &["daemon"]),
 ];
 
 /// External crates that pure members may not use.
@@ -36,8 +36,10 @@ fn the_drawing_shows_every_crate_above_its_dependencies() {
     assert_eq!(members, layers.keys().cloned().collect());
     for member in &members {
         for (name, is_ours) in dependencies(member) {
+            // The conformance suite points other agents at the scripted model of the tests, which is below no crate of src.
+            let is_drawn = is_ours && name != "scripted_model";
             assert!(
-                !is_ours || layers[&name] < layers[member],
+                !is_drawn || layers[&name] < layers[member],
                 "{member} is drawn below {name}, which it uses"
             );
         }
@@ -55,8 +57,11 @@ fn cargo_test_runs_the_tests_of_all_members() {
 fn some_external_crates_have_one_user_only() {
     for member in members() {
         let used: Vec<String> = dependencies(&member).into_iter().map(|(name, _)| name).collect();
-        for (name, owner) in PRIVATE_CRATES {
-            assert!(member == owner || !used.iter().any(|used| used == name), "{member} uses {name}");
+        for (name, owners) in PRIVATE_CRATES {
+            assert!(
+                owners.contains(&member.as_str()) || !used.iter().any(|used| used == name),
+                "{member} uses {name}"
+            );
         }
         for name in IMPURE {
             let is_pure = PURE.contains(&member.as_str());

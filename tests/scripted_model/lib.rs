@@ -100,8 +100,16 @@ pub fn news(before: &[SeenPart], said: &[ModelStep], now: &[SeenPart]) -> Vec<Se
 
 type Script = Box<dyn FnMut(&RecordedRequest) -> Vec<ModelStep> + Send>;
 
+/// What is done with requests that violate a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    Refuses,
+    Records,
+}
+
 struct Shared {
     script: Mutex<Script>,
+    strictness: Strictness,
     requests: Mutex<Vec<RecordedRequest>>,
     refusals: Mutex<Vec<String>>,
     cache: Mutex<PromptCache>,
@@ -125,11 +133,26 @@ impl ScriptedModel {
     pub fn start(
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> io::Result<ScriptedModel> {
+        ScriptedModel::start_with(script, Strictness::Refuses)
+    }
+
+    /// The same for requests of other programs: one that violates a rule is recorded like a refused one, and answered.
+    pub fn start_lenient(
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> io::Result<ScriptedModel> {
+        ScriptedModel::start_with(script, Strictness::Records)
+    }
+
+    fn start_with(
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+        strictness: Strictness,
+    ) -> io::Result<ScriptedModel> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             script: Mutex::new(Box::new(script)),
+            strictness,
             requests: Mutex::new(Vec::new()),
             refusals: Mutex::new(Vec::new()),
             cache: Mutex::default(),
@@ -173,7 +196,7 @@ impl ScriptedModel {
         lock(&self.shared.requests).clone()
     }
 
-    /// Why requests were rejected that violate their provider's rules. Errors that the script returns are not
+    /// Why requests were rejected, or would have been, that violate their provider's rules. Errors that the script returns are not
     /// included.
     pub fn refusals(&self) -> Vec<String> {
         lock(&self.shared.refusals).clone()
@@ -270,7 +293,9 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
     if let Some(first) = problems.first() {
         let refusal = Refusal::of_problem(wire, first);
         lock(&shared.refusals).extend(problems);
-        return Answer::Reply(Reply::Refused(refusal));
+        if shared.strictness == Strictness::Refuses {
+            return Answer::Reply(Reply::Refused(refusal));
+        }
     }
     let compacts = match asks {
         Asks::Count(answer) => return Answer::Plain(answer),

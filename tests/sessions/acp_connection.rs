@@ -43,8 +43,9 @@ fn initialize_reports_the_agents_capabilities() {
                     "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
                     "mcpCapabilities": { "http": true, "sse": false },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
-                        "resume": {}, "close": {}, "fork": {}, "systemPrompt": { "mode": { "override": {} } } },
-                    "auth": { "logout": {} },
+                        "resume": {}, "close": {}, "fork": {}, "systemPrompt": { "mode": { "override": {} } },
+                        "archive": {}, "status": {}, "title": {}, "options": {} },
+                    "auth": { "logout": {}, "status": {} },
                 },
                 "authMethods": [],
                 "agentInfo": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
@@ -453,6 +454,7 @@ fn paging_returns_every_listed_session_once() {
         turns: 1,
         in_turn: false,
         has_prompt: n != 4,
+        archived: false,
         forked: None,
     };
     let count = 2 * PAGE_SESSIONS as u64 + 20;
@@ -670,4 +672,49 @@ fn the_reference_client_completes_a_session() {
             "available_commands_update"
         ]
     );
+}
+
+/// A client that never asks for the state of the login is not told of changes; one that has asked is told once.
+#[test]
+fn a_change_of_the_login_is_told_to_clients_that_have_asked_for_it() {
+    let mut editor = Editor::with(false, None);
+    editor.call("initialize", json!({ "protocolVersion": 1 }));
+    assert_eq!(editor.call("logout", json!({}))["result"], json!({}));
+    assert_eq!(editor.call("auth/status", json!({}))["result"], json!({ "state": "unauthenticated" }));
+    // Nothing changes by it.
+    assert_eq!(editor.call("logout", json!({}))["result"], json!({}));
+    assert_eq!(code(&editor.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }))), -32000);
+}
+
+#[test]
+fn archived_sessions_are_listed_on_request_only() {
+    let mut editor = Editor::initialized();
+    let header = |n: u64| Header {
+        session: SessionId(format!("s_{n:020x}")),
+        cwd: PathBuf::from("/w"),
+        title: None,
+        model: None,
+        created_at: 0,
+        updated_at: n,
+        entries: 1,
+        turns: 1,
+        in_turn: false,
+        has_prompt: true,
+        archived: false,
+        forked: None,
+    };
+    editor.played.state.lock().unwrap().headers = (1..=3).map(header).collect();
+    let id = |n: u64| header(n).session.0;
+    assert_eq!(editor.call("session/archive", json!({ "sessionId": id(2) }))["result"], json!({}));
+    let mut listed = |filter: Value| {
+        let answer = editor.call("session/list", json!({ "archived": filter }));
+        let sessions = answer["result"]["sessions"].as_array().unwrap_or_else(|| panic!("{answer}")).clone();
+        sessions.iter().map(|one| (one["sessionId"].clone(), one["archived"].clone())).collect::<Vec<_>>()
+    };
+    let all = [(3, false), (2, true), (1, false)].map(|(n, archived)| (json!(id(n)), json!(archived)));
+    assert_eq!(listed(json!("include")), all);
+    assert_eq!(listed(json!("only")), all[1..2]);
+    assert_eq!(listed(Value::Null), [all[0].clone(), all[2].clone()]);
+    assert_eq!(code(&editor.call("session/list", json!({ "archived": "maybe" }))), -32602);
+    assert_eq!(code(&editor.call("session/archive", json!({ "sessionId": id(9) }))), -32002);
 }

@@ -1,17 +1,33 @@
 //! Logging in and out. The login itself happens elsewhere: in a terminal, or in the environment of the editor.
 
 use std::ffi::OsString;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use agent_client_protocol::v1::schema as wire;
 
 use super::{AcpServer, Routed};
-use crate::answers::{self, LoginProgram};
+use crate::answers::{self, LoginProgram, LoginState};
 use crate::from_wire::{BadParams, RequestParams};
 use crate::requests::RequestKind;
-use epitome_session::port::SessionPort;
+use crate::writer;
+use epitome_session::SessionError;
+use epitome_session::port::StoredSessionPort;
 
-impl<P: SessionPort> AcpServer<P> {
+/// The logins of a client's user. All methods read files.
+pub trait UserLogin: Send + Sync {
+    /// Whether a model is currently usable; the error says what is missing. `initialize` calls it on the reader's thread,
+    /// because its response must be the first line, so it must be quick.
+    fn check(&self) -> Result<(), SessionError>;
+
+    /// The state of the login, without using the network.
+    fn state(&self) -> LoginState;
+
+    /// Removes all stored logins, and returns whether there were any. An error is a clause.
+    fn log_out(&self) -> Result<bool, String>;
+}
+
+impl<P: StoredSessionPort> AcpServer<P> {
     /// How the client starts a login that stores its keys where this client's sessions look for them.
     pub(super) fn login_program(&self) -> LoginProgram {
         let program = std::env::current_exe().ok().filter(|path| path.exists());
@@ -26,36 +42,65 @@ impl<P: SessionPort> AcpServer<P> {
         LoginProgram { program, environment: places.map(|(name, path)| (text(name), text(path))).collect() }
     }
 
-    /// Refuses to open a session that could not answer a prompt, where the client needs it.
-    pub(super) fn check_gate(&self) -> Result<(), wire::Error> {
-        if !self.gated.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        (self.config.configured)().map_err(|missing| answers::session_error(&missing))
-    }
-
     pub(super) fn log_out(&self, id: &str) -> Result<Routed, wire::Error> {
         self.gated.store(true, Ordering::Relaxed);
-        let is_usable = (self.config.configured)().is_ok();
-        let log_out = self.config.log_out.clone();
-        self.in_background(id, RequestKind::Logout, None, move |_| match log_out() {
-            Ok(false) if is_usable => Err(answers::internal(
-                "There is no stored login: the key is in the environment of the editor, or the model needs none",
-            )),
-            Ok(_) => answers::raw(&wire::LogoutResponse::new()),
-            Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
+        let login = self.config.login.clone();
+        let tell = self.login_teller();
+        self.in_background(id, RequestKind::Logout, None, move |_| {
+            let is_usable = login.check().is_ok();
+            match login.log_out() {
+                Ok(false) if is_usable => Err(answers::internal(
+                    "There is no stored login: the key is in the environment of the editor, or the model needs none",
+                )),
+                Ok(_) => {
+                    tell();
+                    answers::raw(&wire::LogoutResponse::new())
+                }
+                Err(why) => Err(answers::internal(format!("The stored logins can't be removed: {why}"))),
+            }
         })
     }
 
-    pub(super) fn authenticate(&self, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+    /// The login itself happens elsewhere: this succeeds if a prompt would, and otherwise says what to do.
+    pub(super) fn authenticate(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
         let method: String = params.required("methodId")?;
         if method != answers::AUTH_METHOD {
             return Err(answers::bad_params(&BadParams(
                 "`methodId` names no method of this agent".to_owned(),
             )));
         }
-        // The login itself happens elsewhere: this succeeds if a prompt would, and otherwise says what to do.
-        (self.config.configured)().map_err(|missing| answers::session_error(&missing))?;
-        Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
+        let (login, tell) = (self.config.login.clone(), self.login_teller());
+        self.in_background(id, RequestKind::Authenticate, None, move |_| {
+            login.check().map_err(|missing| answers::session_error(&missing))?;
+            tell();
+            answers::raw(&wire::AuthenticateResponse::new())
+        })
+    }
+
+    pub(super) fn auth_status(&self, id: &str) -> Result<Routed, wire::Error> {
+        let (login, told) = (self.config.login.clone(), self.told_login.clone());
+        self.in_background(id, RequestKind::AuthStatus, None, move |_| {
+            let state = login.state();
+            let response = answers::raw(&answers::auth_status(&state));
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+            response
+        })
+    }
+
+    /// A function that tells the client the state of the login, if it has asked for it before and another one holds now.
+    fn login_teller(&self) -> impl FnOnce() + Send + 'static + use<P> {
+        let (login, told) = (self.config.login.clone(), self.told_login.clone());
+        let outbox = self.outbox.clone();
+        move || {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(before) = told.as_mut() else { return };
+            let state = login.state();
+            if *before != state {
+                let mut line = Vec::new();
+                writer::notification(&mut line, "auth/status_update", &answers::auth_status(&state));
+                outbox.put_line(line);
+                *before = state;
+            }
+        }
     }
 }

@@ -32,6 +32,8 @@ const PLAIN: ClientTraits = ClientTraits {
     auth_terminal: false,
     drops_prompt_errors: false,
     subagents: false,
+    plan_updates: false,
+    cursors: false,
     details_alone: false,
     reviews_writes: false,
 };

@@ -83,6 +83,8 @@ pub struct RemoteOpening {
     pub overrides: Overrides,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<ClientInstructions>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<(String, String)>,
     /// Kinds of questions that the client can show.
     pub shows: QuestionSupport,
 }
@@ -96,6 +98,7 @@ impl RemoteOpening {
             environment: EnvironmentObject(opening.environment.to_vec()),
             overrides: (*opening.overrides).clone(),
             instructions: opening.instructions.clone(),
+            choices: opening.choices.clone(),
             shows: opening.attachment.outlet.shows(),
         }
     }
@@ -110,6 +113,7 @@ impl RemoteOpening {
             environment: self.environment.shared(),
             overrides: Arc::new(self.overrides),
             instructions: self.instructions,
+            choices: self.choices,
         }
     }
 }
@@ -137,6 +141,7 @@ pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut
         | SessionCommand::End
         | SessionCommand::RecipesChanged
         | SessionCommand::HooksChanged
+        | SessionCommand::Record { .. }
         | SessionCommand::Mutate { .. } => (None, None),
     }
 }

@@ -227,5 +227,6 @@ fn opening(client: ClientId, queue: Arc<ClientQueue>, cwd: PathBuf, settings: Cl
         environment: settings.environment.unwrap_or_else(EnvironmentObject::current).shared(),
         overrides: Arc::new(settings.overrides),
         instructions: None,
+        choices: Vec::new(),
     }
 }

@@ -13,11 +13,13 @@
 //! - `attach`: finds a daemon or starts one.
 //! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
+//! - `websocket`: the same for clients that connect over WebSocket.
 
 pub mod attach;
 pub mod reconnect;
 #[cfg(test)]
 mod reconnect_tests;
+pub mod websocket;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -65,6 +67,37 @@ pub fn run(
     tap: Option<Tap>,
     signals: BlockedSignals,
 ) -> io::Result<()> {
+    let shared = start(connector, link, from_editor, to_editor, tap)?;
+    let ending = shared.clone();
+    thread("front-signals", move || {
+        let _closed = OnDrop(|| ending.close());
+        // Fails only if the signal set is invalid; then no signal can arrive either.
+        drop(signals.wait());
+    })?;
+    shared.wait_for_end();
+    Ok(())
+}
+
+/// Relays the protocol until the client disconnects, which both ends of its stream must then report.
+fn relay(
+    connector: Connector,
+    link: DaemonLink,
+    from_client: impl Read + Send + 'static,
+    to_client: impl Write + Send + 'static,
+    tap: Option<Tap>,
+) -> io::Result<()> {
+    start(connector, link, from_client, to_client, tap)?.wait_for_end();
+    Ok(())
+}
+
+/// Starts the threads that copy.
+fn start(
+    connector: Connector,
+    link: DaemonLink,
+    from_editor: impl Read + Send + 'static,
+    to_editor: impl Write + Send + 'static,
+    tap: Option<Tap>,
+) -> io::Result<Arc<FrontShared>> {
     let state = FrontState {
         reconnect: ReconnectState::default(),
         daemon: DaemonState::Here(link.writer.clone()),
@@ -77,7 +110,7 @@ pub fn run(
         editor: Mutex::new(Box::new(to_editor)),
         tap: tap.map(Mutex::new),
     });
-    let (up, down, ending) = (shared.clone(), shared.clone(), shared.clone());
+    let (up, down) = (shared.clone(), shared.clone());
     thread("front-down", move || {
         let _ended = OnDrop(|| down.end());
         Downstream { shared: &down, connector, early_deaths: 0 }.run(link);
@@ -86,13 +119,7 @@ pub fn run(
         let _closed = OnDrop(|| up.close());
         copy_up(&up, from_editor);
     })?;
-    thread("front-signals", move || {
-        let _closed = OnDrop(|| ending.close());
-        // Fails only if the signal set is invalid; then no signal can arrive either.
-        drop(signals.wait());
-    })?;
-    shared.wait_for_end();
-    Ok(())
+    Ok(shared)
 }
 
 fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -1,17 +1,22 @@
 //! What is done with sessions where they are stored, whether they live or not: listing, forking, deleting, replacing a
 //! history. It reads the disk.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{LiveTask, Sessions, store_error};
+use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
+use crate::commands::TITLE_CHARS_MAX;
 use crate::cross_session_edit::{self, Mutation, Replaced};
-use crate::{SessionCommand, SessionError};
+use crate::models::options_before_opening;
+use crate::port::{OptionsQuery, SessionStatus};
+use crate::{SessionCommand, SessionError, SessionOptions};
 use epitome_store::{Header, StoreError};
-use epitome_thread::{Seq, SessionId};
+use epitome_thread::visible::visible_line;
+use epitome_thread::{Change, Seq, SessionId};
 
 /// How long a session that is deleted may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
@@ -68,6 +73,122 @@ impl Sessions {
         Ok(forked.session)
     }
 
+    /// Whether the session is open in this process or only stored. It opens nothing, but reads the disk.
+    pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+        let lives = self.live().get(session).is_some_and(|found| !found.commands.is_closed());
+        if lives || self.resting().contains_key(session) {
+            return Ok(SessionStatus::Open);
+        }
+        let header = self.inner.services.store.header(session);
+        header.map(|_| SessionStatus::Saved).map_err(|error| store_error(session, error))
+    }
+
+    /// Gives a session another title, whether it lives or not, and returns the title as it is stored: in one line, and
+    /// cut if it is too long. An error if nothing remains of it. Waits for the disk; must not be called on a runtime
+    /// thread.
+    pub fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        let words = title.split_whitespace().collect::<Vec<_>>().join(" ");
+        let title: String = visible_line(&words).chars().take(TITLE_CHARS_MAX).collect();
+        let title = title.trim_end().to_owned();
+        if title.is_empty() {
+            return Err(SessionError::Invalid("`title` is empty".to_owned()));
+        }
+        self.record(session, &Change::Titled { title: title.clone() })?;
+        Ok(title)
+    }
+
+    /// Puts a session into the archive, which ends it where it lives, or takes it out. Nothing is done where it is there
+    /// already. Waits for the disk; must not be called on a runtime thread.
+    pub fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        let header =
+            self.inner.services.store.header(session).map_err(|error| store_error(session, error))?;
+        if archived {
+            self.end(session);
+        }
+        if header.archived == archived {
+            return Ok(());
+        }
+        self.record(session, &Change::Archived { archived })
+    }
+
+    /// The options that a client would get if it opened a session. Opens nothing; reads the disk.
+    pub fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+        let services = &self.inner.services;
+        let entries = match &query.session {
+            None => None,
+            Some(session) => Some(services.store.read(session).map_err(|error| store_error(session, error))?),
+        };
+        options_before_opening(services, &query.cwd, &query.overrides, &query.environment, entries)
+    }
+
+    /// Adds a setting to a session's log: through the session where it lives, else on the disk.
+    fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
+        for _ in 0..MUTATE_ATTEMPTS_MAX {
+            let (answer, answered) = oneshot::channel();
+            match self.hand_record(session, change, answer)? {
+                None => {
+                    // Dropped without an answer: it ended before it took the command.
+                    if let Ok(recorded) = answered.blocking_recv() {
+                        return recorded;
+                    }
+                }
+                Some(mut ended) => self.inner.runtime.block_on(async {
+                    drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await);
+                }),
+            }
+        }
+        Err(SessionError::Internal(format!("{session} is just ending; please try again")))
+    }
+
+    /// Gives a change to the session, or to a task that writes it to the log. Returns a session's end where that must
+    /// come first.
+    fn hand_record(
+        &self,
+        session: &SessionId,
+        change: &Change,
+        answer: oneshot::Sender<Result<(), SessionError>>,
+    ) -> Result<Option<watch::Receiver<()>>, SessionError> {
+        let mut live = self.live();
+        self.resume(&mut live, session);
+        if let Some(found) = live.get(session) {
+            let command = SessionCommand::Record { change: Box::new(change.clone()), answer };
+            return match found.commands.try_send(command) {
+                Ok(()) => Ok(None),
+                Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
+                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
+            };
+        }
+        let (services, name, change) = (self.inner.services.clone(), session.clone(), change.clone());
+        self.hold(&mut live, session, async move {
+            let work = move || {
+                let (mut journal, _) =
+                    services.store.load(&name).map_err(|error| store_error(&name, error))?;
+                journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
+                journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
+            };
+            let recorded = tokio::task::spawn_blocking(work).await;
+            // A client that has given up meanwhile wants no answer.
+            drop(
+                answer.send(recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))),
+            );
+        });
+        Ok(None)
+    }
+
+    /// Works on the log of a session that does not live. A client that loads it meanwhile waits, as for the end of a
+    /// session: its journal is locked until then.
+    fn hold(
+        &self,
+        live: &mut HashMap<SessionId, LiveTask>,
+        session: &SessionId,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (commands, _) = mpsc::channel(1);
+        let (alive, ended) = watch::channel(());
+        live.insert(session.clone(), LiveTask { activity: Arc::default(), commands, ended });
+        self.run(session.clone(), alive, work);
+    }
+
     fn end(&self, session: &SessionId) {
         let found = {
             let mut live = self.live();
@@ -122,12 +243,8 @@ impl Sessions {
                 Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
             };
         }
-        // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
-        let (commands, _) = mpsc::channel(1);
-        let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), LiveTask { activity: Arc::default(), commands, ended });
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
-        self.run(target.clone(), alive, async move {
+        self.hold(&mut live, target, async move {
             services.recall().await;
             let made = tokio::task::spawn_blocking(move || {
                 cross_session_edit::in_store(&services, &name, &mutation)

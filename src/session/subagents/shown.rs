@@ -46,6 +46,7 @@ pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> 
 pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<SessionEvent> {
     let (reply, _) = call_with_place(thread, &call.id).filter(|_| call.name == epitome_tools::task::NAME)?;
     let about = SubagentInfo {
+        call: None,
         title: call.card.title.clone(),
         description: String::new(),
         cwd: thread.cwd().to_path_buf(),

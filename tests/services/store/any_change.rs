@@ -130,6 +130,7 @@ pub fn one_of_each() -> Vec<Change> {
         Change::ModeChosen { mode: Mode::AcceptEdits },
         Change::ThoughtChosen { level: ThoughtLevel::Max },
         Change::Titled { title: "Title".into() },
+        Change::Archived { archived: true },
         Change::Planned {
             steps: vec![PlanStep {
                 content: "do".into(),
@@ -258,7 +259,8 @@ fn kind(change: &Change) -> usize {
         Change::Lost { .. } => 31,
         Change::DamageAccepted { .. } => 32,
         Change::ClientInstructed(_) => 33,
-        Change::Unknown(_) => 34,
+        Change::Archived { .. } => 34,
+        Change::Unknown(_) => 35,
     }
 }
 

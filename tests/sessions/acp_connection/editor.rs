@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
+use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::{Connection, ConnectionExit, Tap};
-use epitome::acp::server::ConnectionConfig;
+use epitome::acp::server::{ConnectionConfig, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
@@ -35,6 +36,25 @@ fn serve(config: ConnectionConfig<Played>, tap: Option<Tap>) -> Wire {
     Wire { to_agent, from_agent: BufReader::new(from_agent), served }
 }
 
+/// A login that is there or not.
+struct PlayedLogin(bool);
+
+impl UserLogin for PlayedLogin {
+    fn check(&self) -> Result<(), SessionError> {
+        let missing = || SessionError::AuthRequired("Set EXAMPLE_API_KEY.".to_owned());
+        if self.0 { Ok(()) } else { Err(missing()) }
+    }
+
+    fn state(&self) -> LoginState {
+        let need = if self.0 { LoginNeed::Satisfied } else { LoginNeed::Missing };
+        LoginState { need, accounts: Vec::new() }
+    }
+
+    fn log_out(&self) -> Result<bool, String> {
+        Ok(!self.0)
+    }
+}
+
 /// An editor at the other end.
 pub struct Editor {
     pub wire: Wire,
@@ -58,11 +78,7 @@ impl Editor {
             client: ClientId(1),
             overrides: Default::default(),
             environment: Arc::new(Vec::new()),
-            configured: Box::new(move || {
-                let missing = || SessionError::AuthRequired("Set EXAMPLE_API_KEY.".to_owned());
-                if configured { Ok(()) } else { Err(missing()) }
-            }),
-            log_out: Arc::new(move || Ok(!configured)),
+            login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,
             positions: Positions::Untold,
         };

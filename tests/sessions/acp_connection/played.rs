@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use epitome::session::port::SessionPort;
+use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::Header;
 use epitome::session::{
     AskId, ClientId, CommandInfo, EventSink, ModelOption, Opening, PermissionRequest, QuestionKind,
@@ -69,6 +69,36 @@ fn commands() -> SessionEvent {
 /// A text longer than any pipe or outbox can buffer.
 pub fn long_text() -> String {
     (0..400_000).map(|n| format!("{n} ")).collect()
+}
+
+impl StoredSessionPort for Played {
+    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+        let state = self.state.lock().unwrap();
+        match state.live.contains_key(session) {
+            true => Ok(SessionStatus::Open),
+            false if state.headers.iter().any(|header| header.session == *session) => {
+                Ok(SessionStatus::Saved)
+            }
+            false => Err(SessionError::NotFound(session.clone())),
+        }
+    }
+
+    fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
+        self.status(session)?;
+        Ok(title.to_owned())
+    }
+
+    fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        let header = state.headers.iter_mut().find(|header| header.session == *session);
+        let header = header.ok_or_else(|| SessionError::NotFound(session.clone()))?;
+        header.archived = archived;
+        Ok(())
+    }
+
+    fn options(&self, _: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+        Ok(options())
+    }
 }
 
 impl SessionPort for Played {
@@ -226,6 +256,7 @@ impl SessionPort for Played {
             | SessionCommand::HooksChanged
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
+            | SessionCommand::Record { .. }
             | SessionCommand::Mutate { .. } => {
                 unreachable!("the port has its own")
             }

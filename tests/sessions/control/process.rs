@@ -99,6 +99,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
         environment: Default::default(),
         overrides: Default::default(),
         instructions: None,
+        choices: Vec::new(),
     };
     let (holder, held) = (remote.clone(), SessionId(session.clone()));
     let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);

@@ -27,6 +27,7 @@ fn opening(test: &TestDaemon) -> (Opening, TestClient) {
         environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
         instructions: None,
+        choices: Vec::new(),
     };
     (opening, client)
 }

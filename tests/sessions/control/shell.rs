@@ -34,6 +34,7 @@ async fn editor(home: &Home, session: &str) -> (RemoteSessions, TestClient) {
         environment: Arc::new(home.keys().into_iter().map(pair).collect()),
         overrides: Arc::default(),
         instructions: None,
+        choices: Vec::new(),
     };
     let (holder, held) = (remote.clone(), SessionId(session.to_owned()));
     let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);

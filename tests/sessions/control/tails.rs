@@ -187,6 +187,7 @@ async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
         environment: Arc::new(test.pairs()),
         overrides: Arc::default(),
         instructions: None,
+        choices: Vec::new(),
     };
     test.daemon.sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
     answers.recv().await.expect("it is attached");

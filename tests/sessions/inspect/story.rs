@@ -68,6 +68,7 @@ pub fn played() -> Home {
         environment: Arc::new(environment),
         overrides: Arc::default(),
         instructions: None,
+        choices: Vec::new(),
     };
     let session = sessions.create(Ticket(0), opening);
     let mut player = Player { sessions, session, client, tickets: 0, asked: 0 };

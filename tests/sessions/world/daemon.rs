@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use epitome::session::port::SessionPort;
+use epitome::session::port::{OptionsQuery, SessionPort, SessionStatus, StoredSessionPort};
 use epitome::session::registry::Header;
 use epitome::session::resumed::{Fate, rest};
 use epitome::session::{
@@ -302,6 +302,28 @@ fn options() -> Arc<SessionOptions> {
         thought: ThoughtLevel::Medium,
         remarks: Vec::new(),
     })
+}
+
+impl StoredSessionPort for Daemon {
+    fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
+        if self.state().live.contains_key(session) {
+            return Ok(SessionStatus::Open);
+        }
+        let is_known = self.logs.lock().expect("no panic under it").contains_key(session);
+        if is_known { Ok(SessionStatus::Saved) } else { Err(SessionError::NotFound(session.clone())) }
+    }
+
+    fn set_title(&self, _: &SessionId, _: &str) -> Result<String, SessionError> {
+        unreachable!("windows of this world name no session")
+    }
+
+    fn set_archived(&self, _: &SessionId, _: bool) -> Result<(), SessionError> {
+        unreachable!("windows of this world archive no session")
+    }
+
+    fn options(&self, _: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
+        Ok(options())
+    }
 }
 
 impl SessionPort for Daemon {

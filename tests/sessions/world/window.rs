@@ -6,15 +6,33 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use epitome::acp::answers::{LoginNeed, LoginState};
 use epitome::acp::connection::Inline;
-use epitome::acp::server::ConnectionConfig;
+use epitome::acp::server::{ConnectionConfig, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
 use epitome::daemon::messages::MessageReader;
-use epitome::session::ClientId;
+use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
 use super::daemon::Daemon;
+
+/// A user whose model can be used.
+struct LoggedIn;
+
+impl UserLogin for LoggedIn {
+    fn check(&self) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn state(&self) -> LoginState {
+        LoginState { need: LoginNeed::None, accounts: Vec::new() }
+    }
+
+    fn log_out(&self) -> Result<bool, String> {
+        Ok(false)
+    }
+}
 
 /// What a window shows of a session: the text of each message, and the state of each call, in order of appearance.
 #[derive(Default)]
@@ -138,8 +156,7 @@ impl Window {
             client,
             environment: Arc::default(),
             overrides: Arc::default(),
-            configured: Box::new(|| Ok(())),
-            log_out: Arc::new(|| Ok(false)),
+            login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),
             positions: Positions::Told,
         };

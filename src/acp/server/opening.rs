@@ -1,0 +1,201 @@
+//! Requests that open a session: a new one, a stored one, or a fork.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use agent_client_protocol::v1::schema as wire;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
+use crate::answers;
+use crate::from_wire::{BadParams, RequestParams};
+use crate::requests::{OpeningState, RequestKind};
+use crate::unpublished;
+use epitome_session::port::StoredSessionPort;
+use epitome_session::{
+    Attachment, EventSink, Opening, PendingPrompt, Position, Replay, SessionCommand, SessionError,
+    SessionEvent, Ticket,
+};
+use epitome_thread::{PartId, Seq, SessionId};
+
+impl<P: StoredSessionPort> AcpServer<P> {
+    pub(super) fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let opening = self.opening(params)?;
+        let ticket = self.open(id, RequestKind::New, None, OpeningState::Begun)?;
+        let (outbox, client) = (self.outbox.clone(), self.config.client);
+        self.when_usable(ticket, None, move |sessions| {
+            let session = sessions.create(ticket, opening);
+            if outbox.requests().created(ticket, &session)
+                && let Err(error) = sessions.send(&session, SessionCommand::Detach { client })
+            {
+                tracing::debug!(%session, %error, "a session that was cancelled is gone already");
+            }
+        });
+        Ok(Routed::Later)
+    }
+
+    pub(super) fn attach(
+        &self,
+        id: &str,
+        params: &RequestParams<'_>,
+        kind: RequestKind,
+        replay: Replay,
+    ) -> Result<Routed, wire::Error> {
+        let mut opening = self.opening(params)?;
+        let session = session_of(params)?;
+        let rest = self.rest(params, &session)?;
+        let is_open = self.outbox.requests().has_opened(&session);
+        let state = if is_open { OpeningState::None } else { OpeningState::Begun };
+        let ticket = self.open(id, kind, Some(session.clone()), state)?;
+        self.outbox.requests().session_opens(session.clone());
+        let outbox = self.outbox.clone();
+        let name = session.clone();
+        let attach = move |sessions: &P, opening: Opening, replay: Replay| {
+            if outbox.requests().attaching(ticket, &name) {
+                sessions.attach(ticket, name, opening, replay);
+            } else {
+                outbox.requests().session_closed(&name);
+                respond(&outbox, ticket, Err(answers::cancelled()));
+            }
+        };
+        match rest {
+            // The session was open before its daemon died, and its options may have changed since it was opened.
+            Some(rest) => {
+                opening.choices.clear();
+                attach(&self.config.sessions, opening, rest);
+            }
+            None => {
+                self.when_usable(ticket, Some(session), move |sessions| attach(sessions, opening, replay))
+            }
+        }
+        Ok(Routed::Later)
+    }
+
+    /// Opens a session. Where the client needs that a prompt could be answered, this is checked first, in the background,
+    /// because it reads files; if it could not, the request fails.
+    fn when_usable(
+        &self,
+        ticket: Ticket,
+        session: Option<SessionId>,
+        open: impl FnOnce(&P) + Send + 'static,
+    ) {
+        if !self.gated.load(Ordering::Relaxed) {
+            return open(&self.config.sessions);
+        }
+        let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
+        let login = self.config.login.clone();
+        self.spawn_blocking(move || {
+            let error = match login.check() {
+                Ok(()) if outbox.requests().is_wanted(ticket) => return open(&sessions),
+                Ok(()) => answers::cancelled(),
+                Err(missing) => answers::session_error(&missing),
+            };
+            if let Some(session) = session {
+                outbox.requests().session_closed(&session);
+            }
+            respond(&outbox, ticket, Err(error));
+        });
+    }
+
+    /// What a front end asks for whose daemon died; see `daemon::front::reconnect`.
+    fn rest(&self, params: &RequestParams<'_>, session: &SessionId) -> Result<Option<Replay>, wire::Error> {
+        #[derive(Deserialize)]
+        struct Meta<'a> {
+            #[serde(borrow)]
+            epitome: Option<Epitome<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Epitome<'a> {
+            rest: Option<Position>,
+            #[serde(borrow, default)]
+            prompts: Vec<Unanswered<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Unanswered<'a> {
+            #[serde(borrow)]
+            id: &'a RawValue,
+            sent_at: Option<Position>,
+            #[serde(borrow)]
+            params: &'a RawValue,
+        }
+        let Some(meta) = params.raw("_meta") else { return Ok(None) };
+        // Other clients may put anything there.
+        let Ok(Meta { epitome: Some(Epitome { rest: Some(position), prompts }) }) =
+            serde_json::from_str::<Meta<'_>>(meta.get())
+        else {
+            return Ok(None);
+        };
+        let mut pending = Vec::with_capacity(prompts.len());
+        for prompt in &prompts {
+            let content = RequestParams::read(Some(prompt.params))?.prompt()?;
+            let ticket =
+                self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)?;
+            let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
+            pending.push(PendingPrompt { ticket, content, sent_after });
+        }
+        Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
+    }
+
+    /// Creates a session with the context of another, which need not be open. `cursorId`, or `_meta.epitome.at` for
+    /// clients without cursors, names the last entry to include.
+    pub(super) fn fork(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let opening = self.opening(params)?;
+        let source = session_of(params)?;
+        let at = match unpublished::fork_cursor(params)? {
+            Some(entry) => Some(entry),
+            None => entry_in_meta(params)?,
+        };
+        let ticket = self.open(id, RequestKind::Fork, Some(source.clone()), OpeningState::Begun)?;
+        let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
+        self.spawn_blocking(move || {
+            let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&source, at)));
+            let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
+            let fork = match forked.unwrap_or_else(|_| Err(failed())) {
+                Ok(fork) => fork,
+                Err(error) => {
+                    return outbox.put(&source, SessionEvent::Answer { ticket, answer: Err(error) });
+                }
+            };
+            if outbox.requests().attaching(ticket, &fork) {
+                return sessions.attach(ticket, fork, opening, Replay::Nothing);
+            }
+            if let Err(error) = sessions.delete(&fork) {
+                tracing::warn!(session = %fork, %error, "a fork that was cancelled could not be deleted");
+            }
+            respond(&outbox, ticket, Err(answers::cancelled()));
+        });
+        Ok(Routed::Later)
+    }
+
+    fn opening(&self, params: &RequestParams<'_>) -> Result<Opening, wire::Error> {
+        Ok(Opening {
+            attachment: Attachment {
+                client: self.config.client,
+                outlet: Arc::new(OutboxHandle::new(self.outbox.clone(), self.held.clone())),
+            },
+            cwd: params.cwd()?,
+            directories: params.directories()?,
+            mcp_servers: params.mcp_servers()?,
+            environment: self.config.environment.clone(),
+            overrides: self.config.overrides.clone(),
+            instructions: params.system_prompt()?,
+            choices: unpublished::initial_options(params)?,
+        })
+    }
+}
+
+fn entry_in_meta(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams> {
+    let meta: Option<Value> = params.optional("_meta")?;
+    match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
+        None | Some(Value::Null) => Ok(None),
+        Some(at) => {
+            let part =
+                at.as_str().and_then(|at| at.parse::<PartId>().ok()).filter(|part| part.part.is_none());
+            let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
+            Ok(Some(part.ok_or_else(wrong)?.entry))
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Requests about stored sessions, which open none: listing, deleting, archiving, titles, status and options.
+
+use std::path::PathBuf;
+
+use agent_client_protocol::v1::schema as wire;
+
+use super::{AcpServer, Routed, session_of};
+use crate::answers;
+use crate::from_wire::{self, BadParams, RequestParams};
+use crate::requests::RequestKind;
+use epitome_session::SessionError;
+use epitome_session::port::{OptionsQuery, SessionStatus, StoredSessionPort};
+use epitome_session::registry::Header;
+use epitome_thread::SessionId;
+
+/// Sessions on one page of a listing.
+pub const PAGE_SESSIONS: usize = 50;
+
+impl<P: StoredSessionPort> AcpServer<P> {
+    pub(super) fn list(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let cwd: Option<String> = params.optional("cwd")?;
+        let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
+        let cursor: Option<String> = params.optional("cursor")?;
+        let after = match cursor {
+            None => None,
+            Some(cursor) => {
+                let bad =
+                    || answers::bad_params(&BadParams("`cursor` was not issued by this agent".to_owned()));
+                Some(PageKey::read(&cursor).ok_or_else(bad)?)
+            }
+        };
+        let archived: Option<wire::SessionArchiveFilter> = params.optional("archived")?;
+        let (shows_archived, shows_others) = match archived {
+            None | Some(wire::SessionArchiveFilter::Exclude) => (false, true),
+            Some(wire::SessionArchiveFilter::Include) => (true, true),
+            Some(wire::SessionArchiveFilter::Only) => (true, false),
+            Some(_) => {
+                let why = "`archived` must be exclude, include or only";
+                return Err(answers::bad_params(&BadParams(why.to_owned())));
+            }
+        };
+        self.in_background(id, RequestKind::List, None, move |sessions| {
+            let mut headers =
+                sessions.list(cwd.as_deref()).map_err(|error| answers::session_error(&error))?;
+            headers.retain(|header| if header.archived { shows_archived } else { shows_others });
+            answers::raw(&page(headers, cwd, after))
+        })
+    }
+
+    pub(super) fn delete(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        // Deleting a session that does not exist succeeds, even with an invalid id.
+        let Some(session) = from_wire::session_id(&params.session_id()?) else {
+            return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
+        };
+        self.in_background(id, RequestKind::Delete, Some(session.clone()), move |sessions| {
+            match sessions.delete(&session) {
+                Ok(()) | Err(SessionError::NotFound(_)) => answers::raw(&wire::DeleteSessionResponse::new()),
+                Err(error) => Err(answers::session_error(&error)),
+            }
+        })
+    }
+
+    pub(super) fn status(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let session = session_of(params)?;
+        self.in_background(id, RequestKind::Status, Some(session.clone()), move |sessions| {
+            let status = sessions.status(&session).map_err(|error| answers::session_error(&error))?;
+            answers::raw(&wire::SessionStatusResponse::new(match status {
+                SessionStatus::Open => wire::SessionStatus::Open,
+                SessionStatus::Saved => wire::SessionStatus::Saved,
+            }))
+        })
+    }
+
+    pub(super) fn set_title(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let (session, title) = (session_of(params)?, params.required::<String>("title")?);
+        self.in_background(id, RequestKind::SetTitle, Some(session.clone()), move |sessions| {
+            let stored =
+                sessions.set_title(&session, &title).map_err(|error| answers::session_error(&error))?;
+            answers::raw(&wire::SetSessionTitleResponse::new(stored))
+        })
+    }
+
+    pub(super) fn archive(
+        &self,
+        id: &str,
+        params: &RequestParams<'_>,
+        archived: bool,
+    ) -> Result<Routed, wire::Error> {
+        let session = session_of(params)?;
+        let outbox = self.outbox.clone();
+        self.in_background(id, RequestKind::Archive, Some(session.clone()), move |sessions| {
+            sessions.set_archived(&session, archived).map_err(|error| answers::session_error(&error))?;
+            if archived {
+                outbox.requests().session_closed(&session);
+            }
+            Ok(answers::empty())
+        })
+    }
+
+    /// The options of a stored session, or of a new one in `cwd`.
+    pub(super) fn options(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let cwd = params.cwd()?;
+        // They change no option, but an invalid request is refused like the one that would follow it.
+        params.directories()?;
+        let session = match params.optional::<String>("sessionId")? {
+            None => None,
+            Some(text) => Some(from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?),
+        };
+        let (environment, overrides) = (self.config.environment.clone(), self.config.overrides.clone());
+        self.in_background(id, RequestKind::Options, session.clone(), move |sessions| {
+            let query = OptionsQuery { session, cwd, environment, overrides };
+            let options = sessions.options(&query).map_err(|error| answers::session_error(&error))?;
+            answers::options(&options)
+        })
+    }
+}
+
+/// Start of a page: after this session, in the order of the listing. Sessions created or used while a client
+/// pages move to the front and shift nothing after the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PageKey {
+    updated_at: u64,
+    session: SessionId,
+}
+
+impl PageKey {
+    fn read(cursor: &str) -> Option<PageKey> {
+        let (time, session) = cursor.split_once('.')?;
+        Some(PageKey { updated_at: u64::from_str_radix(time, 16).ok()?, session: SessionId::parse(session)? })
+    }
+
+    fn write(&self) -> String {
+        format!("{:x}.{}", self.updated_at, self.session)
+    }
+}
+
+fn page(
+    mut headers: Vec<Header>,
+    cwd: Option<PathBuf>,
+    after: Option<PageKey>,
+) -> wire::ListSessionsResponse {
+    let key = |header: &Header| (std::cmp::Reverse(header.updated_at), header.session.clone());
+    headers.retain(|header| header.has_prompt && cwd.as_ref().is_none_or(|cwd| header.cwd == *cwd));
+    headers.sort_by_key(key);
+    let from = after.map_or(0, |after| {
+        let after = (std::cmp::Reverse(after.updated_at), after.session);
+        headers.partition_point(|header| key(header) <= after)
+    });
+    let rest = &headers[from..];
+    let shown = &rest[..rest.len().min(PAGE_SESSIONS)];
+    let next = match shown.last() {
+        Some(last) if shown.len() < rest.len() => {
+            Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
+        }
+        Some(_) | None => None,
+    };
+    wire::ListSessionsResponse::new(shown.iter().map(answers::session_info).collect()).next_cursor(next)
+}

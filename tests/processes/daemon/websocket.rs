@@ -1,0 +1,229 @@
+//! Clients over WebSocket, with a library that is not ours at the other end.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use epitome_scripted_model::ModelStep;
+use epitome_test_harness::user::User;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::user;
+
+const TOKEN: &str = "a-token-of-the-test";
+
+/// `epitome acp --listen`, ended when dropped.
+struct Listening {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn listen(user: &User) -> Listening {
+    let mut command =
+        user.command(&["acp", "--listen", "127.0.0.1:0", "--allow-origin", "https://editor.example"]);
+    command.env("EPITOME_ACP_TOKEN", TOKEN).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("it says where it listens");
+    let address = line.trim().strip_prefix("listening on ws://").and_then(|at| at.strip_suffix("/acp"));
+    Listening { address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(), child }
+}
+
+struct Socket {
+    socket: WebSocketStream<TcpStream>,
+    id: String,
+    /// How many of our frames have arrived.
+    arrived: u64,
+    /// How many frames came.
+    received: u64,
+}
+
+/// Connects with these headers; an error is the status of the refusal.
+async fn connect(at: &Listening, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+    let mut request = format!("ws://{}{path}", at.address).into_client_request().expect("a URL");
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("text"));
+    }
+    let stream = TcpStream::connect(&at.address).await.expect("it listens");
+    match client_async(request, stream).await {
+        Ok((socket, response)) => {
+            let header = |name: &str| response.headers()[name].to_str().expect("text").to_owned();
+            let arrived = header("acp-received").parse().expect("a number");
+            Ok(Socket { socket, id: header("acp-connection-id"), arrived, received: 0 })
+        }
+        Err(Error::Http(response)) => Err(response.status().as_u16()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+const BEARER: (&str, &str) = ("authorization", "Bearer a-token-of-the-test");
+
+impl Socket {
+    async fn send(&mut self, message: Value) {
+        self.socket.send(Message::from(message.to_string())).await.expect("it is connected");
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            match self.socket.next().await.expect("it is connected").expect("a frame") {
+                Message::Text(text) => {
+                    self.received += 1;
+                    return serde_json::from_str(text.as_str()).expect("one message in each frame");
+                }
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The result of a request, after everything that comes before it.
+    async fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        self.answer(id).await
+    }
+
+    async fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.next().await;
+            if message["id"] == id {
+                assert!(message.get("error").is_none(), "{message}");
+                return message["result"].clone();
+            }
+        }
+    }
+
+    async fn session(&mut self, user: &User) -> String {
+        self.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
+        let opened = self.call(2, "session/new", json!({ "cwd": user.project(), "mcpServers": [] })).await;
+        opened["sessionId"].as_str().expect("an id").to_owned()
+    }
+
+    async fn prompt(&mut self, id: u64, session: &str) {
+        let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Count." }] });
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params })).await;
+    }
+}
+
+fn text_of(message: &Value) -> Option<&str> {
+    let update = &message["params"]["update"];
+    (update["sessionUpdate"] == "agent_message_chunk").then(|| update["content"]["text"].as_str())?
+}
+
+#[tokio::test]
+async fn a_client_needs_the_token_and_pages_need_permission() {
+    let user = user(|_| vec![ModelStep::Text("ok".into())]);
+    let at = listen(&user);
+    let origin = |origin| ("origin", origin);
+    assert_eq!(connect(&at, "/acp", &[]).await.err(), Some(401));
+    assert_eq!(connect(&at, "/acp", &[("authorization", "Bearer wrong")]).await.err(), Some(401));
+    assert_eq!(connect(&at, "/other", &[BEARER]).await.err(), Some(404));
+    assert_eq!(connect(&at, "/acp", &[BEARER, origin("https://evil.example")]).await.err(), Some(403));
+    let unknown = [BEARER, ("acp-connection-id", "unknown"), ("acp-received", "0")];
+    assert_eq!(connect(&at, "/acp", &unknown).await.err(), Some(404));
+    let mut socket =
+        connect(&at, "/acp", &[BEARER, origin("https://editor.example")]).await.expect("admitted");
+    assert!(!socket.id.is_empty());
+    let offered = socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    assert_eq!(offered["agentInfo"]["name"], "epitome");
+}
+
+#[test]
+fn it_listens_on_loopback_only() {
+    let user = User::new();
+    let ran = user.run(&["acp", "--listen", "0.0.0.0:0"]).exited(1);
+    assert!(ran.err.contains("not a loopback address"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_message_may_be_spread_over_lines_within_its_frame() {
+    let user = user(|_| vec![ModelStep::Text("ok".into())]);
+    let at = listen(&user);
+    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let message =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": 1 } });
+    let pretty = serde_json::to_string_pretty(&message).expect("JSON");
+    socket.socket.send(Message::from(pretty)).await.expect("it is connected");
+    assert_eq!(socket.answer(1).await["protocolVersion"], 1);
+}
+
+/// The network of a client may fail at any time, and its turn goes on meanwhile.
+#[tokio::test]
+async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
+    let steps = || {
+        let numbers = (1..=200).map(|number| ModelStep::Text(format!("{number} ")));
+        let (begin, rest): (Vec<_>, Vec<_>) =
+            (numbers.clone().take(20).collect(), numbers.skip(20).collect());
+        [begin, vec![ModelStep::Wait], rest].concat()
+    };
+    let user = user(move |_| steps());
+    let at = listen(&user);
+    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let session = socket.session(&user).await;
+    socket.prompt(3, &session).await;
+    let mut said = String::new();
+    while !said.contains("20 ") {
+        said.push_str(text_of(&socket.next().await).unwrap_or_default());
+    }
+    let (id, received) = (socket.id.clone(), socket.received.to_string());
+    // Without a close frame, as when a network fails.
+    drop(socket);
+    user.model().release();
+    let back = [BEARER, ("acp-connection-id", id.as_str()), ("acp-received", received.as_str())];
+    let mut socket = connect(&at, "/acp", &back).await.expect("the connection is kept");
+    assert_eq!((socket.id.as_str(), socket.arrived), (id.as_str(), 3));
+    let ended = loop {
+        let message = socket.next().await;
+        said.push_str(text_of(&message).unwrap_or_default());
+        if message["id"] == 3 {
+            break message["result"]["stopReason"].clone();
+        }
+    };
+    assert_eq!(ended, "end_turn");
+    assert_eq!(said, (1..=200).map(|number| format!("{number} ")).collect::<String>());
+    // It is a connection like before.
+    let listed = socket.call(4, "session/list", json!({})).await;
+    assert_eq!(listed["sessions"][0]["sessionId"], session);
+}
+
+/// A client that closes its socket does not come back: its turn is cancelled, and another client finds the session.
+#[tokio::test]
+async fn a_closed_connection_ends_and_its_session_can_be_loaded() {
+    let user = user(|_| vec![ModelStep::Text("Once".into()), ModelStep::Hang]);
+    let at = listen(&user);
+    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    let session = socket.session(&user).await;
+    socket.prompt(3, &session).await;
+    while text_of(&socket.next().await).is_none() {}
+    let id = socket.id.clone();
+    socket.socket.close(None).await.expect("it is connected");
+    // The close is complete when the server has answered it.
+    while let Some(Ok(_)) = socket.socket.next().await {}
+    let back = [BEARER, ("acp-connection-id", id.as_str()), ("acp-received", "0")];
+    assert!(matches!(connect(&at, "/acp", &back).await.err(), Some(404 | 409)));
+    let mut socket = connect(&at, "/acp", &[BEARER]).await.expect("admitted");
+    socket.call(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    let params = json!({ "sessionId": session, "cwd": user.project(), "mcpServers": [] });
+    socket.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/load", "params": params })).await;
+    let mut said = String::new();
+    loop {
+        let message = socket.next().await;
+        said.push_str(text_of(&message).unwrap_or_default());
+        if message["id"] == 2 {
+            break;
+        }
+    }
+    assert_eq!(said, "Once");
+}
