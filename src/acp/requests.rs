@@ -25,6 +25,8 @@ pub enum RequestKind {
     List,
     Delete,
     Logout,
+    /// The end of one call or terminal.
+    CancelOne,
 }
 
 /// An unanswered request of the client.

@@ -2,6 +2,7 @@
 //! disk or network.
 
 mod login;
+mod v2;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,9 +19,12 @@ use tokio::sync::watch;
 use super::answers;
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
+use super::model::AcpVersion;
+use super::newer;
 use super::outbox::Outbox;
 use super::requests::{IncomingRequest, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
+use super::v2_answers;
 use super::writer::{self, Positions};
 use epitome_session::port::SessionPort;
 use epitome_session::registry::{Header, Overrides};
@@ -51,6 +55,8 @@ pub struct ConnectionConfig<P> {
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
+    /// Whether a client that asks for version 2 of the protocol gets it. Called on `initialize`; must be quick.
+    pub offers_v2: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Counts what must finish before a connection can end.
@@ -106,6 +112,10 @@ impl EventSink for OutboxHandle {
     fn shows_agents(&self) -> bool {
         self.outbox.shows_agents()
     }
+
+    fn follows_state(&self) -> bool {
+        self.outbox.follows_state()
+    }
 }
 
 impl Drop for OutboxHandle {
@@ -121,6 +131,8 @@ pub struct AcpServer<P> {
     held: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
+    /// Whether there were requests after `initialize`.
+    requested: AtomicBool,
     /// Opening a session requires a usable model.
     gated: AtomicBool,
 }
@@ -156,6 +168,7 @@ impl<P: SessionPort> AcpServer<P> {
             held,
             outbox,
             initialized: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             gated: AtomicBool::new(false),
         }
     }
@@ -189,7 +202,11 @@ impl<P: SessionPort> AcpServer<P> {
         if !self.initialized.load(Ordering::Relaxed) {
             return Err(answers::not_initialized());
         }
+        self.requested.store(true, Ordering::Relaxed);
         let params = &RequestParams::read(params)?;
+        if self.outbox.traits().version == AcpVersion::V2 {
+            return self.request_v2(id, method, params);
+        }
         match method {
             "authenticate" => self.authenticate(params),
             "logout" => self.log_out(id),
@@ -201,7 +218,7 @@ impl<P: SessionPort> AcpServer<P> {
             "session/delete" => self.delete(id, params),
             "session/prompt" => {
                 let content = params.prompt()?;
-                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content };
+                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key: None };
                 self.command(id, params, RequestKind::Prompt, prompt)
             }
             // An extension supported by several clients: input for a running turn.
@@ -254,7 +271,8 @@ impl<P: SessionPort> AcpServer<P> {
     }
 
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
-        self.outbox.set_traits(ClientTraits::from_initialize(params));
+        let version = self.choose_version(params)?;
+        self.outbox.set_traits(ClientTraits::from_initialize(params, version));
         let traits = self.outbox.traits();
         self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
@@ -262,7 +280,15 @@ impl<P: SessionPort> AcpServer<P> {
             Ok(()) => Vec::new(),
             Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
         };
-        answers::initialize(methods)
+        match version {
+            AcpVersion::V1 => answers::initialize(methods),
+            AcpVersion::V2 => v2_answers::initialize(&methods),
+        }
+    }
+
+    /// Whether there were requests after `initialize`.
+    fn has_requests(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
     fn new_session(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
@@ -326,10 +352,11 @@ impl<P: SessionPort> AcpServer<P> {
         };
         let mut pending = Vec::with_capacity(prompts.len());
         for prompt in &prompts {
-            let content = RequestParams::read(Some(prompt.params))?.prompt()?;
+            let params = RequestParams::read(Some(prompt.params))?;
+            let (content, key) = (params.prompt()?, newer::idempotency_key(&params)?);
             let ticket = self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()))?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            pending.push(PendingPrompt { ticket, content, sent_after });
+            pending.push(PendingPrompt { ticket, content, sent_after, key });
         }
         Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
     }
@@ -373,7 +400,7 @@ impl<P: SessionPort> AcpServer<P> {
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
-            mcp_servers: params.mcp_servers()?,
+            mcp_servers: params.mcp_servers(self.outbox.traits().version)?,
             environment: self.config.environment.clone(),
             overrides: self.config.overrides.clone(),
             instructions: params.system_prompt()?,

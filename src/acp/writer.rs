@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
 use serde::Serialize;
@@ -10,17 +11,19 @@ use serde_json::value::RawValue;
 
 use super::answers;
 use super::from_wire::ClientTraits;
+use super::model::{AcpVersion, Update};
 use super::outbox::{Outbox, OutboxItem};
 use super::requests::{OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::updates::wire_path;
+use super::{v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
     SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, Change, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, Change, MessageId, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -55,7 +58,7 @@ pub struct UpdateWriter {
     /// The position that the client was told last, by session.
     told: HashMap<SessionId, Position>,
     cursors: HashMap<SessionId, Cursor>,
-    updates: Vec<wire::SessionUpdate>,
+    updates: Vec<Update>,
     /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
 }
@@ -68,6 +71,20 @@ struct WriteTarget<'a> {
 }
 
 impl WriteTarget<'_> {
+    /// Writes the lines of an update, and returns their number.
+    fn update(&mut self, session: &SessionId, update: Update) -> usize {
+        let mut lines = 0;
+        match self.traits.version {
+            AcpVersion::V1 => v1::project(update, &mut |update| {
+                lines += usize::from(session_update(self.buffer, session, &WrittenUpdate(&update)));
+            }),
+            AcpVersion::V2 => v2::project(update, &mut |update| {
+                lines += usize::from(session_update(self.buffer, session, &update));
+            }),
+        }
+        lines
+    }
+
     /// Sends a request to the client for a session, which gets the answer.
     fn request(
         &mut self,
@@ -111,6 +128,7 @@ impl UpdateWriter {
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
+                SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
                 out @ (SessionEvent::Entry { .. }
                 | SessionEvent::Text { .. }
                 | SessionEvent::CallStarted { .. }
@@ -121,6 +139,8 @@ impl UpdateWriter {
                 | SessionEvent::Usage(_)
                 | SessionEvent::Commands(_)
                 | SessionEvent::Options(_)
+                | SessionEvent::State(_)
+                | SessionEvent::TerminalEnded { .. }
                 | SessionEvent::Notice { .. }) => self.translate(&session, out, target),
             },
         }
@@ -136,7 +156,7 @@ impl UpdateWriter {
         let start = target.buffer.len();
         let mut lines = 0;
         for update in updates.drain(..) {
-            lines += usize::from(session_update(target.buffer, session, &update));
+            lines += target.update(session, update);
         }
         self.updates = updates;
         if self.positions == Positions::Told {
@@ -182,10 +202,10 @@ impl UpdateWriter {
                 target.outbox.requests().agent_ended(&agent);
                 let mut updates = Vec::new();
                 if let Some(mut cursor) = self.cursors.remove(&agent) {
-                    cursor.end(&mut updates);
+                    cursor.end(target.traits.version, &mut updates);
                 }
-                for update in &updates {
-                    session_update(target.buffer, &agent, update);
+                for update in updates {
+                    target.update(&agent, update);
                 }
             }
         }
@@ -217,14 +237,22 @@ impl UpdateWriter {
             card: permission.card.clone(),
         };
         if let Some(update) = self.cursor(&shown_in).announce(&call, target.traits, CallDetail::Live) {
-            session_update(target.buffer, &shown_in, &update);
+            target.update(&shown_in, update);
         }
-        let params = tool_wire::permission(&shown_in, &permission);
+        let card = tool_wire::permission(&permission);
         let what = OutgoingKind::Permission {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        target.request(session, ask, what, "session/request_permission", &params);
+        const METHOD: &str = "session/request_permission";
+        match target.traits.version {
+            AcpVersion::V1 => {
+                target.request(session, ask, what, METHOD, &v1::permission(&shown_in, card));
+            }
+            AcpVersion::V2 => {
+                target.request(session, ask, what, METHOD, &v2::permission(&shown_in, card));
+            }
+        }
     }
 
     /// Sends a question, unless the client can't show that kind.
@@ -268,7 +296,12 @@ impl UpdateWriter {
         answer: Result<SessionAnswer, SessionError>,
         target: &mut WriteTarget<'_>,
     ) {
+        let is_v2 = target.traits.version == AcpVersion::V2;
         let Some(open) = target.outbox.requests().answer(ticket) else {
+            if is_v2 {
+                // The prompt was answered when it became a message; the session's state says how its turn ended.
+                return;
+            }
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
             return;
         };
@@ -281,12 +314,22 @@ impl UpdateWriter {
             target.outbox.requests().session_opens(session.clone());
             self.cursor(session).works_in(cwd);
         }
+        if let Ok(SessionAnswer::Attached { now: Some(now), .. }) = &answer
+            && open.kind == RequestKind::Resume
+        {
+            self.translate(session, SessionEvent::State(Arc::new(now.state.clone())), target);
+        }
+        let refused = match open.kind {
+            RequestKind::Prompt => self.cursors.get_mut(session).and_then(Cursor::take_refused),
+            _ => None,
+        };
         if gone {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
             self.told.remove(session);
         }
         let result = match answer {
+            Ok(answer) if is_v2 => v2_answers::result(open.kind, answer, refused),
             Ok(answer) => answers::result(open.kind, answer),
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
@@ -301,6 +344,14 @@ impl UpdateWriter {
             self.cursors.insert(session.clone(), Cursor::new(session));
         }
         self.cursors.get_mut(session).expect("it was put in if it was missing")
+    }
+}
+
+/// Answers a prompt that has become a message. Only clients of version 2 are told.
+fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
+    let open = target.outbox.requests().answer(ticket);
+    if let Some(open) = open {
+        response(target.buffer, &open.id, v2_answers::inserted(message));
     }
 }
 
@@ -352,14 +403,13 @@ impl Serialize for WrittenUpdate<'_> {
 }
 
 /// Returns whether the update was written.
-fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) -> bool {
+fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) -> bool {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct UpdateParams<'a> {
+    struct UpdateParams<'a, U> {
         session_id: &'a str,
-        update: WrittenUpdate<'a>,
+        update: &'a U,
     }
-    let update = WrittenUpdate(update);
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 

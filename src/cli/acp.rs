@@ -133,6 +133,7 @@ fn standalone(
         let paths = paths.clone();
         Arc::new(move || daemon::log_out(&paths))
     };
+    let v2_paths = paths.clone();
     let configured = {
         let (overrides, environment) = (overrides.clone(), environment.clone());
         move || daemon::configured(&paths, &overrides, &environment)
@@ -147,6 +148,7 @@ fn standalone(
         log_out,
         ids_above: 0,
         positions: Positions::Untold,
+        offers_v2: Box::new(move || daemon::offers_v2(&v2_paths)),
     };
     let connection = Connection::open(writer, parts, tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };

@@ -45,6 +45,11 @@ pub fn configured(
     endpoint::configured(&overrides.over(settings), environment).map_err(|error| provider_error(&error))
 }
 
+/// Whether clients that ask for version 2 of the protocol get it.
+pub fn offers_v2(paths: &Paths) -> bool {
+    Settings::load(paths, None, |_: &str| None).0.acp_v2
+}
+
 /// Removes all stored logins, and returns whether there were any. An error is a clause.
 pub fn log_out(paths: &Paths) -> Result<bool, String> {
     let logins = Logins::below(&paths.data);
@@ -202,6 +207,10 @@ impl Frontends {
             },
             ids_above: hello.ids_above,
             positions: Positions::Told,
+            offers_v2: {
+                let paths = daemon.paths.clone();
+                Box::new(move || offers_v2(&paths))
+            },
         };
         let connection = Connection::open(MessageWriter::new(stream, farewell), parts, None);
         let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));

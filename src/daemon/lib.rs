@@ -35,7 +35,7 @@ pub mod serve;
 pub mod start;
 pub mod token;
 
-pub use frontends::{configured, log_out};
+pub use frontends::{configured, log_out, offers_v2};
 
 use std::time::SystemTime;
 

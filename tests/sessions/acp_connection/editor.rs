@@ -65,6 +65,7 @@ impl Editor {
             log_out: Arc::new(move || Ok(!configured)),
             ids_above: 0,
             positions: Positions::Untold,
+            offers_v2: Box::new(|| true),
         };
         Editor { wire: serve(config, tap), played, runtime, next: 1 }
     }

@@ -79,7 +79,7 @@ impl SessionPort for Played {
         let outlet = opening.attachment.outlet;
         state.live.insert(session.clone(), outlet.clone());
         let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
+            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options(), now: None });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
         session
@@ -107,7 +107,7 @@ impl SessionPort for Played {
             }
         }
         let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
+            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options(), now: None });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
     }
@@ -219,6 +219,7 @@ impl SessionPort for Played {
                 answer(ticket, Ok(SessionAnswer::Closed));
             }
             SessionCommand::CancelAgent { .. }
+            | SessionCommand::CancelOne { .. }
             | SessionCommand::Attach { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End

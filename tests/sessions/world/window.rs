@@ -142,6 +142,7 @@ impl Window {
             log_out: Arc::new(|| Ok(false)),
             ids_above: self.front.ids_above(),
             positions: Positions::Told,
+            offers_v2: Box::new(|| true),
         };
         let connection = Inline::new(config);
         let pipe = Pipe::default();
