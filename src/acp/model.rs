@@ -70,13 +70,13 @@ pub struct TextUpdate {
     pub kind: TextKind,
     pub id: wire::MessageId,
     pub text: String,
-    pub piece: TextPiece,
+    pub piece: MessagePiece,
     pub meta: Option<wire::Meta>,
 }
 
 /// How a text relates to what was sent of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextPiece {
+pub enum MessagePiece {
     /// All of the message, or its beginning if it is too long for one line.
     First,
     /// It continues the message.
@@ -92,7 +92,7 @@ pub struct CallUpdate {
     pub name: Option<String>,
     pub title: Option<String>,
     pub kind: Option<ToolKind>,
-    pub status: Option<CallStatus>,
+    pub status: Option<ShownStatus>,
     /// Replaces what was shown.
     pub content: Option<Vec<CallContent>>,
     pub locations: Option<Vec<Location>>,
@@ -104,7 +104,7 @@ pub struct CallUpdate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallStatus {
+pub enum ShownStatus {
     Pending,
     InProgress,
     Completed,

@@ -64,12 +64,7 @@ fn failed(why: &str) -> wire::IdleStopReason {
 }
 
 /// The task that a parent gives to its subagent, as part of the subagent's stream.
-pub(super) fn task(
-    parent: &SessionId,
-    agent: &SessionId,
-    message: &Message,
-    updates: &mut Vec<Update>,
-) {
+pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let message_of = wire::SessionMessage::new(id.clone())
         .sender_session_id(wire::SessionId::new(parent.0.clone()))

@@ -10,7 +10,7 @@ use wire::SessionUpdate;
 
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
-use super::model::{AcpVersion, TerminalExit, TextPiece, Update};
+use super::model::{AcpVersion, MessagePiece, TerminalExit, Update};
 use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
@@ -18,8 +18,8 @@ use super::updates::{
     line_id, name_hook, notice, part_id, set_apart, usage_update, user_message,
 };
 use epitome_session::{
-    BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState, TextKind,
-    TextShown,
+    BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
+    TextKind, TextShown,
 };
 use epitome_thread::{
     CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, PLAN_TOOL, Seq,
@@ -270,12 +270,7 @@ impl Cursor {
 
     /// Announces a call that the client does not know yet: some editors treat an update or a permission
     /// request for an unannounced call as an error.
-    pub fn announce(
-        &mut self,
-        call: &ToolCall,
-        traits: &ClientTraits,
-        detail: CallDetail,
-    ) -> Option<Update> {
+    pub fn announce(&mut self, call: &ToolCall, traits: &ClientTraits, detail: CallDetail) -> Option<Update> {
         if self.calls.contains_key(&call.id) {
             return None;
         }
@@ -383,7 +378,9 @@ impl Cursor {
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
                     let from = updates.len();
                     agent_line(&format!("{}.cut", message.id), line, updates);
-                    if !shown.is_v2() && message.content.iter().any(|content| matches!(content, Content::Text { .. })) {
+                    if !shown.is_v2()
+                        && message.content.iter().any(|content| matches!(content, Content::Text { .. }))
+                    {
                         updates[from..].iter_mut().for_each(set_apart);
                     }
                 }
@@ -481,7 +478,7 @@ impl Cursor {
         };
         let known = &mut live.parts[at];
         known.sent += text.len();
-        chunks(known.kind, &known.id, TextPiece::More, text, updates);
+        chunks(known.kind, &known.id, MessagePiece::More, text, updates);
     }
 
     /// Sends the part of a committed message that was not streamed. Parts are matched by their position among
@@ -506,7 +503,7 @@ impl Cursor {
             let sent = part.map_or(0, |part| part.sent);
             let Some(missing) = text.get(sent..).filter(|missing| !missing.is_empty()) else { continue };
             let id = part.map_or_else(|| part_id(message.id, index as u32), |part| part.id.clone());
-            let piece = if sent == 0 { TextPiece::First } else { TextPiece::More };
+            let piece = if sent == 0 { MessagePiece::First } else { MessagePiece::More };
             chunks(kind, &id, piece, missing.to_owned(), updates);
         }
     }
@@ -594,7 +591,7 @@ impl Cursor {
         self.notices_shown += 1;
         let id = wire::MessageId::new(format!("n{}", self.notices_shown));
         let from = updates.len();
-        chunks(TextKind::Thinking, &id, TextPiece::First, text, updates);
+        chunks(TextKind::Thinking, &id, MessagePiece::First, text, updates);
         if self.last_shown == Some(TextKind::Thinking) {
             updates[from..].iter_mut().take(1).for_each(set_apart);
         }

@@ -11,7 +11,7 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
 
 use super::model::{
-    CallContent, CallStatus, CallUpdate, PermissionCard, TerminalChange, TerminalExit, Update,
+    CallContent, CallUpdate, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
 };
 use super::updates::fenced;
 use epitome_session::PermissionRequest;
@@ -80,7 +80,7 @@ pub fn announcement(call: &ToolCall, terminal: Option<TerminalChange>, detail: C
         name: Some(call.name.clone()),
         title: Some(title(&call.card, &call.name)),
         kind: Some(call.card.kind),
-        status: Some(CallStatus::Pending),
+        status: Some(ShownStatus::Pending),
         content: terminal.as_ref().map(|_| vec![CallContent::Terminal]),
         locations: Some(call.card.locations.clone()),
         raw_input: Some(capped(&call.input, detail.text_bytes_max())),
@@ -112,7 +112,7 @@ pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDet
 pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
-        status: Some(CallStatus::InProgress),
+        status: Some(ShownStatus::InProgress),
         content: Some(vec![CallContent::Text(fenced("", tail))]),
         ..CallUpdate::default()
     }
@@ -122,7 +122,7 @@ pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
 pub fn started(call: &CallId, terminal: bool) -> CallUpdate {
     CallUpdate {
         id: call.0.clone(),
-        status: Some(CallStatus::InProgress),
+        status: Some(ShownStatus::InProgress),
         content: terminal.then(|| vec![CallContent::Terminal]),
         can_cancel: Some(true),
         ..CallUpdate::default()
@@ -172,7 +172,11 @@ pub fn own_terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Call
 
 /// Whether the command of this call goes on in the background.
 pub fn runs_on(outcome: &ToolOutcome) -> bool {
-    outcome.raw.as_ref().and_then(|raw| raw.pointer("/background/state")).is_some_and(|state| state == "running")
+    outcome
+        .raw
+        .as_ref()
+        .and_then(|raw| raw.pointer("/background/state"))
+        .is_some_and(|state| state == "running")
 }
 
 fn ended(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail) -> Update {
@@ -188,9 +192,9 @@ fn printed(outcome: &ToolOutcome) -> Option<&str> {
 
 fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail) -> CallUpdate {
     let status = match outcome.status {
-        OutcomeStatus::Completed => CallStatus::Completed,
-        OutcomeStatus::Failed | OutcomeStatus::Denied => CallStatus::Failed,
-        OutcomeStatus::Interrupted => CallStatus::Cancelled,
+        OutcomeStatus::Completed => ShownStatus::Completed,
+        OutcomeStatus::Failed | OutcomeStatus::Denied => ShownStatus::Failed,
+        OutcomeStatus::Interrupted => ShownStatus::Cancelled,
     };
     let raw = outcome.raw.as_ref().filter(|raw| tells_more_than_files(raw));
     CallUpdate {
@@ -224,7 +228,7 @@ pub fn permission(ask: &PermissionRequest) -> PermissionCard {
         title: Some(title(&ask.card, &ask.tool)),
         name: Some(ask.tool.clone()),
         kind: Some(ask.card.kind),
-        status: Some(CallStatus::Pending),
+        status: Some(ShownStatus::Pending),
         raw_input: Some(capped(&ask.input, CallDetail::Live.text_bytes_max())),
         content,
         locations: (!ask.card.locations.is_empty()).then(|| ask.card.locations.clone()),
@@ -302,10 +306,9 @@ fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<CallContent> 
         OutcomeContent::Image { mime_type, data } if data.len() <= IMAGE_BYTES_MAX => {
             Some(CallContent::Image { mime_type: mime_type.clone(), data: data.clone() })
         }
-        OutcomeContent::Image { mime_type, data } => Some(CallContent::Text(format!(
-            "({mime_type}, {} bytes: too large to show)",
-            data.len() / 4 * 3
-        ))),
+        OutcomeContent::Image { mime_type, data } => {
+            Some(CallContent::Text(format!("({mime_type}, {} bytes: too large to show)", data.len() / 4 * 3)))
+        }
         // Editors can't show documents, and the user has the file.
         OutcomeContent::Document { mime_type, data, name } => {
             let name = name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();

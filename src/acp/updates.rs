@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
-use super::model::{TextPiece, TextUpdate, Update};
+use super::model::{MessagePiece, TextUpdate, Update};
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
@@ -33,7 +33,7 @@ pub(super) fn part_id(message: MessageId, part: u32) -> wire::MessageId {
 pub(super) fn chunks(
     kind: TextKind,
     id: &wire::MessageId,
-    piece: TextPiece,
+    piece: MessagePiece,
     text: String,
     updates: &mut Vec<Update>,
 ) {
@@ -42,7 +42,7 @@ pub(super) fn chunks(
     };
     if text.len() > CHUNK_TEXT_BYTES_MAX {
         for (index, part) in pieces(&text).enumerate() {
-            send(part.to_owned(), if index == 0 { piece } else { TextPiece::More });
+            send(part.to_owned(), if index == 0 { piece } else { MessagePiece::More });
         }
     } else if !text.is_empty() {
         send(text, piece);
@@ -61,7 +61,7 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
 
 /// Appends a sentence of our own, as a separate message.
 pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<Update>) {
-    chunks(TextKind::Reply, &wire::MessageId::new(id), TextPiece::First, text, updates);
+    chunks(TextKind::Reply, &wire::MessageId::new(id), MessagePiece::First, text, updates);
 }
 
 /// Wraps text in a code block with a fence longer than any in the text.
@@ -116,7 +116,7 @@ pub(super) fn empty_line(line: &wire::MessageId) -> Update {
         kind: TextKind::Reply,
         id: line.clone(),
         text: "\n\n".to_owned(),
-        piece: TextPiece::More,
+        piece: MessagePiece::More,
         meta: None,
     })
 }

@@ -6,7 +6,7 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::model::{
-    CallContent, CallStatus, CallUpdate, PermissionCard, TerminalChange, TerminalExit, TextUpdate, Update,
+    CallContent, CallUpdate, PermissionCard, ShownStatus, TerminalChange, TerminalExit, TextUpdate, Update,
 };
 use super::updates::wire_path;
 use epitome_session::{CommandInfo, TextKind};
@@ -127,12 +127,12 @@ fn content(id: &str, shown: Vec<CallContent>) -> Vec<wire::ToolCallContent> {
     shown.into_iter().map(one).collect()
 }
 
-fn status(status: CallStatus) -> wire::ToolCallStatus {
+fn status(status: ShownStatus) -> wire::ToolCallStatus {
     match status {
-        CallStatus::Pending => wire::ToolCallStatus::Pending,
-        CallStatus::InProgress => wire::ToolCallStatus::InProgress,
-        CallStatus::Completed => wire::ToolCallStatus::Completed,
-        CallStatus::Failed | CallStatus::Cancelled => wire::ToolCallStatus::Failed,
+        ShownStatus::Pending => wire::ToolCallStatus::Pending,
+        ShownStatus::InProgress => wire::ToolCallStatus::InProgress,
+        ShownStatus::Completed => wire::ToolCallStatus::Completed,
+        ShownStatus::Failed | ShownStatus::Cancelled => wire::ToolCallStatus::Failed,
     }
 }
 

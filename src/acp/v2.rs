@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::answers;
 use super::model::{
-    CallContent, CallStatus, CallUpdate, PermissionCard, TerminalChange, TerminalExit, TextPiece, TextUpdate,
-    Update,
+    CallContent, CallUpdate, MessagePiece, PermissionCard, ShownStatus, TerminalChange, TerminalExit,
+    TextUpdate, Update,
 };
 use super::updates::wire_path;
 use epitome_session::{CommandInfo, Foreground, SessionOptions, SessionState, TextKind, WorkEnd};
@@ -40,8 +40,7 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
         Update::Shared(update) => UpdateV2::Shared(Box::new(update)),
         Update::Text(text) => message(text),
         Update::UserMessage { id, content, meta } => {
-            let mut message =
-                json!({ "sessionUpdate": "user_message", "messageId": id, "content": content });
+            let mut message = json!({ "sessionUpdate": "user_message", "messageId": id, "content": content });
             if let Some(meta) = meta {
                 message["_meta"] = Value::Object(meta);
             }
@@ -88,14 +87,14 @@ pub fn project(update: Update, send: &mut dyn FnMut(UpdateV2)) {
 
 fn message(TextUpdate { kind, id, text, piece, meta }: TextUpdate) -> UpdateV2 {
     match piece {
-        TextPiece::More => {
+        MessagePiece::More => {
             let chunk = v1::ContentChunk::new(v1::ContentBlock::from(text)).message_id(id).meta(meta);
             UpdateV2::Shared(Box::new(match kind {
                 TextKind::Reply => v1::SessionUpdate::AgentMessageChunk(chunk),
                 TextKind::Thinking => v1::SessionUpdate::AgentThoughtChunk(chunk),
             }))
         }
-        TextPiece::First => {
+        MessagePiece::First => {
             let kind = match kind {
                 TextKind::Reply => "agent_message",
                 TextKind::Thinking => "agent_thought",
@@ -187,13 +186,13 @@ fn closed(id: &str, exit: &TerminalExit) -> wire::SessionUpdate {
     wire::SessionUpdate::TerminalUpdate(terminal)
 }
 
-fn status(status: CallStatus) -> wire::ToolCallStatus {
+fn status(status: ShownStatus) -> wire::ToolCallStatus {
     match status {
-        CallStatus::Pending => wire::ToolCallStatus::Pending,
-        CallStatus::InProgress => wire::ToolCallStatus::InProgress,
-        CallStatus::Completed => wire::ToolCallStatus::Completed,
-        CallStatus::Failed => wire::ToolCallStatus::Failed,
-        CallStatus::Cancelled => wire::ToolCallStatus::Cancelled,
+        ShownStatus::Pending => wire::ToolCallStatus::Pending,
+        ShownStatus::InProgress => wire::ToolCallStatus::InProgress,
+        ShownStatus::Completed => wire::ToolCallStatus::Completed,
+        ShownStatus::Failed => wire::ToolCallStatus::Failed,
+        ShownStatus::Cancelled => wire::ToolCallStatus::Cancelled,
     }
 }
 

@@ -71,8 +71,7 @@ pub fn result(
 ) -> Result<Box<RawValue>, Error> {
     match (kind, answer) {
         (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, now, .. }) => {
-            let mut result =
-                json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
+            let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
             add_commands(&mut result, now.as_deref());
             answers::raw(&result)
         }
@@ -91,7 +90,8 @@ pub fn result(
             Err(Error::new(CANCELLED, "The prompt was cancelled before it was inserted"))
         }
         (RequestKind::Prompt, SessionAnswer::TurnEnded { .. }) => {
-            let sentence = refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
+            let sentence =
+                refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
             Err(Error::new(REFUSED, sentence))
         }
         (kind, answer) => answers::result(kind, answer),

@@ -13,7 +13,8 @@ use notices::Notices;
 
 use super::work::LeavingClient;
 use super::{
-    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionEvent, SessionState,
+    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionEvent,
+    SessionState,
 };
 use epitome_thread::{Entry, Seq, SessionId};
 

@@ -98,8 +98,7 @@ impl Session {
             if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
-            let end =
-                WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
+            let end = WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
             standing::ended(self, end);
             for (responder, _) in responders {
                 responder.answer(Err(error.clone()));

@@ -294,7 +294,12 @@ mod tests {
     }
 
     fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
-        PendingPrompt { ticket: Ticket(1), content: content(text), sent_after: Some(Seq(sent_after)), key: None }
+        PendingPrompt {
+            ticket: Ticket(1),
+            content: content(text),
+            sent_after: Some(Seq(sent_after)),
+            key: None,
+        }
     }
 
     fn after(seq: u64) -> Position {

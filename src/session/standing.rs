@@ -40,7 +40,10 @@ pub(super) fn closes(session: &mut Session) {
         let ended = SessionEvent::TerminalEnded { call: call.clone(), code: None, signal: None };
         session.core.clients.announce_to_followers(&ended);
     }
-    session.core.clients.set_state(SessionState { foreground: Foreground::Idle(None), background: Vec::new() });
+    session
+        .core
+        .clients
+        .set_state(SessionState { foreground: Foreground::Idle(None), background: Vec::new() });
 }
 
 fn set(session: &mut Session, foreground: Foreground) {
@@ -133,7 +136,8 @@ enum EarlierPrompt<'a> {
 
 fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
     // What a fork copied was sent to another session.
-    let own = thread.entries().iter().rev().take_while(|entry| !matches!(entry.change, Change::Forked { .. }));
+    let own =
+        thread.entries().iter().rev().take_while(|entry| !matches!(entry.change, Change::Forked { .. }));
     let mut keyed = own.filter_map(|entry| match &entry.change {
         Change::PromptKeyed { message, key: known } if known == key => Some((*message, entry.seq)),
         _ => None,
@@ -198,7 +202,9 @@ fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
 /// Commits a change of the running turn. A prompt's key is written before its message, and its clients are told of the
 /// message.
 pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<(), SessionError> {
-    let Session { core, work: Some(work), .. } = session else { return session.core.commit(change).map(drop) };
+    let Session { core, work: Some(work), .. } = session else {
+        return session.core.commit(change).map(drop);
+    };
     let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
     // The prompt that began the turn may have been queued by a process before this one.
     let is_for = |at: &Option<Seq>| *at == queued || at.is_none();

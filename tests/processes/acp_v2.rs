@@ -126,7 +126,8 @@ fn a_refused_prompt_changes_nothing() {
         let params = json!({ "sessionId": session, "prompt": prompt });
         assert_eq!(window.error("session/prompt", params), INVALID_PARAMS);
     }
-    let unknown = json!({ "sessionId": "s_00000000000000000000", "prompt": [{ "type": "text", "text": "x" }] });
+    let unknown =
+        json!({ "sessionId": "s_00000000000000000000", "prompt": [{ "type": "text", "text": "x" }] });
     assert_eq!(window.error("session/prompt", unknown), NOT_FOUND);
     assert_eq!(window.updates.len(), 0, "{:?}", window.updates);
     assert_eq!(user.model().requests().len(), 1);
@@ -135,7 +136,8 @@ fn a_refused_prompt_changes_nothing() {
 /// V5: what fails once the prompt was inserted is no error of the request.
 #[test]
 fn a_failure_of_the_model_is_the_end_of_the_work() {
-    let user = user(|_| vec![ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) }]);
+    let user =
+        user(|_| vec![ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) }]);
     let mut window = Window::start(&user, &[]);
     let session = window.new_session(&user);
     let idle = window.turn(&session, "go");
@@ -235,7 +237,7 @@ fn a_window_resumes_in_the_middle_of_a_turn() {
     let session = window.new_session(&user);
     let id = window.prompt(&session, "half");
     window.answer(id);
-    window.update("agent_message_chunk", |update| update["content"]["text"] == "The first half, ");
+    window.hear("The first half, ");
     let mut second = Window::start(&user, &[]);
     let params = json!({ "sessionId": session, "cwd": user.project(), "replayFrom": { "type": "start" } });
     second.call("session/resume", params);
@@ -341,7 +343,8 @@ fn patches_apply_and_give_the_files() {
             let patch = diff["patch"]["text"].as_str().expect("a patch");
             let file = copy.path().join("section.patch");
             fs::write(&file, patch).unwrap();
-            let ran = Command::new("git").arg("apply").arg("-p1").arg(&file).current_dir(copy.path()).output();
+            let ran =
+                Command::new("git").arg("apply").arg("-p1").arg(&file).current_dir(copy.path()).output();
             let ran = ran.expect("git runs");
             assert!(ran.status.success(), "{patch}\n{ran:?}");
         }
@@ -397,13 +400,14 @@ fn windows_of_both_versions_survive_their_daemon() {
     user.load(&mut old, &session);
     let id = window.prompt(&session, "half");
     window.answer(id);
-    window.update("agent_message_chunk", |update| update["content"]["text"] == "The first half, ");
+    window.hear("The first half, ");
     old.hear("The first half, ");
     end_by(user.daemon().expect("a daemon serves"), Signal::KILL);
     // The turn was interrupted. The client that waits for nothing is told by the state.
     let idle = window.idle();
     assert_eq!(idle["stopReason"], "error", "{idle}");
-    let seen = old.until("the end", |message| agent_text(std::slice::from_ref(message)).contains("Interrupted"));
+    let seen =
+        old.until("the end", |message| agent_text(std::slice::from_ref(message)).contains("Interrupted"));
     assert!(!seen.iter().any(|message| kind(message) == "state_update"), "version 1 has no states");
     assert_eq!(window.turn(&session, "say two")["stopReason"], "end_turn");
     let seen = old.hear("You said two.");

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use epitome::acp::v1;
 use epitome::acp::from_wire::ClientTraits;
 use epitome::acp::to_wire::Cursor;
+use epitome::acp::v1;
 use epitome::session::{ClientId, SessionEvent};
 use epitome::thread::{Change, Content, Entry, Origin, SessionId, StopReason};
 use serde_json::{Value, json};

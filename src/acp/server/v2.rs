@@ -121,4 +121,3 @@ fn replay_from(params: &RequestParams<'_>) -> Result<Replay, wire::Error> {
         Some(_) => Err(BadParams("`replayFrom` must be of the type start".to_owned()).into()),
     }
 }
-

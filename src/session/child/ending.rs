@@ -103,7 +103,8 @@ impl PreparedChild {
                 bound.what()
             );
             let content = vec![Content::Text { text }];
-            let asked = SessionCommand::Prompt { ticket: LAST_WORDS, client: ClientId(0), content, key: None };
+            let asked =
+                SessionCommand::Prompt { ticket: LAST_WORDS, client: ClientId(0), content, key: None };
             if commands.send(asked).await.is_ok() {
                 words = tokio::select! {
                     last = last => last.ok(),

@@ -100,6 +100,18 @@ impl Window {
         self.until(kind, is_update)["params"]["update"].clone()
     }
 
+    /// Reads until the agent has streamed this text, in any number of pieces.
+    pub fn hear(&mut self, words: &str) {
+        let mut said = String::new();
+        self.until(words, |message| {
+            let update = &message["params"]["update"];
+            if update["sessionUpdate"] == "agent_message_chunk" {
+                said += update["content"]["text"].as_str().expect("it is text");
+            }
+            said.ends_with(words)
+        });
+    }
+
     /// Reads up to the end of the work.
     pub fn idle(&mut self) -> Value {
         self.update("state_update", |update| update["state"] == "idle")
@@ -194,7 +206,10 @@ impl Window {
             "tool_call_update" => {
                 let id = update["toolCallId"].as_str().expect("it has an id").to_owned();
                 let last = rules.calls.get(&id).map(String::as_str);
-                assert!(last.is_some() || update["title"].is_string(), "a call begins with a title: {update}");
+                assert!(
+                    last.is_some() || update["title"].is_string(),
+                    "a call begins with a title: {update}"
+                );
                 let is_final = |status: &str| matches!(status, "completed" | "failed" | "cancelled");
                 assert!(!last.is_some_and(is_final), "after its end: {update}");
                 if let Some(status) = update["status"].as_str() {

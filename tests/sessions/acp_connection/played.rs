@@ -78,8 +78,12 @@ impl SessionPort for Played {
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
         state.live.insert(session.clone(), outlet.clone());
-        let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options(), now: None });
+        let answer = Ok(SessionAnswer::Attached {
+            session: session.clone(),
+            cwd: "/w".into(),
+            options: options(),
+            now: None,
+        });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
         session
@@ -106,8 +110,12 @@ impl SessionPort for Played {
                 );
             }
         }
-        let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options(), now: None });
+        let answer = Ok(SessionAnswer::Attached {
+            session: session.clone(),
+            cwd: "/w".into(),
+            options: options(),
+            now: None,
+        });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
     }

@@ -106,7 +106,12 @@ impl Player {
     fn ask(&mut self, prompt: &str) {
         self.tickets += 1;
         let content = vec![Content::Text { text: prompt.into() }];
-        self.send(SessionCommand::Prompt { ticket: Ticket(self.tickets), client: self.client.id, content, key: None });
+        self.send(SessionCommand::Prompt {
+            ticket: Ticket(self.tickets),
+            client: self.client.id,
+            content,
+            key: None,
+        });
         self.answered(Ticket(self.tickets));
     }
 
