@@ -17,7 +17,7 @@ use epitome::acp::to_wire::Cursor;
 use epitome::acp::v1;
 use epitome::session::{ClientId, SessionEvent};
 use epitome::thread::{Change, Content, Entry, Origin, SessionId, StopReason};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::daemon::{Daemon, Logs};
 use self::window::{Request, Shown, Window};
