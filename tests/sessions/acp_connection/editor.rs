@@ -65,7 +65,7 @@ impl Editor {
             log_out: Arc::new(move || Ok(!configured)),
             ids_above: 0,
             positions: Positions::Untold,
-            offers_v2: Box::new(|| true),
+            offers_v2: Box::new(|| false),
         };
         Editor { wire: serve(config, tap), played, runtime, next: 1 }
     }
