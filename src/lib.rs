@@ -12,8 +12,8 @@
 //! 3. **Pure deciders.** The agent loop, permission rules, compaction, recipe rendering, retries and stream decoders
 //!    take data and return a decision. The session carries it out.
 //! 4. **One translator per direction, one output stream.** Live updates and replay use the same code
-//!    (`acp::to_wire`). The session never waits for a client. The response to a prompt is an item of the same
-//!    stream and follows the last entry of its turn.
+//!    (`acp::to_wire`), for every version of the protocol. The session never waits for a client. The response to a prompt
+//!    is an item of the same stream and follows the last entry of its turn, or, in version 2, the prompt's own entry.
 //! 5. **Traffic is a text file.** One readable format serves as test fixture, as recording of a live session and as
 //!    conformance suite ([`transcript`]).
 //!
@@ -203,6 +203,8 @@
 //! - A key exists in an environment or in the private file of a login, in memory and on the wire to its provider, and
 //!   nowhere else. A stored key is sent to no other service than the one that it was stored for.
 //! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
+//! - The version of the protocol belongs to a connection. Windows of one session may speak different ones.
+//! - A prompt with a key is inserted at most once, whatever crashes.
 //! - When a daemon dies, each request still gets its one response: that of its finished turn, or of the next daemon. A
 //!   window gets everything that it was not shown, and nothing twice.
 //! - A late answer to a question of a dead daemon approves nothing: question ids are never reused, and the front end

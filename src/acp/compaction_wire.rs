@@ -11,6 +11,7 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::json;
 use wire::SessionUpdate;
 
+use super::model::Update;
 use super::updates::{fenced, pieces};
 use epitome_session::CompactionState;
 use epitome_thread::boundary::boundary_of;
@@ -31,7 +32,7 @@ pub(super) struct OpenCompaction(Option<MessageId>);
 impl OpenCompaction {
     /// Translates the progress of a compaction. Progress of a compaction that the client has not seen start
     /// is dropped.
-    pub(super) fn state(&mut self, id: MessageId, state: CompactionState, updates: &mut Vec<SessionUpdate>) {
+    pub(super) fn state(&mut self, id: MessageId, state: CompactionState, updates: &mut Vec<Update>) {
         match state {
             CompactionState::Began { .. } => {
                 if self.0 != Some(id) {
@@ -45,7 +46,7 @@ impl OpenCompaction {
                     updates.extend(pieces(&piece).map(|piece| {
                         let content = wire::ContentBlock::from(piece);
                         let chunk = wire::CompactionSummaryChunk::new(id.to_string(), content);
-                        SessionUpdate::CompactionSummaryChunk(chunk)
+                        Update::Shared(SessionUpdate::CompactionSummaryChunk(chunk))
                     }));
                 }
             }
@@ -63,7 +64,7 @@ impl OpenCompaction {
     }
 
     /// Translates a committed compaction: its final content, regardless of what was streamed before.
-    pub(super) fn completed(&mut self, session: &str, entry: &Entry, updates: &mut Vec<SessionUpdate>) {
+    pub(super) fn completed(&mut self, session: &str, entry: &Entry, updates: &mut Vec<Update>) {
         let Change::Compacted { summary, tokens_before, tokens_after, account, .. } = &entry.change else {
             return;
         };
@@ -95,7 +96,7 @@ impl OpenCompaction {
     }
 
     /// Ends a started compaction as cancelled.
-    pub(super) fn close(&mut self, updates: &mut Vec<SessionUpdate>) {
+    pub(super) fn close(&mut self, updates: &mut Vec<Update>) {
         if let Some(id) = self.0.take() {
             updates.push(update(id, wire::CompactionStatus::Cancelled, |update| update));
         }
@@ -106,8 +107,9 @@ fn update(
     id: MessageId,
     status: wire::CompactionStatus,
     with: impl FnOnce(wire::CompactionUpdate) -> wire::CompactionUpdate,
-) -> SessionUpdate {
-    SessionUpdate::CompactionUpdate(with(wire::CompactionUpdate::new(id.to_string(), status)))
+) -> Update {
+    let update = with(wire::CompactionUpdate::new(id.to_string(), status));
+    Update::Shared(SessionUpdate::CompactionUpdate(update))
 }
 
 /// The content shown to the user, who can judge from it what was kept: first the model's summary as it was

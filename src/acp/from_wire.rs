@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer};
+use agent_client_protocol::v1::schema::{self as v1, ContentBlock, EmbeddedResourceResource, McpServer};
+use agent_client_protocol::v2::schema as v2;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached;
+use super::model::AcpVersion;
 use epitome_session::{
     self as session, EditorResponse, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpTransport,
     QuestionReply,
@@ -46,6 +48,7 @@ pub struct BadParams(pub String);
 /// Client capabilities that affect what we send. Absent ones count as unsupported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientTraits {
+    pub version: AcpVersion,
     /// Shows `compaction_update`.
     pub compaction: bool,
     /// Shows `notice`.
@@ -87,7 +90,7 @@ const REVIEW_WRITES: [&str; 1] = ["zed"];
 
 impl ClientTraits {
     /// Reads the params of `initialize`. A field of an unexpected type counts as absent.
-    pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
+    pub fn from_initialize(params: Option<&RawValue>, version: AcpVersion) -> ClientTraits {
         // Each field is parsed separately, so that an invalid one does not affect the others.
         let field = |name: &str| -> Value {
             RequestParams::read(params)
@@ -95,24 +98,32 @@ impl ClientTraits {
                 .unwrap_or_default()
                 .unwrap_or_default()
         };
-        let capabilities = field("clientCapabilities");
-        let client = field("clientInfo");
+        let is_v2 = version == AcpVersion::V2;
+        let (capabilities, client) = match version {
+            AcpVersion::V1 => (field("clientCapabilities"), field("clientInfo")),
+            AcpVersion::V2 => (field("capabilities"), field("info")),
+        };
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
         let is_one_of = |names: &[&str]| client["name"].as_str().is_some_and(|name| names.contains(&name));
+        // Every client of version 2 shows these; it lends neither files nor terminals.
         ClientTraits {
-            compaction: marker("/session/compaction"),
-            notices: marker("/session/notices"),
-            terminal_output: flag("/_meta/terminal_output"),
-            read_text_file: flag("/fs/readTextFile"),
-            write_text_file: flag("/fs/writeTextFile"),
-            boolean_options: marker("/session/configOptions/boolean"),
+            version,
+            compaction: is_v2 || marker("/session/compaction"),
+            notices: is_v2 || marker("/session/notices"),
+            terminal_output: is_v2 || flag("/_meta/terminal_output"),
+            read_text_file: !is_v2 && flag("/fs/readTextFile"),
+            write_text_file: !is_v2 && flag("/fs/writeTextFile"),
+            boolean_options: is_v2 || marker("/session/configOptions/boolean"),
             elicitation_form: marker("/elicitation/form"),
             elicitation_url: marker("/elicitation/url"),
-            subagents: marker("/subagents"),
-            plan_updates: marker("/plan"),
-            cursors: marker("/session/cursors"),
-            auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
+            subagents: is_v2 || marker("/subagents"),
+            plan_updates: !is_v2 && marker("/plan"),
+            cursors: !is_v2 && marker("/session/cursors"),
+            auth_terminal: match version {
+                AcpVersion::V1 => flag("/auth/terminal") || flag("/_meta/terminal-auth"),
+                AcpVersion::V2 => marker("/auth/terminal"),
+            },
             drops_prompt_errors: is_one_of(&DROP_PROMPT_ERRORS),
             details_alone: is_one_of(&SHOW_DETAILS_ALONE),
             reviews_writes: is_one_of(&REVIEW_WRITES),
@@ -185,12 +196,46 @@ impl<'a> RequestParams<'a> {
     }
 
     /// The MCP servers defined by the client.
-    pub fn mcp_servers(&self) -> Result<Vec<session::McpServer>, BadParams> {
+    pub fn mcp_servers(&self, version: AcpVersion) -> Result<Vec<session::McpServer>, BadParams> {
+        if version == AcpVersion::V2 {
+            return self.mcp_servers_v2();
+        }
         let servers: Vec<McpServer> = self.list("mcpServers")?;
         if servers.len() > MCP_SERVERS_MAX {
             return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
         }
         servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
+    }
+
+    /// Servers of version 2: each has a type, and those that are programs an absolute path.
+    fn mcp_servers_v2(&self) -> Result<Vec<session::McpServer>, BadParams> {
+        let servers: Vec<v2::McpServer> = self.list("mcpServers")?;
+        if servers.len() > MCP_SERVERS_MAX {
+            return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
+        }
+        let one = |(at, server)| {
+            let wrong = |why: &str| Err(BadParams(format!("`mcpServers[{at}]` {why}")));
+            match server {
+                v2::McpServer::Stdio(server) => {
+                    let command = server.command.into_inner();
+                    if !command.is_absolute() {
+                        return wrong("needs an absolute `command`");
+                    }
+                    let env = server.env.into_iter();
+                    let env = env.map(|variable| v1::EnvVariable::new(variable.name, variable.value));
+                    let program = v1::McpServerStdio::new(server.name, command);
+                    mcp_server(at, McpServer::Stdio(program.args(server.args).env(env.collect())))
+                }
+                v2::McpServer::Http(server) => {
+                    let headers = server.headers.into_iter();
+                    let headers = headers.map(|header| v1::HttpHeader::new(header.name, header.value));
+                    let address = v1::McpServerHttp::new(server.name, server.url);
+                    mcp_server(at, McpServer::Http(address.headers(headers.collect())))
+                }
+                _ => wrong("has a transport that is not supported"),
+            }
+        };
+        servers.into_iter().enumerate().map(one).collect()
     }
 
     /// What the client adds to the system prompt, or puts in the place of our role. Anything that can't be followed
@@ -490,7 +535,7 @@ mod tests {
         assert_eq!(
             RequestParams::read(Some(&params))
                 .unwrap()
-                .mcp_servers()
+                .mcp_servers(AcpVersion::V1)
                 .unwrap()
                 .iter()
                 .map(|server| server.name.as_str())
@@ -498,7 +543,7 @@ mod tests {
             ["a", "b", "c"]
         );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
-        let fault = fault(RequestParams::read(Some(&params)).unwrap().mcp_servers());
+        let fault = fault(RequestParams::read(Some(&params)).unwrap().mcp_servers(AcpVersion::V1));
         assert!(fault.starts_with("`mcpServers[0]` ") && !fault.contains("secret"), "{fault}");
     }
 
@@ -525,8 +570,8 @@ mod tests {
 
     #[test]
     fn capabilities_of_the_wrong_type_are_ignored() {
-        let traits = |json: &str| ClientTraits::from_initialize(Some(&raw(json)));
-        assert_eq!(ClientTraits::from_initialize(None), ClientTraits::default());
+        let traits = |json: &str| ClientTraits::from_initialize(Some(&raw(json)), AcpVersion::V1);
+        assert_eq!(ClientTraits::from_initialize(None, AcpVersion::V1), ClientTraits::default());
         assert_eq!(traits(r#"[1,"x"]"#), ClientTraits::default());
         assert_eq!(
             traits(

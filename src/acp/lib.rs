@@ -6,8 +6,11 @@
 //! ```
 //!
 //! The thread that calls `serve` reads; a second thread writes. Everything to be written passes through the
-//! `outbox` in one order. Translation is pure (`to_wire`, `updates`, `tool_wire`, `subagent_wire`,
-//! `answers`, `from_wire`); `requests` tracks unanswered requests in both directions.
+//! `outbox` in one order. `requests` tracks unanswered requests in both directions. Translation is pure: `from_wire` in,
+//! and out in two steps. `to_wire`, with `updates`, `tool_wire`, `subagent_wire` and `compaction_wire`, decides what a
+//! client is shown as updates of the `model`, which has the shape of version 2. `v1` and `v2` write each of them as lines
+//! of the version that the connection has chosen in `initialize`. Results are made by `answers` and `v2_answers`. What is
+//! newer than the schema crate is in `newer`.
 
 pub mod answers;
 pub mod attached;
@@ -15,6 +18,8 @@ mod compaction_wire;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;
+pub mod model;
+mod newer;
 pub mod outbox;
 pub mod requests;
 pub mod server;
@@ -23,4 +28,7 @@ pub mod to_wire;
 pub mod tool_wire;
 mod unpublished;
 pub mod updates;
+pub mod v1;
+mod v2;
+mod v2_answers;
 pub mod writer;

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
+use super::model::AcpVersion;
 use super::requests::Requests;
 use epitome_session::event_queue::{self, EventQueue, QueueLimits};
 use epitome_session::{EditorSupport, EventSink, QuestionSupport, SessionEvent};
@@ -199,6 +200,10 @@ impl EventSink for Outbox {
 
     fn shows_agents(&self) -> bool {
         self.lock().traits.subagents
+    }
+
+    fn follows_state(&self) -> bool {
+        self.lock().traits.version == AcpVersion::V2
     }
 }
 

@@ -31,6 +31,8 @@ pub enum RequestKind {
     Authenticate,
     AuthStatus,
     Logout,
+    /// The end of one call or terminal.
+    CancelOne,
 }
 
 impl RequestKind {

@@ -4,6 +4,7 @@
 mod login;
 mod opening;
 mod stored;
+mod v2;
 
 pub use login::UserLogin;
 pub use stored::PAGE_SESSIONS;
@@ -21,9 +22,12 @@ use tokio::sync::watch;
 use super::answers::{self, LoginState};
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
+use super::model::AcpVersion;
+use super::newer;
 use super::outbox::Outbox;
 use super::requests::{Cancellation, IncomingRequest, OpeningState, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
+use super::v2_answers;
 use super::writer::{self, Positions};
 use epitome_session::port::StoredSessionPort;
 use epitome_session::registry::Overrides;
@@ -47,6 +51,8 @@ pub struct ConnectionConfig<P> {
     /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
     pub positions: Positions,
+    /// Whether a client that asks for version 2 of the protocol gets it. Called on `initialize`; must be quick.
+    pub offers_v2: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Counts what must finish before a connection can end.
@@ -102,6 +108,10 @@ impl EventSink for OutboxHandle {
     fn shows_agents(&self) -> bool {
         self.outbox.shows_agents()
     }
+
+    fn follows_state(&self) -> bool {
+        self.outbox.follows_state()
+    }
 }
 
 impl Drop for OutboxHandle {
@@ -117,6 +127,8 @@ pub struct AcpServer<P> {
     held: PendingCount,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
+    /// Whether there were requests after `initialize`.
+    requested: AtomicBool,
     /// Opening a session requires a usable model.
     gated: AtomicBool,
     /// The state of the login that the client was told last, if it has asked for it.
@@ -154,6 +166,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             held,
             outbox,
             initialized: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             gated: AtomicBool::new(false),
             told_login: Arc::default(),
         }
@@ -188,7 +201,11 @@ impl<P: StoredSessionPort> AcpServer<P> {
         if !self.initialized.load(Ordering::Relaxed) {
             return Err(answers::not_initialized());
         }
+        self.requested.store(true, Ordering::Relaxed);
         let params = &RequestParams::read(params)?;
+        if self.outbox.traits().version == AcpVersion::V2 {
+            return self.request_v2(id, method, params);
+        }
         match method {
             "authenticate" => self.authenticate(id, params),
             "auth/status" => self.auth_status(id),
@@ -206,7 +223,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             "session/options" => self.options(id, params),
             "session/prompt" => {
                 let content = params.prompt()?;
-                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content };
+                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key: None };
                 self.command(id, params, RequestKind::Prompt, prompt)
             }
             // An extension supported by several clients: input for a running turn.
@@ -265,7 +282,8 @@ impl<P: StoredSessionPort> AcpServer<P> {
     }
 
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
-        self.outbox.set_traits(ClientTraits::from_initialize(params));
+        let version = self.choose_version(params)?;
+        self.outbox.set_traits(ClientTraits::from_initialize(params, version));
         let traits = self.outbox.traits();
         self.gated.store(traits.drops_prompt_errors, Ordering::Relaxed);
         self.initialized.store(true, Ordering::Relaxed);
@@ -273,7 +291,15 @@ impl<P: StoredSessionPort> AcpServer<P> {
             Ok(()) => Vec::new(),
             Err(_) => answers::auth_methods(traits.auth_terminal.then(|| self.login_program())),
         };
-        answers::initialize(methods)
+        match version {
+            AcpVersion::V1 => answers::initialize(methods),
+            AcpVersion::V2 => v2_answers::initialize(&methods),
+        }
+    }
+
+    /// Whether there were requests after `initialize`.
+    fn has_requests(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
     /// Sends a command to a session; the response arrives through the outbox.

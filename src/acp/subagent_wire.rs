@@ -8,6 +8,7 @@ use agent_client_protocol::v1::schema as wire;
 use wire::SessionUpdate;
 
 use super::answers;
+use super::model::Update;
 use super::updates::pieces;
 use epitome_session::{Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::visible::visible_line;
@@ -63,23 +64,18 @@ fn failed(why: &str) -> wire::IdleStopReason {
 }
 
 /// The task that a parent gives to its subagent, as part of the subagent's stream.
-pub(super) fn task(
-    parent: &SessionId,
-    agent: &SessionId,
-    message: &Message,
-    updates: &mut Vec<SessionUpdate>,
-) {
+pub(super) fn task(parent: &SessionId, agent: &SessionId, message: &Message, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
     let message_of = wire::SessionMessage::new(id.clone())
         .sender_session_id(wire::SessionId::new(parent.0.clone()))
         .recipient_session_id(wire::SessionId::new(agent.0.clone()));
-    updates.push(SessionUpdate::SessionMessage(message_of));
+    updates.push(Update::Shared(SessionUpdate::SessionMessage(message_of)));
     for content in &message.content {
         // Tasks consist only of text.
         let Content::Text { text } = content else { continue };
         for piece in pieces(text) {
             let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
-            updates.push(SessionUpdate::SessionMessageChunk(chunk));
+            updates.push(Update::Shared(SessionUpdate::SessionMessageChunk(chunk)));
         }
     }
 }

@@ -8,16 +8,19 @@ use std::sync::Arc;
 use agent_client_protocol::v1::schema as wire;
 use wire::SessionUpdate;
 
-use super::answers;
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
+use super::model::{AcpVersion, MessagePiece, TerminalExit, Update};
 use super::subagent_wire;
 use super::tool_wire::{self, CallDetail};
 use super::updates::{
-    agent_line, chunks, command, cut_line, empty_line, ending_line, entry_line, follow_up, info_update,
-    last_shown, line_id, notice, part_id, plan, plan_with_id, set_apart, usage_update, user_message,
+    agent_line, chunks, cut_line, empty_line, ending_line, entry_line, follow_up, info_update, last_shown,
+    line_id, name_hook, notice, part_id, plan_with_id, set_apart, usage_update, user_message,
 };
-use epitome_session::{CompactionState, NoticeSeverity, Position, Seen, SessionEvent, TextKind, TextShown};
+use epitome_session::{
+    BackgroundTerminal, CompactionState, NoticeSeverity, Position, Seen, SessionEvent, SessionState,
+    TextKind, TextShown,
+};
 use epitome_thread::{
     CallId, Change, ChangeGroup, Content, Entry, Message, MessageId, Origin, OutcomeStatus, PLAN_TOOL, Seq,
     SessionId, ToolCall, ToolOutcome, describe, text,
@@ -66,6 +69,10 @@ pub struct Cursor {
     last_shown: Option<TextKind>,
     /// Id of the agent line shown last, unless text of the model followed it.
     line: Option<wire::MessageId>,
+    /// Terminals whose commands run in the background. Only in version 2.
+    terminals: HashSet<CallId>,
+    /// Why the last prompt was kept out of the conversation.
+    refused: Option<String>,
 }
 
 /// The message being streamed.
@@ -101,6 +108,11 @@ impl Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
     }
 
+    /// Why the last prompt was kept out of the conversation, once.
+    pub fn take_refused(&mut self) -> Option<String> {
+        self.refused.take()
+    }
+
     /// Takes over the directory in which the session's commands run.
     pub fn works_in(&mut self, cwd: &Path) {
         self.cwd = Some(cwd.to_path_buf());
@@ -118,6 +130,7 @@ impl Cursor {
         });
         let shown = self.calls.iter().filter(|(_, running)| running.terminal && running.sent > 0);
         let mut terminals: Vec<_> = shown.map(|(call, running)| (call.clone(), running.sent)).collect();
+        terminals.extend(self.terminals.iter().map(|call| (call.clone(), 0)));
         terminals.sort_by(|(one, _), (other, _)| one.0.cmp(&other.0));
         let (after, replay, compaction) = (self.after, self.in_replay, self.compacting.id());
         let mut queued: Vec<MessageId> = self.shown_unasked.iter().copied().collect();
@@ -126,7 +139,7 @@ impl Cursor {
     }
 
     /// Takes over what an earlier process has shown.
-    fn take_over(&mut self, seen: Seen, traits: &ClientTraits) {
+    fn take_over(&mut self, seen: Seen, traits: &ClientTraits, updates: &mut Vec<Update>) {
         let Seen { entries, position } = seen;
         for entry in entries {
             let out = SessionEvent::Entry { entry, replay: position.replay, own: true };
@@ -142,14 +155,19 @@ impl Cursor {
         self.compacting.take_over(position.compaction);
         self.shown_unasked.extend(position.queued);
         for (call, sent) in position.terminals {
-            if let Some(running) = self.calls.get_mut(&call) {
-                running.sent = sent;
+            match self.calls.get_mut(&call) {
+                Some(running) => running.sent = sent,
+                // Commands in the background end with their process.
+                None if traits.version == AcpVersion::V2 => {
+                    updates.push(Update::TerminalEnded { id: call, exit: TerminalExit::default() });
+                }
+                None => {}
             }
         }
     }
 
     /// Ends every item that the client has seen start and that will not be continued.
-    pub fn end(&mut self, updates: &mut Vec<SessionUpdate>) {
+    pub fn end(&mut self, version: AcpVersion, updates: &mut Vec<Update>) {
         self.compacting.close(updates);
         let mut open: Vec<CallId> = self.calls.keys().cloned().collect();
         open.sort_by(|one, other| one.0.cmp(&other.0));
@@ -158,6 +176,7 @@ impl Cursor {
             self.finish(
                 &ToolOutcome::text(call, OutcomeStatus::Interrupted, text),
                 CallDetail::Live,
+                version,
                 updates,
             );
         }
@@ -165,14 +184,18 @@ impl Cursor {
 
     /// Appends the client's updates for an event to `updates`. `Ask`, `Question`, `Withdrawn` and `Answer`
     /// are not updates and append nothing.
-    pub fn translate(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+    pub fn translate(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<Update>) {
         let from = updates.len();
         let is_line = matches!(&out, SessionEvent::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
         self.add_event(out, traits, updates);
-        let behind = |updates: &[SessionUpdate], stands| {
+        let behind = |updates: &[Update], stands| {
             updates.iter().fold(stands, |stands, update| last_shown(update, stands))
         };
-        let is_reply = |update: &SessionUpdate| matches!(update, SessionUpdate::AgentMessageChunk(_));
+        // Clients of version 2 tell messages apart by their ids.
+        if traits.version == AcpVersion::V2 {
+            return;
+        }
+        let is_reply = |update: &Update| line_id(update).is_some();
         if let Some(first) = updates[from..].iter().position(is_reply).map(|first| from + first) {
             let line = std::mem::replace(&mut self.line, line_id(&updates[first]).filter(|_| is_line));
             if behind(&updates[from..first], self.last_shown) == Some(TextKind::Reply) {
@@ -187,7 +210,7 @@ impl Cursor {
         self.last_shown = behind(&updates[from..], self.last_shown);
     }
 
-    fn add_event(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+    fn add_event(&mut self, out: SessionEvent, traits: &ClientTraits, updates: &mut Vec<Update>) {
         match out {
             SessionEvent::Entry { entry, replay, own } => {
                 if is_from_user(&entry.change) {
@@ -204,30 +227,39 @@ impl Cursor {
                 self.enter_turn(updates);
                 self.text(message, part, kind, text, updates);
             }
-            SessionEvent::Seen(seen) => self.take_over(*seen, traits),
+            SessionEvent::Seen(seen) => self.take_over(*seen, traits, updates),
             SessionEvent::CallStarted { call } => {
                 if let Some(running) = self.calls.get(&call) {
                     let started = tool_wire::started(&call, running.terminal);
-                    updates.push(SessionUpdate::ToolCallUpdate(started));
+                    updates.push(Update::Call(Box::new(started)));
                 }
             }
             SessionEvent::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
-            SessionEvent::CallFinished { outcome } => self.finish(&outcome, CallDetail::Live, updates),
+            SessionEvent::CallFinished { outcome } => {
+                self.finish(&outcome, CallDetail::Live, traits.version, updates);
+            }
             SessionEvent::Compaction { id, state } => self.compaction(id, state, traits, updates),
-            SessionEvent::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
-            SessionEvent::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
-                wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
-            )),
-            SessionEvent::Options(options) => updates.push(SessionUpdate::ConfigOptionUpdate(
-                wire::ConfigOptionUpdate::new(answers::config_options(&options)),
-            )),
+            SessionEvent::Usage(usage) => {
+                updates.push(Update::Shared(SessionUpdate::UsageUpdate(usage_update(&usage))));
+            }
+            SessionEvent::Commands(commands) => updates.push(Update::Commands(commands)),
+            SessionEvent::Options(options) => updates.push(Update::Options(options)),
             SessionEvent::Notice { severity, text } => self.notice(severity, text, traits, updates),
             SessionEvent::Subagent(now) => {
                 if traits.subagents {
-                    updates.push(SessionUpdate::SubagentUpdate(subagent_wire::update(&now)));
+                    let update = subagent_wire::update(&now);
+                    updates.push(Update::Shared(SessionUpdate::SubagentUpdate(update)));
                 }
             }
-            SessionEvent::Ask { .. }
+            SessionEvent::State(state) => self.state(state, updates),
+            SessionEvent::TerminalEnded { call, code, signal } => {
+                if self.terminals.remove(&call) {
+                    let exit = TerminalExit { code, signal };
+                    updates.push(Update::TerminalEnded { id: call, exit });
+                }
+            }
+            SessionEvent::Inserted { .. }
+            | SessionEvent::Ask { .. }
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
@@ -238,22 +270,31 @@ impl Cursor {
 
     /// Announces a call that the client does not know yet: some editors treat an update or a permission
     /// request for an unannounced call as an error.
-    pub fn announce(
-        &mut self,
-        call: &ToolCall,
-        traits: &ClientTraits,
-        detail: CallDetail,
-    ) -> Option<SessionUpdate> {
+    pub fn announce(&mut self, call: &ToolCall, traits: &ClientTraits, detail: CallDetail) -> Option<Update> {
         if self.calls.contains_key(&call.id) {
             return None;
         }
         let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == CallDetail::Live;
         self.calls.insert(call.id.clone(), RunningCall { terminal, ..RunningCall::default() });
-        let terminal = terminal.then_some(tool_wire::TerminalInfo { cwd: self.cwd.as_deref() });
-        Some(SessionUpdate::ToolCall(tool_wire::announcement(call, terminal, detail)))
+        let terminal = terminal.then(|| tool_wire::terminal_of(call, self.cwd.as_deref()));
+        Some(Update::Call(Box::new(tool_wire::announcement(call, terminal, detail))))
     }
 
-    fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<SessionUpdate>) {
+    /// Shows how the session stands. Terminals are announced before they are listed.
+    fn state(&mut self, state: Arc<SessionState>, updates: &mut Vec<Update>) {
+        for BackgroundTerminal { call, line } in &state.background {
+            if self.terminals.insert(call.clone()) {
+                updates.push(Update::TerminalOpened {
+                    id: call.clone(),
+                    command: line.clone(),
+                    cwd: self.cwd.clone(),
+                });
+            }
+        }
+        updates.push(Update::State(state));
+    }
+
+    fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<Update>) {
         match &entry.change {
             // A replay starts over, regardless of what the client was shown before. Notices are not replayed,
             // so held ones are kept, and their ids are not reused.
@@ -263,10 +304,14 @@ impl Cursor {
                     parent: self.parent.take(),
                     cwd: Some(cwd.clone()),
                     held_notices: std::mem::take(&mut self.held_notices),
+                    terminals: std::mem::take(&mut self.terminals),
                     notices_shown: self.notices_shown,
                     ..Cursor::default()
                 }
             }
+            // In version 2, a prompt that waits is not a message yet, and one that was kept out never becomes one.
+            Change::Queued { .. } if shown.is_v2() => {}
+            Change::Withheld { why, .. } if shown.is_v2() => self.refused = text::withheld(why),
             Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
             Change::Said { message, origin } => {
                 if let Origin::Queue { entry: taken } = origin {
@@ -274,13 +319,17 @@ impl Cursor {
                     self.queued.retain(|queued| queued.seq != *taken);
                     // Shown already at the end of the turn in which it was queued, which a crash ended.
                     let is_known = self.shown_unasked.remove(&message.id);
-                    if is_known || shown.replay && self.queued.len() == waited {
+                    if !shown.is_v2() && (is_known || shown.replay && self.queued.len() == waited) {
                         return;
                     }
                 }
                 match origin {
                     // Only for the model.
                     Origin::Context { .. } | Origin::Instructions { .. } => {}
+                    Origin::Hook { hook } if shown.is_v2() => {
+                        user_message(message, origin, updates);
+                        updates.iter_mut().rev().take(1).for_each(|update| name_hook(update, hook));
+                    }
                     // Clients reject user messages in the middle of a turn.
                     Origin::Hook { hook } if !shown.replay => follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
@@ -291,7 +340,7 @@ impl Cursor {
                         }
                     }
                     Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
-                        if shown.replay || !shown.own {
+                        if shown.replay || !shown.own || shown.is_v2() {
                             user_message(message, origin, updates);
                         }
                     }
@@ -312,12 +361,11 @@ impl Cursor {
             Change::CallChanged { call, input, card, .. } => {
                 if self.calls.contains_key(call) {
                     let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
-                    updates
-                        .push(SessionUpdate::ToolCallUpdate(tool_wire::changed(call, input, card, detail)));
+                    updates.push(Update::Call(Box::new(tool_wire::changed(call, input, card, detail))));
                 }
                 entry_line(entry, updates);
             }
-            Change::Commanded { message, typed } if shown.replay || !shown.own => {
+            Change::Commanded { message, typed } if shown.replay || !shown.own || shown.is_v2() => {
                 let content = vec![Content::Text { text: typed.clone() }];
                 user_message(&Message { id: *message, content }, &Origin::Person, updates);
             }
@@ -330,14 +378,16 @@ impl Cursor {
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
                     let from = updates.len();
                     agent_line(&format!("{}.cut", message.id), line, updates);
-                    if message.content.iter().any(|content| matches!(content, Content::Text { .. })) {
+                    if !shown.is_v2()
+                        && message.content.iter().any(|content| matches!(content, Content::Text { .. }))
+                    {
                         updates[from..].iter_mut().for_each(set_apart);
                     }
                 }
             }
             Change::ToolFinished { outcome } => {
                 let detail = if shown.replay { CallDetail::Replay } else { CallDetail::Live };
-                self.finish(outcome, detail, updates);
+                self.finish(outcome, detail, shown.traits.version, updates);
             }
             Change::Compacted { summary, .. } => {
                 if shown.traits.compaction {
@@ -354,12 +404,12 @@ impl Cursor {
             | Change::Redone { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } if !shown.replay => {
-                updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));
+                updates.push(Update::Mode(*mode));
             }
             Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
             Change::Planned { steps } => updates.push(match shown.traits.plan_updates {
-                true => SessionUpdate::PlanUpdate(plan_with_id(steps)),
-                false => SessionUpdate::Plan(plan(steps)),
+                true => Update::Shared(SessionUpdate::PlanUpdate(plan_with_id(steps))),
+                false => Update::Plan(steps.clone()),
             }),
             Change::TurnEnded { reason, .. } => {
                 for queued in std::mem::take(&mut self.queued) {
@@ -385,13 +435,27 @@ impl Cursor {
     }
 
     /// Shows a call's result, if the client knows the call.
-    fn finish(&mut self, outcome: &ToolOutcome, detail: CallDetail, updates: &mut Vec<SessionUpdate>) {
+    fn finish(
+        &mut self,
+        outcome: &ToolOutcome,
+        detail: CallDetail,
+        version: AcpVersion,
+        updates: &mut Vec<Update>,
+    ) {
         let Some(running) = self.calls.remove(&outcome.call) else { return };
-        if running.terminal {
-            let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
-            updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
-        } else {
-            updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));
+        match version {
+            AcpVersion::V1 if running.terminal => {
+                updates.extend(tool_wire::terminal_outcome(outcome, running.sent, detail));
+            }
+            AcpVersion::V2 if running.terminal => {
+                if tool_wire::runs_on(outcome) {
+                    self.terminals.insert(outcome.call.clone());
+                }
+                updates.extend(tool_wire::own_terminal_outcome(outcome, running.sent, detail));
+            }
+            AcpVersion::V1 | AcpVersion::V2 => {
+                updates.push(Update::Call(Box::new(tool_wire::outcome(outcome, detail))));
+            }
         }
     }
 
@@ -402,7 +466,7 @@ impl Cursor {
         part: u32,
         kind: TextKind,
         text: String,
-        updates: &mut Vec<SessionUpdate>,
+        updates: &mut Vec<Update>,
     ) {
         if self.live.as_ref().is_none_or(|live| live.message != message) {
             self.live = Some(LiveMessage { message, parts: Vec::new() });
@@ -417,13 +481,13 @@ impl Cursor {
         };
         let known = &mut live.parts[at];
         known.sent += text.len();
-        chunks(known.kind, &known.id, text, updates);
+        chunks(known.kind, &known.id, MessagePiece::More, text, updates);
     }
 
     /// Sends the part of a committed message that was not streamed. Parts are matched by their position among
     /// parts of the same kind, because a cancelled reply may lack a part that was streamed. Parts without
     /// text (thinking that only its provider can read) were not streamed.
-    fn complete(&mut self, message: &Message, updates: &mut Vec<SessionUpdate>) {
+    fn complete(&mut self, message: &Message, updates: &mut Vec<Update>) {
         let live = self.live.take().filter(|live| live.message == message.id);
         let streamed = live.map(|live| live.parts).unwrap_or_default();
         let mut thinking = streamed.iter().filter(|part| part.kind == TextKind::Thinking);
@@ -442,28 +506,31 @@ impl Cursor {
             let sent = part.map_or(0, |part| part.sent);
             let Some(missing) = text.get(sent..).filter(|missing| !missing.is_empty()) else { continue };
             let id = part.map_or_else(|| part_id(message.id, index as u32), |part| part.id.clone());
-            chunks(kind, &id, missing.to_owned(), updates);
+            let piece = if sent == 0 { MessagePiece::First } else { MessagePiece::More };
+            chunks(kind, &id, piece, missing.to_owned(), updates);
         }
     }
 
-    fn progress(&mut self, call: &CallId, output: &str) -> Option<SessionUpdate> {
+    fn progress(&mut self, call: &CallId, output: &str) -> Option<Update> {
+        if self.terminals.contains(call) {
+            return Some(Update::TerminalOutput { id: call.clone(), text: output.to_owned() });
+        }
         let running = self.calls.get_mut(call)?;
         let most = if running.terminal { TERMINAL_SENT_BYTES_MAX } else { PROGRESS_SENT_BYTES_MAX };
         if running.sent >= most {
             return None;
         }
-        let update = if running.terminal {
+        Some(if running.terminal {
             running.sent += output.len();
-            tool_wire::terminal_output(call, output)
+            Update::TerminalOutput { id: call.clone(), text: output.to_owned() }
         } else {
             running.tail.push_str(output);
             let from =
                 running.tail.ceil_char_boundary(running.tail.len().saturating_sub(PROGRESS_TAIL_BYTES_MAX));
             running.tail.drain(..from);
             running.sent += running.tail.len();
-            tool_wire::progress(call, &running.tail)
-        };
-        Some(SessionUpdate::ToolCallUpdate(update))
+            Update::Call(Box::new(tool_wire::progress(call, &running.tail)))
+        })
     }
 
     /// Shows the progress of a compaction or, if the client can't show one, a notice that it takes a while.
@@ -472,7 +539,7 @@ impl Cursor {
         id: MessageId,
         state: CompactionState,
         traits: &ClientTraits,
-        updates: &mut Vec<SessionUpdate>,
+        updates: &mut Vec<Update>,
     ) {
         if traits.compaction {
             self.compacting.state(id, state, updates);
@@ -487,13 +554,13 @@ impl Cursor {
         severity: NoticeSeverity,
         text: String,
         traits: &ClientTraits,
-        updates: &mut Vec<SessionUpdate>,
+        updates: &mut Vec<Update>,
     ) {
         if text.trim().is_empty() {
             return;
         }
         if traits.notices {
-            updates.push(SessionUpdate::Notice(notice(severity, &text)));
+            updates.push(Update::Shared(SessionUpdate::Notice(notice(severity, &text))));
         } else if self.in_turn {
             self.show_as_thought(text, updates);
         } else if self.held_notices.len() < HELD_NOTICES_MAX {
@@ -503,7 +570,7 @@ impl Cursor {
     }
 
     /// Tracks whether a turn is running, from live entries.
-    fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
+    fn notice_turn(&mut self, change: &Change, updates: &mut Vec<Update>) {
         match change {
             // Context may precede the prompt that starts the turn.
             Change::Said { origin: Origin::Context { .. } | Origin::Instructions { .. }, .. } => {}
@@ -516,18 +583,18 @@ impl Cursor {
         }
     }
 
-    fn enter_turn(&mut self, updates: &mut Vec<SessionUpdate>) {
+    fn enter_turn(&mut self, updates: &mut Vec<Update>) {
         self.in_turn = true;
         for text in std::mem::take(&mut self.held_notices) {
             self.show_as_thought(text, updates);
         }
     }
 
-    fn show_as_thought(&mut self, text: String, updates: &mut Vec<SessionUpdate>) {
+    fn show_as_thought(&mut self, text: String, updates: &mut Vec<Update>) {
         self.notices_shown += 1;
         let id = wire::MessageId::new(format!("n{}", self.notices_shown));
         let from = updates.len();
-        chunks(TextKind::Thinking, &id, text, updates);
+        chunks(TextKind::Thinking, &id, MessagePiece::First, text, updates);
         if self.last_shown == Some(TextKind::Thinking) {
             updates[from..].iter_mut().take(1).for_each(set_apart);
         }
@@ -547,6 +614,12 @@ struct Showing<'a> {
     replay: bool,
     own: bool,
     traits: &'a ClientTraits,
+}
+
+impl Showing<'_> {
+    fn is_v2(&self) -> bool {
+        self.traits.version == AcpVersion::V2
+    }
 }
 
 #[cfg(test)]

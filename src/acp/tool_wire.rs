@@ -1,20 +1,24 @@
-//! Translates tool calls, their results and permission requests to wire types. Pure.
+//! Translates tool calls, their results and permission requests to the model of what is shown. Pure.
 //!
 //! Texts are truncated here: clients read lines of at most 10 MiB, and old output makes up most of a long
 //! session.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::updates::{fenced, wire_path};
+use super::model::{
+    CallContent, CallUpdate, PermissionCard, ShownStatus, TerminalChange, TerminalExit, Update,
+};
+use super::updates::fenced;
 use epitome_session::PermissionRequest;
 use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
-    CallDisplay, CallId, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, ToolCall,
-    ToolDisplay, ToolKind, ToolOutcome, text,
+    CallDisplay, CallId, OutcomeContent, OutcomeStatus, RAW_FILES, ToolCall, ToolDisplay, ToolKind,
+    ToolOutcome, text,
 };
 
 /// How much of a call is shown.
@@ -68,142 +72,140 @@ pub fn has_terminal(call: &ToolCall) -> bool {
     call.card.kind == ToolKind::Execute
 }
 
-/// A terminal that is announced to clients with its call.
-pub struct TerminalInfo<'a> {
-    /// Where the command runs, once it is known.
-    pub cwd: Option<&'a Path>,
+/// Announces a call before it runs.
+pub fn announcement(call: &ToolCall, terminal: Option<TerminalChange>, detail: CallDetail) -> CallUpdate {
+    CallUpdate {
+        id: call.id.0.clone(),
+        is_new: true,
+        name: Some(call.name.clone()),
+        title: Some(title(&call.card, &call.name)),
+        kind: Some(call.card.kind),
+        status: Some(ShownStatus::Pending),
+        content: terminal.as_ref().map(|_| vec![CallContent::Terminal]),
+        locations: Some(call.card.locations.clone()),
+        raw_input: Some(capped(&call.input, detail.text_bytes_max())),
+        terminal,
+        ..CallUpdate::default()
+    }
 }
 
-/// Announces a call before it runs.
-pub fn announcement(
-    call: &ToolCall,
-    terminal: Option<TerminalInfo<'_>>,
-    detail: CallDetail,
-) -> wire::ToolCall {
-    let announced = wire::ToolCall::new(call.id.0.clone(), title(&call.card, &call.name))
-        .name(call.name.clone())
-        .kind(kind(call.card.kind))
-        .locations(locations(&call.card.locations))
-        .raw_input(capped(&call.input, detail.text_bytes_max()));
-    let Some(TerminalInfo { cwd }) = terminal else { return announced };
-    let shown = wire::ToolCallContent::Terminal(wire::Terminal::new(call.id.0.clone()));
-    let mut info = json!({ "terminal_id": call.id.0 });
-    if let Some(cwd) = cwd {
-        info["cwd"] = json!(wire_path(cwd));
-    }
-    announced.content(vec![shown]).meta(object("terminal_info", info))
+/// The terminal of a call, in this directory if it is known.
+pub fn terminal_of(call: &ToolCall, cwd: Option<&Path>) -> TerminalChange {
+    let command = call.input.get("command").and_then(Value::as_str);
+    let command = cut(command.unwrap_or(&call.card.title), CallDetail::Replay.text_bytes_max());
+    TerminalChange::Created { command, cwd: cwd.map(Path::to_path_buf) }
 }
 
 /// A call whose input was changed by a hook.
-pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDetail) -> wire::ToolCallUpdate {
-    let mut fields = wire::ToolCallUpdateFields::new().raw_input(capped(input, detail.text_bytes_max()));
-    // An empty title would replace the call's own.
-    if !card.title.is_empty() {
-        fields = fields.title(visible_line(&card.title));
+pub fn changed(call: &CallId, input: &Value, card: &CallDisplay, detail: CallDetail) -> CallUpdate {
+    CallUpdate {
+        id: call.0.clone(),
+        raw_input: Some(capped(input, detail.text_bytes_max())),
+        // An empty title would replace the call's own.
+        title: (!card.title.is_empty()).then(|| visible_line(&card.title).into_owned()),
+        locations: (!card.locations.is_empty()).then(|| card.locations.clone()),
+        ..CallUpdate::default()
     }
-    if !card.locations.is_empty() {
-        fields = fields.locations(locations(&card.locations));
-    }
-    wire::ToolCallUpdate::new(call.0.clone(), fields)
 }
 
 /// The newest output of a running call.
-pub fn progress(call: &CallId, tail: &str) -> wire::ToolCallUpdate {
-    let fields = wire::ToolCallUpdateFields::new()
-        .status(wire::ToolCallStatus::InProgress)
-        .content(vec![wire::ToolCallContent::from(fenced("", tail))]);
-    wire::ToolCallUpdate::new(call.0.clone(), fields)
-}
-
-/// The new output of a running call, for a client that shows a terminal.
-pub fn terminal_output(call: &CallId, output: &str) -> wire::ToolCallUpdate {
-    let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
-    let meta = object("terminal_output", json!({ "terminal_id": call.0, "data": output }));
-    wire::ToolCallUpdate::new(call.0.clone(), fields).meta(meta)
+pub fn progress(call: &CallId, tail: &str) -> CallUpdate {
+    CallUpdate {
+        id: call.0.clone(),
+        status: Some(ShownStatus::InProgress),
+        content: Some(vec![CallContent::Text(fenced("", tail))]),
+        ..CallUpdate::default()
+    }
 }
 
 /// A call that starts to run. A permission request may have replaced its terminal with other content.
-pub fn started(call: &CallId, terminal: bool) -> wire::ToolCallUpdate {
-    let mut fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
-    if terminal {
-        fields = fields.content(vec![wire::ToolCallContent::Terminal(wire::Terminal::new(call.0.clone()))]);
+pub fn started(call: &CallId, terminal: bool) -> CallUpdate {
+    CallUpdate {
+        id: call.0.clone(),
+        status: Some(ShownStatus::InProgress),
+        content: terminal.then(|| vec![CallContent::Terminal]),
+        can_cancel: Some(true),
+        ..CallUpdate::default()
     }
-    wire::ToolCallUpdate::new(call.0.clone(), fields)
 }
 
 /// The result of a call. It always has a status, and diffs come first: editors rely on both.
-pub fn outcome(outcome: &ToolOutcome, detail: CallDetail) -> wire::ToolCallUpdate {
+pub fn outcome(outcome: &ToolOutcome, detail: CallDetail) -> CallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
 }
 
-/// The result of a call shown as a terminal, to which `streamed` bytes of output were sent. If that is none,
-/// the output is sent first; if some is missing, the text is shown as well.
-pub fn terminal_outcome(
-    outcome: &ToolOutcome,
-    streamed: usize,
-    detail: CallDetail,
-) -> Vec<wire::ToolCallUpdate> {
+/// The result of a call shown as a terminal, to which `streamed` bytes of output were sent. If that is none, the output
+/// is sent first; if some is missing, the text is shown as well.
+pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDetail) -> Vec<Update> {
     let mut updates = Vec::with_capacity(2);
     if streamed == 0 {
         let text = cut(&outcome.model_text(), detail.text_bytes_max());
-        updates.push(terminal_output(&outcome.call, &text));
+        updates.push(Update::TerminalOutput { id: outcome.call.clone(), text });
     }
-    let mut content = vec![wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone()))];
-    let output = outcome.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(Value::as_str);
-    if streamed > 0 && output.is_some_and(|output| output.len() > streamed) {
+    let mut content = vec![CallContent::Terminal];
+    if streamed > 0 && printed(outcome).is_some_and(|output| output.len() > streamed) {
         content.extend(shown_content(outcome, detail));
     }
-    let number = |key: &str| outcome.raw.as_ref().and_then(|raw| raw.get(key)).and_then(Value::as_i64);
-    let mut exit = json!({ "terminal_id": outcome.call.0 });
-    if let Some(code) = number("exitCode") {
-        exit["exit_code"] = code.into();
-    }
-    if let Some(signal) = number("signal") {
-        exit["signal"] = signal_name(signal).into();
-    }
-    updates.push(finished(outcome, content, detail).meta(object("terminal_exit", exit)));
+    updates.push(ended(outcome, content, detail));
     updates
 }
 
-/// The name of a signal; clients expect text.
-fn signal_name(signal: i64) -> String {
-    let names = [
-        (1, "SIGHUP"),
-        (2, "SIGINT"),
-        (3, "SIGQUIT"),
-        (4, "SIGILL"),
-        (5, "SIGTRAP"),
-        (6, "SIGABRT"),
-        (8, "SIGFPE"),
-        (9, "SIGKILL"),
-        (11, "SIGSEGV"),
-        (13, "SIGPIPE"),
-        (14, "SIGALRM"),
-        (15, "SIGTERM"),
-    ];
-    let name = names.iter().find(|(number, _)| *number == signal).map(|(_, name)| (*name).to_owned());
-    name.unwrap_or_else(|| format!("signal {signal}"))
+/// The same for a client whose terminals are ours: where what was sent of the output is not all of it, the whole replaces
+/// it.
+pub fn own_terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: CallDetail) -> Vec<Update> {
+    let mut updates = Vec::with_capacity(2);
+    let whole = match printed(outcome) {
+        Some(output) => Cow::Borrowed(output),
+        None => Cow::Owned(outcome.model_text()),
+    };
+    if streamed != whole.len() {
+        let text = cut(&whole, detail.text_bytes_max());
+        updates.push(Update::TerminalReplaced { id: outcome.call.clone(), text });
+    }
+    match runs_on(outcome) {
+        // Its terminal stays, and so does the way to end it.
+        true => updates.push(Update::Call(Box::new(finished(outcome, vec![CallContent::Terminal], detail)))),
+        false => updates.push(ended(outcome, vec![CallContent::Terminal], detail)),
+    }
+    updates
 }
 
-fn finished(
-    outcome: &ToolOutcome,
-    content: Vec<wire::ToolCallContent>,
-    detail: CallDetail,
-) -> wire::ToolCallUpdate {
+/// Whether the command of this call goes on in the background.
+pub fn runs_on(outcome: &ToolOutcome) -> bool {
+    outcome
+        .raw
+        .as_ref()
+        .and_then(|raw| raw.pointer("/background/state"))
+        .is_some_and(|state| state == "running")
+}
+
+fn ended(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail) -> Update {
+    let number = |key: &str| outcome.raw.as_ref().and_then(|raw| raw.get(key)).and_then(Value::as_i64);
+    let exit = TerminalExit { code: number("exitCode"), signal: number("signal") };
+    let update = finished(outcome, content, detail);
+    Update::Call(Box::new(CallUpdate { terminal: Some(TerminalChange::Ended(exit)), ..update }))
+}
+
+fn printed(outcome: &ToolOutcome) -> Option<&str> {
+    outcome.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(Value::as_str)
+}
+
+fn finished(outcome: &ToolOutcome, content: Vec<CallContent>, detail: CallDetail) -> CallUpdate {
     let status = match outcome.status {
-        OutcomeStatus::Completed => wire::ToolCallStatus::Completed,
-        OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => {
-            wire::ToolCallStatus::Failed
-        }
+        OutcomeStatus::Completed => ShownStatus::Completed,
+        OutcomeStatus::Failed | OutcomeStatus::Denied => ShownStatus::Failed,
+        OutcomeStatus::Interrupted => ShownStatus::Cancelled,
     };
-    let mut fields = wire::ToolCallUpdateFields::new().status(status).content(content);
-    if !outcome.locations.is_empty() {
-        fields = fields.locations(locations(&outcome.locations));
+    let raw = outcome.raw.as_ref().filter(|raw| tells_more_than_files(raw));
+    CallUpdate {
+        id: outcome.call.0.clone(),
+        status: Some(status),
+        content: Some(content),
+        locations: (!outcome.locations.is_empty()).then(|| outcome.locations.clone()),
+        raw_output: raw.map(|raw| capped(raw, detail.text_bytes_max())),
+        can_cancel: Some(false),
+        ..CallUpdate::default()
     }
-    if let Some(raw) = outcome.raw.as_ref().filter(|raw| tells_more_than_files(raw)) {
-        fields = fields.raw_output(capped(raw, detail.text_bytes_max()));
-    }
-    wire::ToolCallUpdate::new(outcome.call.0.clone(), fields)
 }
 
 /// Whether the raw output contains more than the file states that the model has seen. Those are internal to
@@ -214,22 +216,24 @@ fn tells_more_than_files(raw: &Value) -> bool {
 
 /// A permission request with at most one option of each kind, because editors bind keys to kinds. Invisible characters
 /// are escaped everywhere but in a diff, which has to be exact: what it adds of them is listed below it.
-pub fn permission(session: &SessionId, ask: &PermissionRequest) -> wire::RequestPermissionRequest {
-    let mut fields = wire::ToolCallUpdateFields::new()
-        .title(title(&ask.card, &ask.tool))
-        .name(ask.tool.clone())
-        .kind(kind(ask.card.kind))
-        .status(wire::ToolCallStatus::Pending)
-        .raw_input(capped(&ask.input, CallDetail::Live.text_bytes_max()));
+pub fn permission(ask: &PermissionRequest) -> PermissionCard {
     // Content replaces what the call shows already; an empty list would remove its terminal.
-    if !ask.preview.is_empty() {
+    let content = (!ask.preview.is_empty()).then(|| {
         let mut content = diffs_first(&escape_preview(&ask.preview), CallDetail::Prompt);
         content.extend(ask.preview.iter().filter_map(invisible_added));
-        fields = fields.content(content);
-    }
-    if !ask.card.locations.is_empty() {
-        fields = fields.locations(locations(&ask.card.locations));
-    }
+        content
+    });
+    let call = CallUpdate {
+        id: ask.call.0.clone(),
+        title: Some(title(&ask.card, &ask.tool)),
+        name: Some(ask.tool.clone()),
+        kind: Some(ask.card.kind),
+        status: Some(ShownStatus::Pending),
+        raw_input: Some(capped(&ask.input, CallDetail::Live.text_bytes_max())),
+        content,
+        locations: (!ask.card.locations.is_empty()).then(|| ask.card.locations.clone()),
+        ..CallUpdate::default()
+    };
     let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
     let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
     if let Some(always) = &ask.always {
@@ -241,8 +245,7 @@ pub fn permission(session: &SessionId, ask: &PermissionRequest) -> wire::Request
         let name = format!("Never allow: {}", visible_line(never));
         options.push(option(REJECT_ALWAYS, name, wire::PermissionOptionKind::RejectAlways));
     }
-    let call = wire::ToolCallUpdate::new(ask.call.0.clone(), fields);
-    wire::RequestPermissionRequest::new(session.0.clone(), call, options)
+    PermissionCard { call, options }
 }
 
 /// What a permission request shows, with the invisible characters of its texts escaped.
@@ -255,7 +258,7 @@ fn escape_preview(preview: &[ToolDisplay]) -> Vec<ToolDisplay> {
 }
 
 /// Says which invisible characters a change brings into a file, with the lines that they are in.
-fn invisible_added(shown: &ToolDisplay) -> Option<wire::ToolCallContent> {
+fn invisible_added(shown: &ToolDisplay) -> Option<CallContent> {
     let ToolDisplay::Diff { path, old, new } = shown else { return None };
     let known: HashSet<&str> = old.as_deref().unwrap_or_default().lines().collect();
     let lines: Vec<&str> = new
@@ -275,16 +278,16 @@ fn invisible_added(shown: &ToolDisplay) -> Option<wire::ToolCallContent> {
         listed.push_str("…\n");
     }
     let path = path.display().to_string();
-    Some(wire::ToolCallContent::from(format!(
+    Some(CallContent::Text(format!(
         "This change of {} has characters that can't be seen, shown here as `\\u{{…}}`:\n\n{}",
         visible_line(&path),
         fenced("", &listed)
     )))
 }
 
-fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<wire::ToolCallContent> {
+fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<CallContent> {
     if let Some(refused) = text::refused_by_user(outcome) {
-        return vec![wire::ToolCallContent::from(refused.to_owned())];
+        return vec![CallContent::Text(refused.to_owned())];
     }
     let is_image = |content: &&OutcomeContent| matches!(content, OutcomeContent::Image { .. });
     let mut content = diffs_first(&outcome.shown, detail);
@@ -294,47 +297,45 @@ fn shown_content(outcome: &ToolOutcome, detail: CallDetail) -> Vec<wire::ToolCal
         OutcomeContent::Text { text } if text.is_empty() => None,
         OutcomeContent::Text { text } => {
             let text = cut(text, detail.text_bytes_max());
-            Some(wire::ToolCallContent::from(match outcome.status {
+            Some(CallContent::Text(match outcome.status {
                 // Our own message about a call that did not run, not output.
                 OutcomeStatus::Denied | OutcomeStatus::Interrupted => text,
                 OutcomeStatus::Completed | OutcomeStatus::Failed => fenced("", &text),
             }))
         }
         OutcomeContent::Image { mime_type, data } if data.len() <= IMAGE_BYTES_MAX => {
-            let image = wire::ImageContent::new(data.clone(), mime_type.clone());
-            Some(wire::ToolCallContent::Content(wire::Content::new(wire::ContentBlock::Image(image))))
+            Some(CallContent::Image { mime_type: mime_type.clone(), data: data.clone() })
         }
-        OutcomeContent::Image { mime_type, data } => Some(wire::ToolCallContent::from(format!(
-            "({mime_type}, {} bytes: too large to show)",
-            data.len() / 4 * 3
-        ))),
+        OutcomeContent::Image { mime_type, data } => {
+            Some(CallContent::Text(format!("({mime_type}, {} bytes: too large to show)", data.len() / 4 * 3)))
+        }
         // Editors can't show documents, and the user has the file.
         OutcomeContent::Document { mime_type, data, name } => {
             let name = name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
-            Some(wire::ToolCallContent::from(format!("({name}{mime_type}, {} bytes)", data.len() / 4 * 3)))
+            Some(CallContent::Text(format!("({name}{mime_type}, {} bytes)", data.len() / 4 * 3)))
         }
     };
     content.extend(rest.filter_map(show));
     content
 }
 
-fn diffs_first(shown: &[ToolDisplay], detail: CallDetail) -> Vec<wire::ToolCallContent> {
+fn diffs_first(shown: &[ToolDisplay], detail: CallDetail) -> Vec<CallContent> {
     let is_diff = |shown: &&ToolDisplay| matches!(shown, ToolDisplay::Diff { .. });
     let diffs = shown.iter().filter(is_diff);
     let texts = shown.iter().filter(|shown| !is_diff(shown));
     diffs.chain(texts).map(|shown| show(shown, detail)).collect()
 }
 
-fn show(shown: &ToolDisplay, detail: CallDetail) -> wire::ToolCallContent {
+fn show(shown: &ToolDisplay, detail: CallDetail) -> CallContent {
     match shown {
-        ToolDisplay::Text { text } => wire::ToolCallContent::from(cut(text, detail.text_bytes_max())),
+        ToolDisplay::Text { text } => CallContent::Text(cut(text, detail.text_bytes_max())),
         ToolDisplay::Diff { path, old, new } => {
             let bytes = new.len() + old.as_ref().map_or(0, String::len);
             if bytes > detail.diff_bytes_max() {
                 let line = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
-                return wire::ToolCallContent::from(line);
+                return CallContent::Text(line);
             }
-            wire::ToolCallContent::Diff(wire::Diff::new(wire_path(path), new.clone()).old_text(old.clone()))
+            CallContent::Diff { path: path.clone(), old: old.clone(), new: new.clone() }
         }
     }
 }
@@ -344,26 +345,6 @@ fn show(shown: &ToolDisplay, detail: CallDetail) -> wire::ToolCallContent {
 fn title(card: &CallDisplay, tool: &str) -> String {
     let title = if card.title.is_empty() { tool } else { card.title.as_str() };
     visible_line(title).into_owned()
-}
-
-fn kind(kind: ToolKind) -> wire::ToolKind {
-    match kind {
-        ToolKind::Read => wire::ToolKind::Read,
-        ToolKind::Edit => wire::ToolKind::Edit,
-        ToolKind::Delete => wire::ToolKind::Delete,
-        ToolKind::Move => wire::ToolKind::Move,
-        ToolKind::Search => wire::ToolKind::Search,
-        ToolKind::Execute => wire::ToolKind::Execute,
-        ToolKind::Think => wire::ToolKind::Think,
-        ToolKind::Fetch => wire::ToolKind::Fetch,
-        ToolKind::Other => wire::ToolKind::Other,
-    }
-}
-
-fn locations(locations: &[Location]) -> Vec<wire::ToolCallLocation> {
-    let location =
-        |location: &Location| wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line);
-    locations.iter().map(location).collect()
 }
 
 /// Shortens a long text to its beginning and end.
@@ -387,8 +368,4 @@ fn capped(value: &Value, bytes_max: usize) -> Value {
         ),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
-}
-
-fn object(name: &str, value: Value) -> Map<String, Value> {
-    Map::from_iter([(name.to_owned(), value)])
 }

@@ -1,4 +1,4 @@
-//! Builds single wire updates, each from one of our values. Pure and stateless: `to_wire` tracks what a
+//! Builds single updates, each from one of our values. Pure and stateless: `to_wire` tracks what a
 //! client was already shown.
 
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
-use epitome_session::{CommandInfo, NoticeSeverity, TextKind, UsageNow};
+use super::model::{MessagePiece, TextUpdate, Update};
+use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, ReplyCut, StopReason,
-    Usage, describe, text,
+    Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -29,19 +29,23 @@ pub(super) fn part_id(message: MessageId, part: u32) -> wire::MessageId {
     wire::MessageId::new(format!("{message}.{part}"))
 }
 
-/// Appends text of an agent's message, split into chunks that clients can read.
-pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates: &mut Vec<SessionUpdate>) {
-    let mut send = |text: String| {
-        let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text)).message_id(id.clone());
-        updates.push(match kind {
-            TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
-            TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
-        });
+/// Appends text of an agent's message, split into pieces that clients can read.
+pub(super) fn chunks(
+    kind: TextKind,
+    id: &wire::MessageId,
+    piece: MessagePiece,
+    text: String,
+    updates: &mut Vec<Update>,
+) {
+    let mut send = |text: String, piece| {
+        updates.push(Update::Text(TextUpdate { kind, id: id.clone(), text, piece, meta: None }));
     };
     if text.len() > CHUNK_TEXT_BYTES_MAX {
-        pieces(&text).for_each(|piece| send(piece.to_owned()));
+        for (index, part) in pieces(&text).enumerate() {
+            send(part.to_owned(), if index == 0 { piece } else { MessagePiece::More });
+        }
     } else if !text.is_empty() {
-        send(text);
+        send(text, piece);
     }
 }
 
@@ -56,8 +60,8 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Appends a sentence of our own, as a separate message.
-pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate>) {
-    chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
+pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<Update>) {
+    chunks(TextKind::Reply, &wire::MessageId::new(id), MessagePiece::First, text, updates);
 }
 
 /// Wraps text in a code block with a fence longer than any in the text.
@@ -69,18 +73,21 @@ pub(super) fn fenced(language: &str, text: &str) -> String {
 }
 
 /// A follow-up prompt by a hook, shown as a line of the agent, with the hook's name in `_meta` for programs.
-pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<SessionUpdate>) {
+pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<Update>) {
     let first = updates.len();
     agent_line(&message.id.to_string(), text::follow_up(hook, message), updates);
-    for update in &mut updates[first..] {
-        if let SessionUpdate::AgentMessageChunk(chunk) = update {
-            chunk.meta = json!({ "epitome": { "hook": hook } }).as_object().cloned();
-        }
+    updates[first..].iter_mut().for_each(|update| name_hook(update, hook));
+}
+
+/// Puts the name of a hook into the `_meta` of what it said.
+pub(super) fn name_hook(update: &mut Update, hook: &str) {
+    if let Update::Text(TextUpdate { meta, .. }) | Update::UserMessage { meta, .. } = update {
+        *meta = json!({ "epitome": { "hook": hook } }).as_object().cloned();
     }
 }
 
 /// Shows an entry by its one-line description.
-pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<SessionUpdate>) {
+pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<Update>) {
     if let Some(line) = describe(&entry.change).line {
         agent_line(&entry.seq.to_string(), line, updates);
     }
@@ -88,52 +95,58 @@ pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<SessionUpdate>) {
 
 /// Puts an empty line before one of our own texts that follows other text. Most clients separate messages by
 /// id; the others would append it directly to the last word.
-pub(super) fn set_apart(update: &mut SessionUpdate) {
-    let (SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)) = update else {
-        return;
-    };
-    if let wire::ContentBlock::Text(text) = &mut chunk.content {
+pub(super) fn set_apart(update: &mut Update) {
+    if let Update::Text(text) = update {
         text.text.insert_str(0, "\n\n");
     }
 }
 
 /// The id of the message that a piece of the agent's text belongs to.
-pub(super) fn line_id(update: &SessionUpdate) -> Option<wire::MessageId> {
+pub(super) fn line_id(update: &Update) -> Option<wire::MessageId> {
     match update {
-        SessionUpdate::AgentMessageChunk(chunk) => chunk.message_id.clone(),
+        Update::Text(TextUpdate { kind: TextKind::Reply, id, .. }) => Some(id.clone()),
         _ => None,
     }
 }
 
 /// An empty line appended to one of our lines when the model's text follows, for clients that don't separate
 /// messages by id.
-pub(super) fn empty_line(line: &wire::MessageId) -> SessionUpdate {
-    let block = wire::ContentBlock::from("\n\n".to_owned());
-    SessionUpdate::AgentMessageChunk(wire::ContentChunk::new(block).message_id(line.clone()))
+pub(super) fn empty_line(line: &wire::MessageId) -> Update {
+    Update::Text(TextUpdate {
+        kind: TextKind::Reply,
+        id: line.clone(),
+        text: "\n\n".to_owned(),
+        piece: MessagePiece::More,
+        meta: None,
+    })
 }
 
 /// The kind of text that a client shows last after this update, given what it showed last before.
-pub(super) fn last_shown(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
+pub(super) fn last_shown(update: &Update, before: Option<TextKind>) -> Option<TextKind> {
     match update {
-        SessionUpdate::AgentMessageChunk(_) => Some(TextKind::Reply),
-        SessionUpdate::AgentThoughtChunk(_) => Some(TextKind::Thinking),
+        Update::Text(text) => Some(text.kind),
         // These are shown outside the conversation.
-        SessionUpdate::UsageUpdate(_)
-        | SessionUpdate::AvailableCommandsUpdate(_)
-        | SessionUpdate::ConfigOptionUpdate(_)
-        | SessionUpdate::CurrentModeUpdate(_)
-        | SessionUpdate::SessionInfoUpdate(_) => before,
-        _ => None,
+        Update::Shared(SessionUpdate::UsageUpdate(_) | SessionUpdate::SessionInfoUpdate(_))
+        | Update::Commands(_)
+        | Update::Options(_)
+        | Update::Mode(_)
+        | Update::State(_) => before,
+        Update::Shared(_)
+        | Update::UserMessage { .. }
+        | Update::Call(_)
+        | Update::TerminalOutput { .. }
+        | Update::TerminalReplaced { .. }
+        | Update::TerminalOpened { .. }
+        | Update::TerminalEnded { .. }
+        | Update::Plan(_) => None,
     }
 }
 
 /// Appends a message of the user. For a recipe it is the typed command instead of the recipe's text.
-pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<SessionUpdate>) {
+pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<Update>) {
     let id = wire::MessageId::new(message.id.to_string());
-    let mut send = |block: wire::ContentBlock| {
-        let chunk = wire::ContentChunk::new(block).message_id(id.clone());
-        updates.push(SessionUpdate::UserMessageChunk(chunk));
-    };
+    let mut shown = Vec::with_capacity(message.content.len());
+    let mut send = |block: wire::ContentBlock| shown.push(block);
     let typed = match origin {
         Origin::Recipe { typed, .. } => Some(typed),
         Origin::Person
@@ -176,6 +189,9 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             }
             Content::Thinking { .. } | Content::Call(_) => {}
         }
+    }
+    if !shown.is_empty() {
+        updates.push(Update::UserMessage { id, content: shown, meta: None });
     }
 }
 
@@ -220,45 +236,19 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     }
 }
 
-/// The complete plan.
-pub(super) fn plan(steps: &[PlanStep]) -> wire::Plan {
-    let entry = |step: &PlanStep| {
-        let priority = match step.priority {
-            PlanPriority::High => wire::PlanEntryPriority::High,
-            PlanPriority::Medium => wire::PlanEntryPriority::Medium,
-            PlanPriority::Low => wire::PlanEntryPriority::Low,
-        };
-        let status = match step.status {
-            PlanStatus::Pending => wire::PlanEntryStatus::Pending,
-            PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
-            PlanStatus::Completed => wire::PlanEntryStatus::Completed,
-        };
-        wire::PlanEntry::new(step.content.clone(), priority, status)
-    };
-    wire::Plan::new(steps.iter().map(entry).collect())
-}
-
 /// The id of the plan that the model keeps. A session has one.
 const PLAN_ID: &str = "todos";
 
 /// The complete plan, for clients that tell plans apart by ids.
 pub(super) fn plan_with_id(steps: &[PlanStep]) -> wire::PlanUpdate {
-    wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, plan(steps).entries))
-}
-
-/// A slash command.
-pub(super) fn command(command: &CommandInfo) -> wire::AvailableCommand {
-    let input = command.hint.as_ref().map(|hint| {
-        wire::AvailableCommandInput::Unstructured(wire::UnstructuredCommandInput::new(hint.clone()))
-    });
-    wire::AvailableCommand::new(command.name.clone(), command.description.clone()).input(input)
+    wire::PlanUpdate::new(wire::PlanUpdateContent::items(PLAN_ID, v1::plan(steps).entries))
 }
 
 /// The session's title.
-pub(super) fn info_update(title: String, at: u64) -> SessionUpdate {
-    SessionUpdate::SessionInfoUpdate(
+pub(super) fn info_update(title: String, at: u64) -> Update {
+    Update::Shared(SessionUpdate::SessionInfoUpdate(
         wire::SessionInfoUpdate::new().title(visible_line(&title)).updated_at(answers::timestamp(at)),
-    )
+    ))
 }
 
 /// The fill level of the context window; `_meta.usage` has the usage of the last model call.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
 use serde::Serialize;
@@ -10,18 +11,20 @@ use serde_json::value::RawValue;
 
 use super::answers;
 use super::from_wire::ClientTraits;
+use super::model::{AcpVersion, ShownStatus, TextUpdate, Update};
 use super::outbox::{Outbox, OutboxItem};
 use super::requests::{OpeningState, OutgoingKind, OutgoingRequest, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, CallDetail};
 use super::unpublished::{self, CursorAnchor};
 use super::updates::wire_path;
+use super::{v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
     SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
-use epitome_thread::{CallDisplay, CallId, Change, Entry, SessionId, ToolCall};
+use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -56,7 +59,7 @@ pub struct UpdateWriter {
     /// The position that the client was told last, by session.
     told: HashMap<SessionId, Position>,
     cursors: HashMap<SessionId, Cursor>,
-    updates: Vec<wire::SessionUpdate>,
+    updates: Vec<Update>,
     /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
     /// The subagents that running calls have started, for clients that show them as sessions.
@@ -73,6 +76,20 @@ struct WriteTarget<'a> {
 }
 
 impl WriteTarget<'_> {
+    /// Writes the lines of an update, and returns their number.
+    fn update(&mut self, session: &SessionId, update: Update) -> usize {
+        let mut lines = 0;
+        match self.traits.version {
+            AcpVersion::V1 => v1::project(update, &mut |update| {
+                lines += usize::from(session_update(self.buffer, session, &WrittenUpdate(&update)));
+            }),
+            AcpVersion::V2 => v2::project(update, &mut |update| {
+                lines += usize::from(session_update(self.buffer, session, &update));
+            }),
+        }
+        lines
+    }
+
     /// Sends a request to the client for a session, which gets the answer.
     fn request(
         &mut self,
@@ -120,6 +137,7 @@ impl UpdateWriter {
                 }
                 SessionEvent::Subagent(now) => self.agent(&session, now, target),
                 SessionEvent::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
+                SessionEvent::Inserted { ticket, message } => inserted(ticket, message, target),
                 out @ (SessionEvent::Entry { .. }
                 | SessionEvent::Text { .. }
                 | SessionEvent::CallStarted { .. }
@@ -130,6 +148,8 @@ impl UpdateWriter {
                 | SessionEvent::Usage(_)
                 | SessionEvent::Commands(_)
                 | SessionEvent::Options(_)
+                | SessionEvent::State(_)
+                | SessionEvent::TerminalEnded { .. }
                 | SessionEvent::Notice { .. }) => self.translate(&session, out, target),
             },
         }
@@ -148,41 +168,30 @@ impl UpdateWriter {
         self.cursor(session).translate(out, target.traits, &mut updates);
         let start = target.buffer.len();
         let mut lines = 0;
-        for update in &updates {
-            lines += usize::from(self.session_update(target.buffer, session, update));
+        let cursor = entry.and_then(|entry| self.cursor_after(session, &entry, &updates, target));
+        for update in updates.drain(..) {
+            lines += self.update(session, update, target);
         }
-        if target.traits.cursors {
-            if let Some(last) = last_agent_message(&updates) {
-                self.last_messages.insert(session.clone(), last);
-            }
-            if let Some(params) = entry.and_then(|entry| self.cursor_after(session, &entry, &updates, target))
-            {
-                lines += usize::from(notification(target.buffer, "session/update", &params));
-            }
+        if let Some(params) = cursor {
+            lines += usize::from(notification(target.buffer, "session/update", &params));
         }
-        updates.clear();
         self.updates = updates;
         if self.positions == Positions::Told {
             self.tell_position(session, begins, lines, start, target.buffer);
         }
     }
 
-    /// Writes an update. A call that has started a subagent links to it, beside its own content; contents replace each
-    /// other as a whole.
-    fn session_update(
-        &mut self,
-        buffer: &mut Vec<u8>,
-        session: &SessionId,
-        update: &wire::SessionUpdate,
-    ) -> bool {
-        let linked = match update {
-            wire::SessionUpdate::ToolCallUpdate(changed) if !self.links.is_empty() => {
-                let key = (session.clone(), CallId(changed.tool_call_id.0.to_string()));
+    /// Writes the lines of an update, and returns their number. A call that has started a subagent links to it, beside its
+    /// own content; contents replace each other as a whole.
+    fn update(&mut self, session: &SessionId, update: Update, target: &mut WriteTarget<'_>) -> usize {
+        let linked = match &update {
+            Update::Call(call) if !call.is_new && !self.links.is_empty() => {
+                let key = (session.clone(), CallId(call.id.clone()));
                 let is_over = matches!(
-                    changed.fields.status,
-                    Some(wire::ToolCallStatus::Completed | wire::ToolCallStatus::Failed)
+                    call.status,
+                    Some(ShownStatus::Completed | ShownStatus::Failed | ShownStatus::Cancelled)
                 );
-                match (is_over, changed.fields.content.is_some()) {
+                match (is_over, call.content.is_some()) {
                     (true, _) => self.links.remove(&key),
                     (false, true) => self.links.get(&key).cloned(),
                     (false, false) => None,
@@ -190,12 +199,17 @@ impl UpdateWriter {
             }
             _ => None,
         };
-        let Some(child) = linked else { return session_update(buffer, session, update) };
-        let Ok(mut update) = serde_json::to_value(WrittenUpdate(update)) else { return false };
-        if let Some(content) = update["content"].as_array_mut() {
-            content.push(unpublished::session_content(&child));
-        }
-        notification(buffer, "session/update", &json!({ "sessionId": session.0, "update": update }))
+        let Some(child) = linked else { return target.update(session, update) };
+        let mut lines = 0;
+        v1::project(update, &mut |update| {
+            let Ok(mut update) = serde_json::to_value(WrittenUpdate(&update)) else { return };
+            if let Some(content) = update["content"].as_array_mut() {
+                content.push(unpublished::session_content(&child));
+            }
+            let params = json!({ "sessionId": session.0, "update": update });
+            lines += usize::from(notification(target.buffer, "session/update", &params));
+        });
+        lines
     }
 
     /// The cursor behind an entry, given the updates that show it: after each user message that is shown and after each
@@ -204,14 +218,17 @@ impl UpdateWriter {
         &mut self,
         session: &SessionId,
         entry: &Entry,
-        updates: &[wire::SessionUpdate],
+        updates: &[Update],
         target: &WriteTarget<'_>,
     ) -> Option<serde_json::Value> {
+        if let Some(last) = last_agent_message(updates) {
+            self.last_messages.insert(session.clone(), last);
+        }
         let anchor = match &entry.change {
             Change::TurnEnded { .. } => CursorAnchor::AgentMessage(self.last_messages.remove(session)?),
             change if change.is_said_by_user() => {
                 let shown = updates.iter().find_map(|update| match update {
-                    wire::SessionUpdate::UserMessageChunk(chunk) => message_id(chunk),
+                    Update::UserMessage { id, .. } => Some(id.0.to_string()),
                     _ => None,
                 });
                 CursorAnchor::UserMessage(shown?)
@@ -260,17 +277,18 @@ impl UpdateWriter {
                 target.outbox.requests().agent_ended(&agent);
                 let mut updates = Vec::new();
                 if let Some(mut cursor) = self.cursors.remove(&agent) {
-                    cursor.end(&mut updates);
+                    cursor.end(target.traits.version, &mut updates);
                 }
-                for update in &updates {
-                    self.session_update(target.buffer, &agent, update);
+                for update in updates {
+                    self.update(&agent, update, target);
                 }
             }
         }
         let call = now.about.as_ref().and_then(|about| about.call.clone());
         let child = now.session.clone();
         self.translate(parent, SessionEvent::Subagent(now), target);
-        if let Some(call) = call {
+        // Version 2 has its own form for this.
+        if let Some(call) = call.filter(|_| target.traits.version == AcpVersion::V1) {
             let content = [unpublished::session_content(&child)];
             let update = json!({
                 "sessionUpdate": "tool_call_update", "toolCallId": call.0, "content": content,
@@ -309,14 +327,22 @@ impl UpdateWriter {
             card: permission.card.clone(),
         };
         if let Some(update) = self.cursor(&shown_in).announce(&call, target.traits, CallDetail::Live) {
-            session_update(target.buffer, &shown_in, &update);
+            target.update(&shown_in, update);
         }
-        let params = tool_wire::permission(&shown_in, &permission);
+        let card = tool_wire::permission(&permission);
         let what = OutgoingKind::Permission {
             always: permission.always.is_some(),
             never: permission.never.is_some(),
         };
-        target.request(session, ask, what, "session/request_permission", &params);
+        const METHOD: &str = "session/request_permission";
+        match target.traits.version {
+            AcpVersion::V1 => {
+                target.request(session, ask, what, METHOD, &v1::permission(&shown_in, card));
+            }
+            AcpVersion::V2 => {
+                target.request(session, ask, what, METHOD, &v2::permission(&shown_in, card));
+            }
+        }
     }
 
     /// Sends a question, unless the client can't show that kind.
@@ -360,7 +386,12 @@ impl UpdateWriter {
         answer: Result<SessionAnswer, SessionError>,
         target: &mut WriteTarget<'_>,
     ) {
+        let is_v2 = target.traits.version == AcpVersion::V2;
         let Some(open) = target.outbox.requests().answer(ticket) else {
+            if is_v2 {
+                // The prompt was answered when it became a message; the session's state says how its turn ended.
+                return;
+            }
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
             return;
         };
@@ -379,6 +410,15 @@ impl UpdateWriter {
             target.outbox.requests().session_opens(session.clone());
             self.cursor(session).works_in(cwd);
         }
+        if let Ok(SessionAnswer::Attached { now: Some(now), .. }) = &answer
+            && open.kind == RequestKind::Resume
+        {
+            self.translate(session, SessionEvent::State(Arc::new(now.state.clone())), target);
+        }
+        let refused = match open.kind {
+            RequestKind::Prompt => self.cursors.get_mut(session).and_then(Cursor::take_refused),
+            _ => None,
+        };
         if gone {
             target.outbox.requests().session_closed(session);
             self.cursors.remove(session);
@@ -388,6 +428,7 @@ impl UpdateWriter {
         }
         let result = match answer {
             Ok(_) if is_cancelled => Err(answers::cancelled()),
+            Ok(answer) if is_v2 => v2_answers::result(open.kind, answer, refused),
             Ok(answer) => answers::result(open.kind, answer),
             Err(error) if target.traits.details_alone => {
                 Err(answers::put_message_in_details(answers::session_error(&error)))
@@ -405,14 +446,10 @@ impl UpdateWriter {
     }
 }
 
-fn message_id(chunk: &wire::ContentChunk) -> Option<String> {
-    chunk.message_id.as_ref().map(|id| id.0.to_string())
-}
-
 /// The id of the agent's message that is shown last by these updates.
-fn last_agent_message(updates: &[wire::SessionUpdate]) -> Option<String> {
+fn last_agent_message(updates: &[Update]) -> Option<String> {
     updates.iter().rev().find_map(|update| match update {
-        wire::SessionUpdate::AgentMessageChunk(chunk) => message_id(chunk),
+        Update::Text(TextUpdate { kind: TextKind::Reply, id, .. }) => Some(id.0.to_string()),
         _ => None,
     })
 }
@@ -420,6 +457,14 @@ fn last_agent_message(updates: &[wire::SessionUpdate]) -> Option<String> {
 /// Whether nothing of an event is written, because the client has cancelled the request that opened its session.
 fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool {
     !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
+}
+
+/// Answers a prompt that has become a message. Only clients of version 2 are told.
+fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
+    let open = target.outbox.requests().answer(ticket);
+    if let Some(open) = open {
+        response(target.buffer, &open.id, v2_answers::inserted(message));
+    }
 }
 
 /// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
@@ -470,14 +515,13 @@ impl Serialize for WrittenUpdate<'_> {
 }
 
 /// Returns whether the update was written.
-fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) -> bool {
+fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &impl Serialize) -> bool {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct UpdateParams<'a> {
+    struct UpdateParams<'a, U> {
         session_id: &'a str,
-        update: WrittenUpdate<'a>,
+        update: &'a U,
     }
-    let update = WrittenUpdate(update);
     notification(buffer, "session/update", &UpdateParams { session_id: &session.0, update })
 }
 

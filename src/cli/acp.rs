@@ -174,6 +174,7 @@ fn standalone(
     let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
+    let v2_paths = paths.clone();
     let login = ClientLogin { paths, overrides: overrides.clone(), environment: environment.clone() };
     let parts = ConnectionConfig {
         sessions: sessions.clone(),
@@ -184,6 +185,7 @@ fn standalone(
         login: Arc::new(login),
         ids_above: 0,
         positions: Positions::Untold,
+        offers_v2: Box::new(move || daemon::offers_v2(&v2_paths)),
     };
     let connection = Connection::open(writer, parts, tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };

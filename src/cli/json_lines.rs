@@ -61,6 +61,9 @@ impl<'a> JsonLines<'a> {
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
             | SessionEvent::Withdrawn { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => Ok(()),
         }
     }

@@ -169,6 +169,9 @@ impl<'a> Printer<'a> {
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
             | SessionEvent::Withdrawn { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => Ok(()),
         }
     }

@@ -188,6 +188,7 @@ impl<'a> ConfigReader<'a> {
             "editor_writes" => {
                 if self.is_users(&key) { self.set(value, &mut settings.editor_writes, editor_writes()); }
             },
+            "acp_v2" => if self.is_users(&key) { self.set(value, &mut settings.acp_v2, truth()); },
             "models" => self.models(value, settings),
             "providers" => if self.is_users(&key) { self.providers(value, settings); },
             "compaction" => self.compaction(value, &mut settings.compaction),

@@ -83,6 +83,8 @@ pub struct Settings {
     pub go_compat: bool,
     /// When edits go through the user's editor. Only the user can set it.
     pub editor_writes: EditorWrites,
+    /// Whether clients that ask for version 2 of ACP get it. Only the user can set it.
+    pub acp_v2: bool,
     /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
     /// it.
     pub fetch_private: bool,
@@ -119,6 +121,7 @@ impl Default for Settings {
             mask_secrets: true,
             go_compat: false,
             editor_writes: EditorWrites::default(),
+            acp_v2: false,
             fetch_private: false,
             logins: Logins::default(),
         }

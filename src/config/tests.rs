@@ -553,6 +553,17 @@ fn only_the_user_decides_when_edits_go_through_the_editor() {
 }
 
 #[test]
+fn only_the_user_turns_version_2_of_the_protocol_on() {
+    let read = |user: &str, repository: &str| {
+        let (settings, problems) = ConfigDisk::new(user, repository).load(&[]);
+        (settings.acp_v2, problems.len())
+    };
+    assert_eq!(read("", ""), (false, 0));
+    assert_eq!(read("acp_v2 = true\n", ""), (true, 0));
+    assert_eq!(read("", "acp_v2 = true\n"), (false, 1));
+}
+
+#[test]
 fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = ConfigDisk::new(text, "").load(&[]);

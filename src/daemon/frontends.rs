@@ -90,6 +90,11 @@ impl UserLogin for ClientLogin {
     }
 }
 
+/// Whether clients that ask for version 2 of the protocol get it.
+pub fn offers_v2(paths: &Paths) -> bool {
+    Settings::load(paths, None, |_: &str| None).0.acp_v2
+}
+
 /// The connected front ends. Cheap to clone.
 #[derive(Clone)]
 pub struct Frontends(Arc<FrontendsInner>);
@@ -233,6 +238,10 @@ impl Frontends {
             login: Arc::new(login),
             ids_above: hello.ids_above,
             positions: Positions::Told,
+            offers_v2: {
+                let paths = daemon.paths.clone();
+                Box::new(move || offers_v2(&paths))
+            },
         };
         let connection = Connection::open(MessageWriter::new(stream, farewell), parts, None);
         let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));

@@ -35,7 +35,7 @@ pub mod serve;
 pub mod start;
 pub mod token;
 
-pub use frontends::ClientLogin;
+pub use frontends::{ClientLogin, offers_v2};
 
 use std::time::SystemTime;
 

@@ -22,8 +22,9 @@ use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::registry::SessionServices;
+use super::standing;
 use super::subagents::Subagents;
-use super::tool_host::ToolHost;
+use super::tool_host::{ToolHost, ToolNews};
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use epitome_mcp::McpEvent;
@@ -56,6 +57,8 @@ enum ActorEvent {
     Model(ModelCallEvent),
     Job(Result<JobResult, tokio::task::JoinError>),
     Progress(CallId, String),
+    /// A command in the background has ended; those who follow the state are shown that.
+    CommandEnded,
     /// More of a summary.
     Summary(String),
     Child(ChildNews),
@@ -120,6 +123,7 @@ impl Session {
                 self.core.clients.release();
             }
             self.publish_activity();
+            standing::refresh(&mut self);
             if self.core.clients.are_closing() {
                 break;
             }
@@ -161,7 +165,10 @@ impl Session {
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
-            Some((call, output)) = self.tools.next_output() => ActorEvent::Progress(call, output),
+            news = self.tools.next_news() => match news {
+                ToolNews::Output(call, output) => ActorEvent::Progress(call, output),
+                ToolNews::CommandEnded => ActorEvent::CommandEnded,
+            },
             Some(news) = self.subagents.next() => ActorEvent::Child(news),
             Some(news) = self.hooks.next_news() => ActorEvent::Hook(news),
             Some(news) = self.mcp.news() => ActorEvent::Server(news),
@@ -185,6 +192,7 @@ impl Session {
                 self.cancel();
             }
             ActorEvent::Progress(call, output) => self.progressed(call, output),
+            ActorEvent::CommandEnded => {}
             ActorEvent::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             ActorEvent::Child(news) => self.child_news(news),
             ActorEvent::Hook(HookNews::Call(call)) => self.serve(call),
@@ -219,6 +227,9 @@ impl Session {
     }
 
     fn progressed(&mut self, call: CallId, output: String) {
+        if self.tools.background().is_from(&call) {
+            return self.core.clients.announce_to_followers(&SessionEvent::CallProgress { call, output });
+        }
         // What comes after the outcome is in the outcome.
         if self.core.thread.open_calls().contains(&call) {
             self.core.announce(&SessionEvent::CallProgress { call, output });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::Notify;
 use tracing::field::Empty;
 use tracing::{Instrument as _, info_span};
 
@@ -207,6 +208,8 @@ impl Session {
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.tools.masker(&self.core);
+        let stop = Arc::new(Notify::new());
+        self.tools.call(&id).stop = Some(stop.clone());
         let Some(work) = &mut self.work else { return };
         let span = info_span!(parent: self.core.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
         let mut timed = TimedSpan::new(span.clone());
@@ -216,7 +219,12 @@ impl Session {
                 let context = editor_buffers::looked(look, context).await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };
-            let (mut outcome, plan) = effects::guarded(run, || (internal_error(id.clone()), None)).await;
+            let (mut outcome, plan) = tokio::select! {
+                biased;
+                done = effects::guarded(run, || (internal_error(id.clone()), None)) => done,
+                // Dropping the tool's future ends what it runs.
+                () = stop.notified() => (stopped(id.clone()), None),
+            };
             // Here and not on the session's task: an outcome may have some megabytes.
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
@@ -251,6 +259,12 @@ impl Session {
         self.take_progress();
         self.answer_turn(EffectResult::Ran(outcome));
     }
+}
+
+/// The outcome of a call that the user ended while it ran.
+fn stopped(call: CallId) -> ToolOutcome {
+    let text = "The user stopped this call while it ran. What it did until then remains.";
+    ToolOutcome::text(call, OutcomeStatus::Interrupted, text)
 }
 
 /// The outcome of a call whose tool panicked.

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use notices::Notices;
 
 use super::work::LeavingClient;
-use super::{AskId, Attachment, ClientId, Opening, QuestionSupport, SessionAnswer, SessionEvent};
+use super::{
+    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionEvent,
+    SessionState,
+};
 use epitome_thread::{Entry, Seq, SessionId};
 
 /// Somebody who looks on, and the first entry that they have not seen.
@@ -39,6 +42,8 @@ pub(super) struct ClientList {
     active_at: Instant,
     activity: Arc<Activity>,
     notices: Notices,
+    /// What followers of the session's state were shown last.
+    state: Arc<SessionState>,
 }
 
 impl ClientList {
@@ -54,6 +59,7 @@ impl ClientList {
             active_at: Instant::now(),
             activity: Arc::default(),
             notices: Notices::default(),
+            state: Arc::new(SessionState { foreground: Foreground::Idle(None), background: Vec::new() }),
         }
     }
 
@@ -160,6 +166,43 @@ impl ClientList {
     pub fn announce_subagent(&self, session: &SessionId, out: &SessionEvent) {
         for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_agents()) {
             attachment.outlet.put(session, out.clone());
+        }
+    }
+
+    // ── The session's state ────────────────────────────────────────────────────────────────────
+
+    /// Whether somebody follows the session's state.
+    pub fn is_followed(&self) -> bool {
+        self.attachments().any(|attachment| attachment.outlet.follows_state())
+    }
+
+    /// What followers were shown last.
+    pub fn state(&self) -> Arc<SessionState> {
+        self.state.clone()
+    }
+
+    /// Shows a state to followers if it differs. Work that nobody was shown to run is shown before its end.
+    pub fn set_state(&mut self, state: SessionState) {
+        use Foreground::{Idle, RequiresAction, Running};
+        let is_known = match (&self.state.foreground, &state.foreground) {
+            (Idle(_), Idle(Some(_))) => {
+                let running = SessionState { foreground: Running, background: self.state.background.clone() };
+                self.announce_to_followers(&SessionEvent::State(Arc::new(running)));
+                false
+            }
+            (Running, Running) | (RequiresAction, RequiresAction) | (Idle(_), Idle(None)) => true,
+            (Running | RequiresAction | Idle(_), _) => false,
+        };
+        if is_known && self.state.background == state.background {
+            return;
+        }
+        self.state = Arc::new(state);
+        self.announce_to_followers(&SessionEvent::State(self.state.clone()));
+    }
+
+    pub fn announce_to_followers(&self, out: &SessionEvent) {
+        for attachment in self.attachments().filter(|attachment| attachment.outlet.follows_state()) {
+            attachment.outlet.put(&self.session, out.clone());
         }
     }
 

@@ -14,6 +14,7 @@ use super::mcp::prompts;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
+use super::standing;
 use super::subagents::lost_agent;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
@@ -49,9 +50,13 @@ impl Session {
                 Ok(()) => self.attach(ticket, opening, replay),
                 Err(error) => Attaching { ticket, opening, replay }.refuse(self.core.id(), &error),
             },
-            SessionCommand::Prompt { ticket, client, content } => {
-                let Some(responder) = self.core.responder(ticket, client) else { return };
-                self.prompt(QueuedPrompt { responder, client, content });
+            SessionCommand::Prompt { ticket, client, content, key } => {
+                let Some(mut responder) = self.core.responder(ticket, client) else { return };
+                responder.set_key(key);
+                let prompt = QueuedPrompt { responder, client, content };
+                if let Some(prompt) = standing::answer_repeated(&self.core, prompt) {
+                    self.prompt(prompt);
+                }
             }
             SessionCommand::Steer { ticket, client, content } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
@@ -60,6 +65,10 @@ impl Session {
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
+            SessionCommand::CancelOne { ticket, client, target } => {
+                let Some(responder) = self.core.responder(ticket, client) else { return };
+                responder.answer(standing::cancel(self, &target));
+            }
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
                 // A stricter mode must survive a power cut.
@@ -149,6 +158,7 @@ impl Session {
             session: self.core.id().clone(),
             cwd: self.core.thread.cwd().to_path_buf(),
             options: self.core.options(),
+            now: attachment.outlet.follows_state().then(|| Arc::new(standing::now(self))),
         }));
         // Without a replay nothing of the conversation may stand before the answer.
         if !is_replay && !follows_already {
@@ -238,8 +248,11 @@ fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position
         let state = CompactionState::Cancelled;
         attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
     }
-    for (prompt, fate) in prompts.iter().zip(rest.fates) {
-        let responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
+    for ((prompt, fate), inserted) in prompts.iter().zip(rest.fates).zip(rest.inserted) {
+        let mut responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
+        if let Some(message) = inserted {
+            responder.inserted(message);
+        }
         match (fate, &mut session.work) {
             (Fate::Open { queued }, Some(work)) => work.responders.push((responder, queued)),
             (fate, _) => session.core.answer_when_synced(responder, fate.answer()),
@@ -382,7 +395,7 @@ impl Session {
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
         self.recipes.report_unknown(&self.core, &prompt.content);
-        match self.queue(prompt.client, prompt.content) {
+        match self.queue(prompt.client, prompt.content, prompt.responder.key()) {
             Ok(queued) => {
                 if let Some(work) = &mut self.work {
                     work.responders.push((prompt.responder, Some(queued)));
@@ -392,11 +405,22 @@ impl Session {
         }
     }
 
-    fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
+    fn queue(
+        &mut self,
+        client: ClientId,
+        content: Vec<Content>,
+        key: Option<&str>,
+    ) -> Result<Seq, SessionError> {
+        if let Some(queued) = standing::queued_earlier(&self.core.thread, key) {
+            return Ok(queued);
+        }
         self.core.check_log()?;
         self.core.clients.set_prompt_author(client);
         self.core.report_dropped_attachments(&content);
         let message = Message { id: self.core.fresh_message(), content };
+        if let Some(key) = key {
+            self.core.commit(Change::PromptKeyed { message: message.id, key: key.to_owned() })?;
+        }
         let queued = self.core.commit(Change::Queued { message })?.seq;
         self.core.sync_in_background();
         Ok(queued)
@@ -419,11 +443,13 @@ impl Session {
         if self.inbox.has_prompts() {
             return required("a command is waiting for the end of the turn, and this would overtake it");
         }
-        self.queue(client, content).map(|_| Steered::Injected)
+        self.queue(client, content, None).map(|_| Steered::Injected)
     }
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
+        // The same request may have come twice while it waited.
+        let Some(prompt) = standing::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if typed.as_deref().is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()
@@ -470,8 +496,13 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let message = Message { id: self.core.fresh_message(), content: prompt.content };
-                let said = Change::Said { message, origin: self.core.lineage.origin() };
+                let said = match standing::said_earlier(&self.core.thread, prompt.responder.key()) {
+                    Some(said) => said,
+                    None => {
+                        let message = Message { id: self.core.fresh_message(), content: prompt.content };
+                        Change::Said { message, origin: self.core.lineage.origin() }
+                    }
+                };
                 // Last words are one reply.
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
                 self.begin_said(said, prompt.responder, rounds);

@@ -1,6 +1,7 @@
 //! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
 
 use super::actor::Session;
+use super::standing;
 use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
@@ -31,7 +32,7 @@ impl Session {
             match work.turn.next(&self.core.thread) {
                 NextStep::Commit(change) => {
                     let change = self.tools.truncated_outcome(&mut self.core, *change);
-                    if let Err(error) = self.core.commit(change) {
+                    if let Err(error) = standing::commit_of_turn(self, change) {
                         self.abandon(&error);
                     }
                 }
@@ -161,6 +162,7 @@ impl Session {
         }
         self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
+        standing::begins(self);
         self.core.sync_in_background();
     }
 

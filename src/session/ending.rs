@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::Core;
 use super::registry::Sessions;
+use super::standing;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
-use super::{CompactionState, SessionAnswer, SessionError, Ticket};
+use super::{CompactionState, SessionAnswer, SessionError, Ticket, WorkEnd};
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
@@ -66,6 +67,8 @@ impl Session {
                 }
             },
         };
+        let error = answer.as_ref().err().cloned();
+        standing::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
@@ -95,6 +98,8 @@ impl Session {
             if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
+            let end = WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
+            standing::ended(self, end);
             for (responder, _) in responders {
                 responder.answer(Err(error.clone()));
             }
@@ -227,6 +232,7 @@ impl Session {
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
+        standing::closes(&mut self);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");
         self.core.release_checkpoints().await;

@@ -94,6 +94,7 @@ impl EventClass<'_> {
             SessionEvent::Notice { .. } => EventClass::Notice,
             SessionEvent::CallStarted { .. }
             | SessionEvent::CallFinished { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Seen(_)
             | SessionEvent::Compaction {
                 state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
@@ -106,6 +107,8 @@ impl EventClass<'_> {
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
             | SessionEvent::Subagent(_)
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
             | SessionEvent::Withdrawn { .. } => EventClass::Barrier,
         }
     }

@@ -31,7 +31,7 @@
 //! | `Mcp` | MCP servers |
 //! | `Watch` (`instructions`) | the files that hold instructions |
 //!
-//! `reminders` compares the view with what the model has to know; `commands` are functions over the core.
+//! `standing` tells clients that follow it how the session stands. `reminders` compares the view with what the model has to know; `commands` are functions over the core.
 
 mod actor;
 mod background_callback;
@@ -86,6 +86,7 @@ mod saved_permissions;
 mod services;
 pub mod session_permissions;
 mod skills;
+mod standing;
 mod subagents;
 mod summary;
 pub mod suspended;
@@ -168,6 +169,12 @@ pub trait EventSink: Send + Sync {
     fn shows_agents(&self) -> bool {
         false
     }
+
+    /// Whether its client follows the session's state. Then it gets `State`, `Inserted` and `TerminalEnded`, and the
+    /// output of commands in the background.
+    fn follows_state(&self) -> bool {
+        false
+    }
 }
 
 /// An attached client, as a session keeps it.
@@ -245,10 +252,13 @@ pub enum SessionCommand {
         opening: Opening,
         replay: Replay,
     },
+    /// With a key, it is inserted at most once, however often it is sent.
     Prompt {
         ticket: Ticket,
         client: ClientId,
         content: Vec<Content>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// Says something into the running turn; where none runs, nothing is done. Answered at once.
     Steer {
@@ -266,6 +276,13 @@ pub enum SessionCommand {
     /// Ends the one prompt of this ticket (`$/cancel_request`).
     CancelPrompt {
         ticket: Ticket,
+    },
+    /// Ends one running call, or the command of one terminal. Accepted at once; the end is shown when it comes.
+    #[serde(skip)]
+    CancelOne {
+        ticket: Ticket,
+        client: ClientId,
+        target: CancelTarget,
     },
     SetMode {
         ticket: Ticket,
@@ -348,6 +365,7 @@ impl SessionCommand {
             | SessionCommand::Steer { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
             | SessionCommand::SetOption { ticket, client, .. }
+            | SessionCommand::CancelOne { ticket, client, .. }
             | SessionCommand::Close { ticket, client } => Some((*ticket, *client)),
             SessionCommand::Cancel
             | SessionCommand::CancelAgent { .. }
@@ -366,6 +384,14 @@ impl SessionCommand {
             | SessionCommand::Mutate { .. } => None,
         }
     }
+}
+
+/// What a client wants to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CancelTarget {
+    Call(CallId),
+    /// The terminal of this call, whose command may run in the background.
+    Terminal(CallId),
 }
 
 /// What a user chose on a permission card.
@@ -463,10 +489,67 @@ pub enum SessionEvent {
     Withdrawn {
         ask: AskId,
     },
+    /// How the session stands now. Only for an outlet that follows it, as are the next two.
+    State(Arc<SessionState>),
+    /// The prompt of this ticket is this message of the conversation. Its `Answer` comes when its turn has ended.
+    Inserted {
+        ticket: Ticket,
+        message: MessageId,
+    },
+    /// A command in the background has ended.
+    TerminalEnded {
+        call: CallId,
+        code: Option<i64>,
+        signal: Option<i64>,
+    },
     Answer {
         ticket: Ticket,
         answer: Result<SessionAnswer, SessionError>,
     },
+}
+
+/// What a session does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionState {
+    pub foreground: Foreground,
+    /// The commands in the background, complete.
+    pub background: Vec<BackgroundTerminal>,
+}
+
+/// What a session does with what it was asked last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Foreground {
+    Running,
+    /// Nothing goes on until the user has answered.
+    RequiresAction,
+    /// With the end of the work before, where there was some.
+    Idle(Option<WorkEnd>),
+}
+
+/// How foreground work ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkEnd {
+    pub reason: StopReason,
+    pub usage: Usage,
+    pub error: Option<SessionError>,
+}
+
+/// A command that runs in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackgroundTerminal {
+    /// The call that started it.
+    pub call: CallId,
+    /// Its command line, truncated.
+    pub line: String,
+}
+
+/// How a session stands for a client that attaches and follows it.
+#[derive(Clone, Debug)]
+pub struct SessionNow {
+    pub state: SessionState,
+    /// `None` while recipes are being read.
+    pub commands: Option<Arc<[CommandInfo]>>,
 }
 
 /// How a compaction stands that is not done.
@@ -616,6 +699,9 @@ pub enum SessionAnswer {
         #[serde(default)]
         cwd: PathBuf,
         options: Arc<SessionOptions>,
+        /// For a client that follows the session's state.
+        #[serde(skip)]
+        now: Option<Arc<SessionNow>>,
     },
     /// To `Prompt`, behind the last entry of its turn, which is on disk.
     TurnEnded {
@@ -627,6 +713,8 @@ pub enum SessionAnswer {
     Options(Arc<SessionOptions>),
     /// To `Steer`.
     Steered(Steered),
+    /// To `CancelOne`.
+    Accepted,
     Closed,
 }
 

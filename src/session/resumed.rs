@@ -59,6 +59,9 @@ pub struct PendingPrompt {
     pub content: Vec<Content>,
     /// The last entry that the client had been shown when it sent the prompt.
     pub sent_after: Option<Seq>,
+    /// The key that it was sent with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// See the module.
@@ -72,6 +75,8 @@ pub struct Rest {
     pub open_compaction: Option<MessageId>,
     /// What became of each prompt, in the same order.
     pub fates: Vec<Fate>,
+    /// The message that each prompt is in the conversation, if it is one.
+    pub inserted: Vec<Option<MessageId>>,
 }
 
 /// What became of a prompt.
@@ -145,6 +150,7 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
         events,
         open_calls: open_calls(turn),
         open_compaction: position.compaction.filter(|id| !is_compacted(id)),
+        inserted: found.iter().map(|at| message_of(entries, (*at)?)).collect(),
         fates: found.into_iter().map(|at| fate(entries, at)).collect(),
     }
 }
@@ -168,6 +174,9 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let mut end = entries.len();
     let mut find_one = |prompt: &PendingPrompt| {
+        if let Some(key) = &prompt.key {
+            return keyed(entries, key);
+        }
         let is_it = |entry: &Arc<Entry>| {
             prompt.sent_after.is_none_or(|after| entry.seq > after)
                 && is_prompt(&entry.change, &prompt.content)
@@ -179,6 +188,36 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let mut found: Vec<Option<Seq>> = prompts.iter().rev().map(&mut find_one).collect();
     found.reverse();
     found
+}
+
+/// The first entry of the message that was sent with this key.
+fn keyed(entries: &[Arc<Entry>], key: &str) -> Option<Seq> {
+    let id = entries.iter().rev().find_map(|entry| match &entry.change {
+        Change::PromptKeyed { message, key: known } if known == key => Some(*message),
+        _ => None,
+    })?;
+    let is_it = |entry: &&Arc<Entry>| match &entry.change {
+        Change::Said { message, .. } | Change::Queued { message } | Change::Withheld { message, .. } => {
+            message.id == id
+        }
+        Change::Commanded { message, .. } => *message == id,
+        _ => false,
+    };
+    entries.iter().find(is_it).map(|entry| entry.seq)
+}
+
+/// The message of a prompt's entry, if it stands in the conversation.
+fn message_of(entries: &[Arc<Entry>], prompt: Seq) -> Option<MessageId> {
+    let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
+    match &after.first()?.change {
+        Change::Said { message, .. } => Some(message.id),
+        Change::Commanded { message, .. } => Some(*message),
+        Change::Queued { message } => {
+            let is_taken = |entry: &Arc<Entry>| matches!(entry.change, Change::Said { origin: Origin::Queue { entry }, .. } if entry == prompt);
+            after.iter().any(is_taken).then_some(message.id)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a change records the prompt with this content.
@@ -255,7 +294,12 @@ mod tests {
     }
 
     fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
-        PendingPrompt { ticket: Ticket(1), content: content(text), sent_after: Some(Seq(sent_after)) }
+        PendingPrompt {
+            ticket: Ticket(1),
+            content: content(text),
+            sent_after: Some(Seq(sent_after)),
+            key: None,
+        }
     }
 
     fn after(seq: u64) -> Position {

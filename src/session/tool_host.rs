@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::core::Core;
 use super::output_truncation::StoredOutputs;
@@ -23,6 +23,12 @@ const OUTPUT_MAX: usize = 64;
 
 /// New output of a running call.
 type CallOutput = (CallId, String);
+
+/// What running commands have to tell.
+pub(super) enum ToolNews {
+    Output(CallId, String),
+    CommandEnded,
+}
 
 /// The names and values that a client's editor has.
 type EnvironmentVariables = Vec<(OsString, OsString)>;
@@ -59,6 +65,8 @@ pub(super) struct CallNotes {
     pub notes: Vec<(String, String)>,
     /// When it began to run.
     pub started: Option<Instant>,
+    /// Ends it, alone.
+    pub stop: Option<Arc<Notify>>,
 }
 
 impl ToolHost {
@@ -147,9 +155,12 @@ impl ToolHost {
         })
     }
 
-    /// The next piece of live output.
-    pub async fn next_output(&mut self) -> Option<CallOutput> {
-        self.output.1.recv().await
+    /// The next piece of live output, or the end of a command in the background.
+    pub async fn next_news(&mut self) -> ToolNews {
+        tokio::select! {
+            Some((call, output)) = self.output.1.recv() => ToolNews::Output(call, output),
+            () = self.background.next_end() => ToolNews::CommandEnded,
+        }
     }
 
     /// What running calls had printed so far; no more than may wait.

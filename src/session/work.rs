@@ -37,7 +37,7 @@ use epitome_recipe::render::ShellOutputs;
 use epitome_recipe::watch::Registration;
 use epitome_store::StoreError;
 use epitome_thread::{
-    CallId, Change, Content, HookRunResult, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome,
+    CallId, Change, Content, HookRunResult, MessageId, PlanStep, Seq, SessionId, ToolDisplay, ToolOutcome,
 };
 use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
 
@@ -159,12 +159,36 @@ pub struct Responder {
     pub(super) ticket: Ticket,
     session: SessionId,
     attachment: Attachment,
+    /// The key of the prompt, if its client gave one.
+    key: Option<String>,
+    /// Whether its prompt is a message of the conversation.
+    inserted: bool,
     owes: bool,
 }
 
 impl Responder {
     pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
-        Responder { ticket, session, attachment, owes: true }
+        Responder { ticket, session, attachment, key: None, inserted: false, owes: true }
+    }
+
+    pub(super) fn set_key(&mut self, key: Option<String>) {
+        self.key = key;
+    }
+
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    pub(super) fn is_inserted(&self) -> bool {
+        self.inserted
+    }
+
+    /// The prompt is this message now.
+    pub(super) fn inserted(&mut self, message: MessageId) {
+        if !std::mem::replace(&mut self.inserted, true) && self.attachment.outlet.follows_state() {
+            let out = SessionEvent::Inserted { ticket: self.ticket, message };
+            self.attachment.outlet.put(&self.session, out);
+        }
     }
 
     pub(super) fn client(&self) -> ClientId {

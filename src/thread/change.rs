@@ -113,6 +113,12 @@ pub enum Change {
         #[serde(default)]
         origin: Origin,
     },
+    /// The key with which a client sent the prompt that is, or follows as, this message: a repeated request with the
+    /// same key must not insert it again. Written before the message, so that no crash separates the two.
+    PromptKeyed {
+        message: MessageId,
+        key: String,
+    },
     /// The user ran a command that Epitome executes itself (`/compact`, `/undo`). Shown to the user, not to
     /// the model.
     Commanded {
@@ -346,6 +352,7 @@ impl Change {
             Change::ClientInstructed(_) => ("client_instructed", ChangeGroup::Setting),
             Change::Queued { .. } => ("queued", ChangeGroup::Message),
             Change::Said { .. } => ("said", ChangeGroup::Message),
+            Change::PromptKeyed { .. } => ("prompt_keyed", ChangeGroup::Lifecycle),
             Change::Commanded { .. } => ("commanded", ChangeGroup::Message),
             Change::Replied { .. } => ("replied", ChangeGroup::Message),
             Change::ToolFinished { .. } => ("tool_finished", ChangeGroup::Message),

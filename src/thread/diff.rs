@@ -3,11 +3,16 @@
 //! All comparisons of texts are made here: each crate that called `similar` would add half a megabyte of it to the
 //! binary.
 
+use std::path::Path;
+
 use similar::{ChangeTag, TextDiff};
 pub use similar::{DiffOp, DiffTag};
 
 /// Unchanged lines shown around each change.
 const DIFF_CONTEXT_LINES: usize = 2;
+
+/// The same in a patch, as many as git writes.
+const PATCH_CONTEXT_LINES: usize = 3;
 
 /// Largest input, old and new text together; longer ones are not compared. Comparing two very different texts
 /// takes time quadratic in their length.
@@ -77,6 +82,45 @@ pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
     lines
 }
 
+/// A section of a patch as `git apply` reads it, for one file with this absolute path; `old` is `None` for a new file. The
+/// path stands in it as it is, without the prefixes `a/` and `b/`. `None` if the texts are too long to compare.
+pub fn git_patch(path: &Path, old: Option<&str>, new: &str) -> Option<String> {
+    if !is_comparable(old, new) {
+        return None;
+    }
+    let path = patch_path(&path.to_string_lossy());
+    let mut patch = format!("diff --git {path} {path}\n");
+    if old.is_none() {
+        patch.push_str("new file mode 100644\n");
+    }
+    let compared = TextDiff::from_lines(old.unwrap_or_default(), new);
+    let hunks = compared.unified_diff().context_radius(PATCH_CONTEXT_LINES).to_string();
+    if !hunks.is_empty() {
+        // A tab ends a name that has spaces.
+        let end = if path.contains(' ') && !path.starts_with('"') { "\t" } else { "" };
+        let before = if old.is_none() { "/dev/null".to_owned() } else { format!("{path}{end}") };
+        patch.push_str(&format!("--- {before}\n+++ {path}{end}\n{hunks}"));
+    }
+    Some(patch)
+}
+
+/// A path as git writes it: quoted if it has characters that would end it.
+fn patch_path(path: &str) -> String {
+    if !path.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) {
+        return path.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for byte in path.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 /// The operations that turn the lines of one text into those of another, in order.
 pub fn line_ops(old: &str, new: &str) -> Vec<DiffOp> {
     TextDiff::from_lines(old, new).ops().to_vec()
@@ -90,6 +134,21 @@ pub fn similar_texts<'a>(wanted: &str, candidates: &[&'a str], most: usize, near
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_names_files_by_their_absolute_paths() {
+        let patch = |path: &str, old: Option<&str>, new: &str| git_patch(Path::new(path), old, new).unwrap();
+        assert_eq!(
+            patch("/w/a.rs", Some("a\nb\n"), "a\nc"),
+            "diff --git /w/a.rs /w/a.rs\n--- /w/a.rs\n+++ /w/a.rs\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n"
+        );
+        assert_eq!(
+            patch("/w/my file", None, "x\n"),
+            "diff --git /w/my file /w/my file\nnew file mode 100644\n--- /dev/null\n+++ /w/my file\t\n@@ -0,0 +1 @@\n+x\n"
+        );
+        assert_eq!(patch_path("/w/\"é\n"), "\"/w/\\\"\\303\\251\\012\"");
+        assert_eq!(git_patch(Path::new("/w/a"), None, &"x".repeat(DIFF_BYTES_MAX + 1)), None);
+    }
 
     #[test]
     fn a_diff_shows_changed_lines_with_their_surroundings() {

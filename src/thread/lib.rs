@@ -223,7 +223,7 @@ impl Thread {
             }
             Change::Rewound { .. } => self.fold_again(entry.seq),
             Change::Pruned { .. } | Change::FilesRewound { .. } | Change::Forked { .. } => {}
-            Change::Noted { message, .. } => self.saw_message(*message),
+            Change::Noted { message, .. } | Change::PromptKeyed { message, .. } => self.saw_message(*message),
             Change::Commanded { message, .. } => {
                 self.saw_message(*message);
                 self.in_turn = true;

@@ -17,7 +17,7 @@ use super::output::{Cleaner, drawn};
 use super::shell_run::{self, OutputReader, StartedShell};
 use super::{ToolContext, ToolResult, disk, sandbox, truncate};
 use epitome_platform::group::CommandExit;
-use epitome_thread::{OutcomeContent, OutcomeStatus, ToolDisplay};
+use epitome_thread::{CallId, OutcomeContent, OutcomeStatus, ToolDisplay};
 
 /// Maximum commands running at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
@@ -44,6 +44,8 @@ const ID_LETTERS_COUNT: usize = 4;
 #[derive(Default)]
 pub struct BackgroundCommands {
     commands: Mutex<Vec<FollowedCommand>>,
+    /// Woken when a command ends.
+    ends: Arc<Notify>,
 }
 
 struct FollowedCommand {
@@ -54,6 +56,12 @@ struct FollowedCommand {
 /// A command that was started in the background.
 pub struct BackgroundCommand {
     pub id: String,
+    /// The call that started it.
+    call: Option<CallId>,
+    /// Where output goes that is shown as it comes.
+    progress: Arc<dyn Fn(String) + Send + Sync>,
+    /// Woken when it ends.
+    ends: Arc<Notify>,
     /// The command line, truncated.
     pub line: String,
     began: Instant,
@@ -120,9 +128,53 @@ impl BackgroundCommands {
         self.commands().iter().map(|followed| followed.command.standing()).collect()
     }
 
+    /// The running commands that calls started, oldest first: the call and the command line.
+    pub fn terminals(&self) -> Vec<(CallId, String)> {
+        let commands = self.commands();
+        let running = commands.iter().map(|followed| &followed.command).filter(|command| command.runs());
+        running.filter_map(|command| Some((command.call.clone()?, command.line.clone()))).collect()
+    }
+
+    /// Whether this call started a command.
+    pub fn is_from(&self, call: &CallId) -> bool {
+        self.from(call).is_some()
+    }
+
+    /// How the command of a call ended: its exit code and its signal, of which at most one is known.
+    pub fn exit_of(&self, call: &CallId) -> Option<(Option<i64>, Option<i64>)> {
+        let ending = self.from(call)?.state().ending?;
+        Some(match ending {
+            CommandExit::Code(code) => (Some(code.into()), None),
+            CommandExit::Signal(signal) => (None, Some(signal.into())),
+            CommandExit::Unknown => (None, None),
+        })
+    }
+
+    /// Ends the command of a call; returns whether it ran.
+    pub fn end(&self, call: &CallId) -> bool {
+        let running = self.from(call).filter(|command| command.runs());
+        running.inspect(|command| command.kill()).is_some()
+    }
+
+    /// Waits until a command ends. Ends between two waits are not missed; several may be one.
+    pub async fn next_end(&self) {
+        self.ends.notified().await;
+    }
+
+    fn from(&self, call: &CallId) -> Option<Arc<BackgroundCommand>> {
+        let commands = self.commands();
+        let found = commands.iter().rev().find(|followed| followed.command.call.as_ref() == Some(call));
+        found.map(|followed| followed.command.clone())
+    }
+
     /// Registers a command and starts to follow it. `None` if too many are running; the command is then
     /// ended.
-    fn follow(&self, line: &str, started: StartedShell, network: bool) -> Option<Arc<BackgroundCommand>> {
+    fn follow(
+        &self,
+        line: &str,
+        started: StartedShell,
+        context: &ToolContext,
+    ) -> Option<Arc<BackgroundCommand>> {
         let mut commands = self.commands();
         let running = commands.iter().filter(|followed| followed.command.state().ending.is_none()).count();
         if running >= RUNNING_MAX {
@@ -134,12 +186,15 @@ impl BackgroundCommands {
         }
         let command = Arc::new(BackgroundCommand {
             id,
+            call: context.call.clone(),
+            progress: context.progress.clone(),
+            ends: self.ends.clone(),
             line: truncate::line(line.trim(), LINE_BYTES_MAX),
             began: Instant::now(),
             state: Mutex::default(),
             news: watch::Sender::new(0),
             end: Notify::new(),
-            network: started.is_held.then_some(network),
+            network: started.is_held.then_some(context.sandbox.network),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
         commands.push(FollowedCommand { command: command.clone(), task });
@@ -185,7 +240,7 @@ pub(super) async fn start(
     started: StartedShell,
     context: &ToolContext,
 ) -> ToolResult {
-    let Some(command) = background.follow(&line, started, context.sandbox.network) else {
+    let Some(command) = background.follow(&line, started, context) else {
         return ToolResult::failed(full());
     };
     command.wait(FIRST_LOOK, WaitFor::End).await;
@@ -210,6 +265,7 @@ async fn follow(command: Arc<BackgroundCommand>, started: StartedShell) {
     command.take(&cleaner.finish());
     command.state().ending = Some(ending);
     command.notify_waiters();
+    command.ends.notify_one();
 }
 
 /// The condition to wait for.
@@ -225,6 +281,10 @@ impl BackgroundCommand {
     /// Requests the command's end, and forces it after a grace period. Does not block.
     pub(super) fn kill(&self) {
         self.end.notify_one();
+    }
+
+    fn runs(&self) -> bool {
+        self.state().ending.is_none()
     }
 
     pub fn standing(&self) -> CommandStatus {
@@ -347,6 +407,7 @@ impl BackgroundCommand {
             state.forgotten += from as u64;
         }
         drop(state);
+        (self.progress)(text.to_owned());
         self.notify_waiters();
     }
 

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::from_wire::{self, ClientTraits, RequestParams};
+use epitome_acp::model::AcpVersion;
 use epitome_daemon::messages::MessageReader;
 use epitome_transcript::Fixture;
 use serde_json::Value;
@@ -36,11 +37,13 @@ fn is_json(text: &str) -> bool {
 }
 
 fn parse_params(params: Option<&RawValue>) {
-    ClientTraits::from_initialize(params);
+    ClientTraits::from_initialize(params, AcpVersion::V1);
+    ClientTraits::from_initialize(params, AcpVersion::V2);
     let Ok(params) = RequestParams::read(params) else { return };
     let errors = [
         params.prompt().err(),
-        params.mcp_servers().err(),
+        params.mcp_servers(AcpVersion::V1).err(),
+        params.mcp_servers(AcpVersion::V2).err(),
         params.cwd().err(),
         params.directories().err(),
         params.session_id().err(),

@@ -282,7 +282,7 @@ impl TestSession {
 
     pub fn prompt_with(&mut self, content: Vec<Content>) -> Ticket {
         let ticket = self.ticket();
-        self.send(SessionCommand::Prompt { ticket, client: self.client.id, content });
+        self.send(SessionCommand::Prompt { ticket, client: self.client.id, content, key: None });
         ticket
     }
 

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use epitome::acp::from_wire::ClientTraits;
 use epitome::acp::to_wire::Cursor;
+use epitome::acp::v1;
 use epitome::session::{ClientId, SessionEvent};
 use epitome::thread::{Change, Content, Entry, Origin, SessionId, StopReason};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::daemon::{Daemon, Logs};
 use self::window::{Request, Shown, Window};
@@ -255,8 +256,11 @@ fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]
         let out = SessionEvent::Entry { entry: entry.clone(), replay: false, own };
         cursor.translate(out, &ClientTraits::default(), &mut updates);
     }
-    let json = |update: &_| -> Value { serde_json::to_value(update).expect("an update is JSON") };
-    updates.iter().map(json).for_each(|update| expected.take(&update));
+    for update in updates {
+        v1::project(update, &mut |update| {
+            expected.take(&serde_json::to_value(update).expect("an update is JSON"));
+        });
+    }
     let who = format!("window {} of {session}", window.name);
     let texts: BTreeMap<&str, &str> =
         shown.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{AcpServer, OutboxHandle, Routed, respond, session_of};
 use crate::answers;
 use crate::from_wire::{BadParams, RequestParams};
+use crate::newer;
 use crate::requests::{OpeningState, RequestKind};
 use crate::unpublished;
 use epitome_session::port::StoredSessionPort;
@@ -130,11 +131,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
         };
         let mut pending = Vec::with_capacity(prompts.len());
         for prompt in &prompts {
-            let content = RequestParams::read(Some(prompt.params))?.prompt()?;
+            let params = RequestParams::read(Some(prompt.params))?;
+            let (content, key) = (params.prompt()?, newer::idempotency_key(&params)?);
             let ticket =
                 self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
-            pending.push(PendingPrompt { ticket, content, sent_after });
+            pending.push(PendingPrompt { ticket, content, sent_after, key });
         }
         Ok(Some(Replay::Rest { position: Box::new(position), prompts: pending }))
     }
@@ -178,7 +180,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
-            mcp_servers: params.mcp_servers()?,
+            mcp_servers: params.mcp_servers(self.outbox.traits().version)?,
             environment: self.config.environment.clone(),
             overrides: self.config.overrides.clone(),
             instructions: params.system_prompt()?,

@@ -186,7 +186,8 @@ fn a_permission_card_has_one_option_of_each_kind() {
         agent: None,
     };
     let session = SessionId("s_0".into());
-    let card = serde_json::to_value(tool_wire::permission(&session, &ask(Some("edits")))).unwrap();
+    let card =
+        serde_json::to_value(v1::permission(&session, tool_wire::permission(&ask(Some("edits"))))).unwrap();
     assert!(!has_null(&card));
     assert_eq!(card["toolCall"]["title"], "file_edit");
     assert_eq!(card["toolCall"]["content"][0]["type"], "diff");
@@ -196,7 +197,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
             { "optionId": "allow_always", "name": "Always allow: edits", "kind": "allow_always" },
             { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" }])
     );
-    let card = serde_json::to_value(tool_wire::permission(&session, &ask(None))).unwrap();
+    let card = serde_json::to_value(v1::permission(&session, tool_wire::permission(&ask(None)))).unwrap();
     assert_eq!(card["options"].as_array().unwrap().len(), 2);
 }
 

@@ -24,8 +24,12 @@ fn entry(id: u64, parts: &[&str], account: CompactionStats) -> Entry {
     Entry { seq: Seq(7), at: 0, change }
 }
 
-fn told(updates: &[SessionUpdate]) -> Vec<Value> {
-    updates.iter().map(|update| serde_json::to_value(update).expect("an update is JSON")).collect()
+fn told(updates: &[Update]) -> Vec<Value> {
+    let json = |update: &Update| match update {
+        Update::Shared(update) => serde_json::to_value(update).expect("an update is JSON"),
+        other => panic!("not of a compaction: {other:?}"),
+    };
+    updates.iter().map(json).collect()
 }
 
 /// An update as id and either status or text.

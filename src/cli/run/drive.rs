@@ -249,6 +249,9 @@ impl<P: SessionPort> PromptRun<P> {
             | SessionEvent::Options(_)
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Notice { .. } => {}
         }
         // Do not overwrite the line of an open question.
@@ -277,7 +280,7 @@ impl<P: SessionPort> PromptRun<P> {
             Ok(SessionAnswer::TurnEnded { reason, usage, meta }) => {
                 return Ok(Some(RunEnd::Turn(reason, usage, CommandResult::new(meta))));
             }
-            Ok(SessionAnswer::Closed | SessionAnswer::Steered(_)) => None,
+            Ok(SessionAnswer::Closed | SessionAnswer::Steered(_) | SessionAnswer::Accepted) => None,
         };
         Ok(error.map(RunEnd::Error))
     }
@@ -322,7 +325,7 @@ impl<P: SessionPort> PromptRun<P> {
             }
         }
         let content = self.prompt.take()?;
-        let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
+        let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content, key: None };
         let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
         if self.cancelled && error.is_none() {
             // Ctrl-C was pressed before the prompt was sent.

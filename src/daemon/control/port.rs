@@ -136,6 +136,7 @@ pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut
         | SessionCommand::Fulfil { .. }
         | SessionCommand::Attach { .. }
         | SessionCommand::CancelAgent { .. }
+        | SessionCommand::CancelOne { .. }
         | SessionCommand::Watch(_)
         | SessionCommand::Unwatch { .. }
         | SessionCommand::End

@@ -142,7 +142,8 @@ impl TemporaryClient {
         let (daemon, session) = (self.daemon.clone(), self.session.clone());
         let mut stop = daemon.stop.subscribe();
         let answer = {
-            let turn = self.ask(|ticket, client| SessionCommand::Prompt { ticket, client, content });
+            let turn =
+                self.ask(|ticket, client| SessionCommand::Prompt { ticket, client, content, key: None });
             let mut turn = std::pin::pin!(turn);
             tokio::select! {
                 () = super::wire::stopped(&mut stop) => {
@@ -191,6 +192,9 @@ impl TemporaryClient {
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Notice { .. } => {}
         }
         Ok(None)

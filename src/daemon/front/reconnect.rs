@@ -466,7 +466,7 @@ impl ReconnectState {
                 (RequestEffect::Attach { session, params, begun }, Some(line)) => {
                     let Incoming::Request { method, .. } = envelope::read(line) else { continue };
                     let from = match self.positions.get(session) {
-                        _ if !begun && method == "session/load" => FROM_THE_BEGINNING,
+                        _ if !begun && is_replay(&method, params) => FROM_THE_BEGINNING,
                         Some(position) => position.get(),
                         None => {
                             lines.extend_from_slice(line);
@@ -605,6 +605,18 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
     writer::response(&mut line, id, Err(error));
     line
+}
+
+/// Whether a request that opens a session asks for all of its conversation: `session/load`, or `session/resume` of
+/// version 2 with a start.
+fn is_replay(method: &str, params: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ReplayStart {
+        replay_from: Option<serde::de::IgnoredAny>,
+    }
+    method == "session/load"
+        || serde_json::from_str::<ReplayStart>(params.get()).is_ok_and(|from| from.replay_from.is_some())
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.

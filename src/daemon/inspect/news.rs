@@ -123,6 +123,9 @@ impl News {
             | SessionEvent::Options(_)
             | SessionEvent::QuestionDone { .. }
             | SessionEvent::Wish { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Answer { .. } => {
                 return false;
             }

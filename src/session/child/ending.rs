@@ -103,7 +103,8 @@ impl PreparedChild {
                 bound.what()
             );
             let content = vec![Content::Text { text }];
-            let asked = SessionCommand::Prompt { ticket: LAST_WORDS, client: ClientId(0), content };
+            let asked =
+                SessionCommand::Prompt { ticket: LAST_WORDS, client: ClientId(0), content, key: None };
             if commands.send(asked).await.is_ok() {
                 words = tokio::select! {
                     last = last => last.ok(),
@@ -134,6 +135,7 @@ impl PreparedChild {
                 SessionAnswer::Attached { .. }
                 | SessionAnswer::Options(_)
                 | SessionAnswer::Steered(_)
+                | SessionAnswer::Accepted
                 | SessionAnswer::Closed,
             )) => (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned())),
             // An agent that does not let go of what it does in time is stopped all the same.

@@ -256,6 +256,9 @@ impl EventSink for ChildOutlet {
             | SessionEvent::Options(_)
             | SessionEvent::Question { .. }
             | SessionEvent::QuestionDone { .. }
+            | SessionEvent::State(_)
+            | SessionEvent::Inserted { .. }
+            | SessionEvent::TerminalEnded { .. }
             | SessionEvent::Wish { .. } => {}
         }
     }

@@ -81,6 +81,7 @@ impl Editor {
             login: Arc::new(PlayedLogin(configured)),
             ids_above: 0,
             positions: Positions::Untold,
+            offers_v2: Box::new(|| false),
         };
         Editor { wire: serve(config, tap), played, runtime, next: 1 }
     }

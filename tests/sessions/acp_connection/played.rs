@@ -108,8 +108,12 @@ impl SessionPort for Played {
         let session = SessionId(format!("s_{:020x}", state.made));
         let outlet = opening.attachment.outlet;
         state.live.insert(session.clone(), outlet.clone());
-        let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
+        let answer = Ok(SessionAnswer::Attached {
+            session: session.clone(),
+            cwd: "/w".into(),
+            options: options(),
+            now: None,
+        });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
         session
@@ -136,8 +140,12 @@ impl SessionPort for Played {
                 );
             }
         }
-        let answer =
-            Ok(SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options: options() });
+        let answer = Ok(SessionAnswer::Attached {
+            session: session.clone(),
+            cwd: "/w".into(),
+            options: options(),
+            now: None,
+        });
         outlet.put(&session, SessionEvent::Answer { ticket, answer });
         outlet.put(&session, commands());
     }
@@ -249,6 +257,7 @@ impl SessionPort for Played {
                 answer(ticket, Ok(SessionAnswer::Closed));
             }
             SessionCommand::CancelAgent { .. }
+            | SessionCommand::CancelOne { .. }
             | SessionCommand::Attach { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End

@@ -72,7 +72,7 @@ async fn a_daemons_sessions_work_like_local_ones() {
         let content = vec![Content::Text { text: "go".into() }];
         let client = ClientId(1);
         remote
-            .send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content })
+            .send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content, key: None })
             .expect("it lives");
         let ask = editor.until(|out| match out {
             SessionEvent::Ask { ask, .. } => Some(*ask),
@@ -112,7 +112,7 @@ async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
         let session = remote.create(Ticket(1), opening);
         editor.until(|out| matches!(out, SessionEvent::Commands(_)).then_some(()));
         let (client, content) = (ClientId(1), vec![Content::Text { text: "go".into() }]);
-        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client, content };
+        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client, content, key: None };
         remote.send(&session, prompt).expect("it lives");
         let ask = editor.until(|out| match out {
             SessionEvent::Ask { ask, .. } => Some(*ask),
@@ -144,7 +144,7 @@ async fn pending_calls_fail_when_the_daemon_exits() {
         let session = remote.create(Ticket(1), opening);
         editor.answer(Ticket(1)).expect("a session");
         let content = vec![Content::Text { text: "go".into() }];
-        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
+        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content, key: None };
         remote.send(&session, prompt).expect("it lives");
         editor.until(|out| matches!(out, SessionEvent::Text { .. }).then_some(()));
         served.abort();

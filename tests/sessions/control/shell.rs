@@ -337,7 +337,7 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     };
     let streamed = |out: &SessionEvent| matches!(out, SessionEvent::Text { .. }).then_some(());
     let content = vec![Content::Text { text: "Do it".into() }];
-    let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
+    let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content, key: None };
     let (sender, id) = (remote.clone(), SessionId(session.clone()));
     let sent = tokio::task::spawn_blocking(move || sender.send(&id, prompt)).await;
     sent.expect("no panic").expect("it lives");

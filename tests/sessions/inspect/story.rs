@@ -107,7 +107,12 @@ impl Player {
     fn ask(&mut self, prompt: &str) {
         self.tickets += 1;
         let content = vec![Content::Text { text: prompt.into() }];
-        self.send(SessionCommand::Prompt { ticket: Ticket(self.tickets), client: self.client.id, content });
+        self.send(SessionCommand::Prompt {
+            ticket: Ticket(self.tickets),
+            client: self.client.id,
+            content,
+            key: None,
+        });
         self.answered(Ticket(self.tickets));
     }
 

@@ -336,7 +336,7 @@ fn only_the_editor_that_sent_the_prompt_is_asked() {
     test.end(turn);
     let turn = test.ticket();
     let content = vec![Content::Text { text: "Yours".into() }];
-    test.send(SessionCommand::Prompt { ticket: turn, client: other.id, content });
+    test.send(SessionCommand::Prompt { ticket: turn, client: other.id, content, key: None });
     let (ask, _) = wish(&mut other);
     test.fulfil(ask, EditorResponse::Text(SAVED.into()));
     other.answer(turn).expect("an end");

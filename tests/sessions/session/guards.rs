@@ -169,7 +169,7 @@ fn a_session_with_a_running_prompt_is_not_changed() {
     let (mut test, first, mut client) = two(OPEN, None);
     let ticket = test.ticket();
     let content = vec![epitome::thread::Content::Text { text: "Wait".into() }];
-    let prompt = SessionCommand::Prompt { ticket, client: client.id, content };
+    let prompt = SessionCommand::Prompt { ticket, client: client.id, content, key: None };
     test.sessions.send(&first, prompt).expect("the first one lives");
     client.until(|out| matches!(out, epitome::session::SessionEvent::CallStarted { .. }).then_some(()));
     assert_eq!(test.ask("Go"), StopReason::EndTurn);

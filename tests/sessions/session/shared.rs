@@ -30,7 +30,7 @@ fn with_key(test: &TestSession, key: &str) -> Vec<(OsString, OsString)> {
 fn prompt(test: &mut TestSession, client: &TestClient, words: &str) -> epitome::session::Ticket {
     let ticket = test.ticket();
     let content = vec![epitome::thread::Content::Text { text: words.into() }];
-    test.send(SessionCommand::Prompt { ticket, client: client.id, content });
+    test.send(SessionCommand::Prompt { ticket, client: client.id, content, key: None });
     ticket
 }
 

@@ -252,6 +252,7 @@ impl Log<'_> {
             session: self.session.clone(),
             cwd: "/w".into(),
             options: options(),
+            now: None,
         });
         let answered = SessionEvent::Answer { ticket, answer };
         let live = match &self.live.turn {
@@ -361,7 +362,7 @@ impl SessionPort for Daemon {
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
         let mut state = self.state();
         let live = state.live.get_mut(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
-        if let SessionCommand::Prompt { ticket, client, content } = command {
+        if let SessionCommand::Prompt { ticket, client, content, key: _ } = command {
             Log { session, logs: &self.logs, live }.prompt(ticket, client, content);
         }
         Ok(())

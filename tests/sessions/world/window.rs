@@ -159,6 +159,7 @@ impl Window {
             login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),
             positions: Positions::Told,
+            offers_v2: Box::new(|| true),
         };
         let connection = Inline::new(config);
         let pipe = Pipe::default();

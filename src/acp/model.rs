@@ -1,0 +1,180 @@
+//! What a client is shown of a session, independent of the version of the protocol that it speaks. The shape is that of
+//! version 2: everything with an id is created or changed by it, and a session has a state. `v1` and `v2` turn an update
+//! into lines; each update is translated once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::Value;
+
+use epitome_session::{CommandInfo, SessionOptions, SessionState, TextKind};
+use epitome_thread::{CallId, Location, Mode, PlanStep, ToolKind};
+
+/// A version of the protocol, as a connection has chosen it in `initialize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AcpVersion {
+    #[default]
+    V1,
+    V2,
+}
+
+/// One update of a session.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an update is moved once, to its lines, and a box would be one more allocation for each"
+)]
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// An update whose form is the same in both versions.
+    Shared(wire::SessionUpdate),
+    Text(TextUpdate),
+    UserMessage {
+        id: wire::MessageId,
+        content: Vec<wire::ContentBlock>,
+        meta: Option<wire::Meta>,
+    },
+    Call(Box<CallUpdate>),
+    /// New output of a terminal.
+    TerminalOutput {
+        id: CallId,
+        text: String,
+    },
+    /// The whole output of a terminal, in the place of what was sent of it. Version 1 has no such update.
+    TerminalReplaced {
+        id: CallId,
+        text: String,
+    },
+    /// A terminal that stays when its call has ended. Only in version 2.
+    TerminalOpened {
+        id: CallId,
+        command: String,
+        cwd: Option<PathBuf>,
+    },
+    /// The end of such a terminal. Only in version 2.
+    TerminalEnded {
+        id: CallId,
+        exit: TerminalExit,
+    },
+    /// The complete plan.
+    Plan(Vec<PlanStep>),
+    /// The complete list of slash commands.
+    Commands(Arc<[CommandInfo]>),
+    /// All options, complete.
+    Options(Arc<SessionOptions>),
+    /// Only in version 1; version 2 has an option for it.
+    Mode(Mode),
+    /// Only in version 2. In version 1 the response to a prompt says how its turn ended.
+    State(Arc<SessionState>),
+}
+
+/// Text of the agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextUpdate {
+    pub kind: TextKind,
+    pub id: wire::MessageId,
+    pub text: String,
+    pub piece: MessagePiece,
+    pub meta: Option<wire::Meta>,
+}
+
+/// How a text relates to what was sent of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessagePiece {
+    /// All of the message, or its beginning if it is too long for one line.
+    First,
+    /// It continues the message.
+    More,
+}
+
+/// A tool call, or a change of one. What is absent stays as it was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallUpdate {
+    pub id: String,
+    /// Whether the client has not seen the call before.
+    pub is_new: bool,
+    pub name: Option<String>,
+    pub title: Option<String>,
+    pub kind: Option<ToolKind>,
+    pub status: Option<ShownStatus>,
+    /// Replaces what was shown.
+    pub content: Option<Vec<CallContent>>,
+    pub locations: Option<Vec<Location>>,
+    pub raw_input: Option<Value>,
+    pub raw_output: Option<Value>,
+    pub terminal: Option<TerminalChange>,
+    /// Whether the user can end it alone from now on.
+    pub can_cancel: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownStatus {
+    Pending,
+    InProgress,
+    Completed,
+    Failed,
+    /// It was ended before it was done. Version 1 shows it as failed.
+    Cancelled,
+}
+
+/// A part of what a call shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallContent {
+    Text(String),
+    Image {
+        mime_type: String,
+        data: String,
+    },
+    /// A change of a text file; `old` is `None` for a new file.
+    Diff {
+        path: PathBuf,
+        old: Option<String>,
+        new: String,
+    },
+    /// The terminal of the call, which has the call's id.
+    Terminal,
+}
+
+/// What happens to the terminal of a call together with the call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TerminalChange {
+    Created { command: String, cwd: Option<PathBuf> },
+    Ended(TerminalExit),
+}
+
+/// How a command ended; unknown parts are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TerminalExit {
+    pub code: Option<i64>,
+    pub signal: Option<i64>,
+}
+
+impl TerminalExit {
+    /// The name of the signal; clients expect text.
+    pub fn signal_name(&self) -> Option<String> {
+        let signal = self.signal?;
+        let names = [
+            (1, "SIGHUP"),
+            (2, "SIGINT"),
+            (3, "SIGQUIT"),
+            (4, "SIGILL"),
+            (5, "SIGTRAP"),
+            (6, "SIGABRT"),
+            (8, "SIGFPE"),
+            (9, "SIGKILL"),
+            (11, "SIGSEGV"),
+            (13, "SIGPIPE"),
+            (14, "SIGALRM"),
+            (15, "SIGTERM"),
+        ];
+        let name = names.iter().find(|(number, _)| *number == signal).map(|(_, name)| (*name).to_owned());
+        Some(name.unwrap_or_else(|| format!("signal {signal}")))
+    }
+}
+
+/// A permission request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PermissionCard {
+    pub call: CallUpdate,
+    pub options: Vec<wire::PermissionOption>,
+}

@@ -1,0 +1,123 @@
+//! The methods of version 2. What is the same in version 1 is done by the same code.
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{AcpServer, Routed, session_of};
+use crate::answers;
+use crate::from_wire::{BadParams, RequestParams};
+use crate::model::AcpVersion;
+use crate::newer;
+use crate::requests::RequestKind;
+use crate::v2_answers;
+use epitome_session::port::StoredSessionPort;
+use epitome_session::{CancelTarget, Replay, SessionCommand};
+use epitome_thread::CallId;
+
+impl<P: StoredSessionPort> AcpServer<P> {
+    /// Chooses the version of this connection. Only an integer of at least 2 asks for version 2, so that clients of
+    /// version 1 are answered as if there were no other.
+    pub(super) fn choose_version(&self, params: Option<&RawValue>) -> Result<AcpVersion, wire::Error> {
+        let requested: Value = RequestParams::read(params)
+            .and_then(|params| params.optional("protocolVersion"))
+            .unwrap_or_default()
+            .unwrap_or_default();
+        let asks_v2 = requested.as_u64().is_some_and(|version| version >= 2);
+        if self.outbox.traits().version == AcpVersion::V2 {
+            if self.has_requests() {
+                return Err(v2_answers::initialized_already());
+            }
+            if !asks_v2 {
+                return Err(v2_answers::unsupported_version(&requested));
+            }
+        }
+        Ok(if asks_v2 && (self.config.offers_v2)() { AcpVersion::V2 } else { AcpVersion::V1 })
+    }
+
+    pub(super) fn request_v2(
+        &self,
+        id: &str,
+        method: &str,
+        params: &RequestParams<'_>,
+    ) -> Result<Routed, wire::Error> {
+        if id == "null" {
+            return Err(v2_answers::null_id());
+        }
+        match method {
+            "auth/login" => self.authenticate(id, params),
+            "auth/logout" => self.log_out(id),
+            "session/new" => self.new_session(id, params),
+            "session/resume" => {
+                let replay = replay_from(params)?;
+                self.attach(id, params, RequestKind::Resume, replay)
+            }
+            "session/fork" => self.fork(id, params),
+            "session/list" => self.list(id, params),
+            "session/delete" => self.delete(id, params),
+            "session/prompt" => {
+                let (content, key) = (params.prompt()?, newer::idempotency_key(params)?);
+                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content, key };
+                self.command(id, params, RequestKind::Prompt, prompt)
+            }
+            "_session/steering" => {
+                let content = params.prompt()?;
+                let steer = |ticket, client| SessionCommand::Steer { ticket, client, content };
+                self.command(id, params, RequestKind::Steer, steer)
+            }
+            "session/set_config_option" => {
+                let kind: String = params.required("type")?;
+                let wrong = || BadParams("`type` must be id: all options are selections".to_owned());
+                let (option, value) = (params.required("configId")?, params.required("value")?);
+                if kind != "id" {
+                    return Err(wrong().into());
+                }
+                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
+                self.command(id, params, RequestKind::SetOption, set)
+            }
+            "session/close" => self.close(id, params),
+            "tool_call/cancel" => {
+                let target = CancelTarget::Call(CallId(params.required("toolCallId")?));
+                self.cancel_one(id, params, target)
+            }
+            "terminal/cancel" => {
+                let target = CancelTarget::Terminal(CallId(params.required("terminalId")?));
+                self.cancel_one(id, params, target)
+            }
+            unknown => Err(answers::method_not_found(unknown)),
+        }
+    }
+
+    /// Closing a session that is not open succeeds.
+    fn close(&self, id: &str, params: &RequestParams<'_>) -> Result<Routed, wire::Error> {
+        let Ok(session) = session_of(params) else {
+            params.session_id()?;
+            return Ok(Routed::Now(Ok(answers::empty())));
+        };
+        if !self.outbox.requests().has_opened(&session) {
+            return Ok(Routed::Now(Ok(answers::empty())));
+        }
+        let close = |ticket, client| SessionCommand::Close { ticket, client };
+        self.command(id, params, RequestKind::Close, close)
+    }
+
+    fn cancel_one(
+        &self,
+        id: &str,
+        params: &RequestParams<'_>,
+        target: CancelTarget,
+    ) -> Result<Routed, wire::Error> {
+        let cancel = |ticket, client| SessionCommand::CancelOne { ticket, client, target };
+        self.command(id, params, RequestKind::CancelOne, cancel)
+    }
+}
+
+/// How much of the conversation a client wants to see. What can't be followed exactly is refused.
+fn replay_from(params: &RequestParams<'_>) -> Result<Replay, wire::Error> {
+    let from: Option<Value> = params.optional("replayFrom")?;
+    match from.as_ref().map(|from| from["type"].as_str()) {
+        None => Ok(Replay::Nothing),
+        Some(Some("start")) => Ok(Replay::Everything),
+        Some(_) => Err(BadParams("`replayFrom` must be of the type start".to_owned()).into()),
+    }
+}

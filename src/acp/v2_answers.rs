@@ -1,0 +1,105 @@
+//! Results and errors of version 2. Pure. Where they have the form of version 1, they are made by `answers`.
+
+use agent_client_protocol::v1::schema::{AuthMethod, Error};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answers;
+use super::requests::RequestKind;
+use super::v2;
+use epitome_session::{SessionAnswer, SessionNow};
+use epitome_thread::{MessageId, StopReason};
+
+/// No version that the client can speak, or another one than before.
+const UNSUPPORTED_VERSION: i32 = -32022;
+const CANCELLED: i32 = -32800;
+/// Own code: a hook kept the prompt out of the conversation. Outside the reserved ranges.
+const REFUSED: i32 = -31003;
+
+/// The agent's capabilities, and the ways to log in.
+pub fn initialize(methods: &[AuthMethod]) -> Result<Box<RawValue>, Error> {
+    let mut methods = json!(methods);
+    for method in methods.as_array_mut().into_iter().flatten() {
+        if let Some(fields) = method.as_object_mut() {
+            let id = fields.remove("id").unwrap_or_default();
+            fields.insert("methodId".to_owned(), id);
+            fields.entry("type").or_insert_with(|| json!("agent"));
+            // Variables have the form of those of MCP servers.
+            fields.remove("_meta");
+        }
+    }
+    answers::raw(&json!({
+        "protocolVersion": 2,
+        "info": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
+        "capabilities": { "session": {
+            "prompt": { "image": {}, "embeddedContext": {} },
+            "mcp": { "stdio": {}, "http": {} },
+            "delete": {},
+            "additionalDirectories": {},
+            "systemPrompt": { "mode": { "override": {} } },
+            "fork": {},
+        } },
+        "authMethods": methods,
+        "_meta": { "steering": { "supported": true } },
+    }))
+}
+
+pub fn unsupported_version(requested: &Value) -> Error {
+    Error::new(UNSUPPORTED_VERSION, "This connection speaks version 2 of the protocol")
+        .data(json!({ "requested": requested, "supported": [1, 2] }))
+}
+
+/// A second `initialize` after other requests.
+pub fn initialized_already() -> Error {
+    Error::new(super::envelope::INVALID_REQUEST, "The connection is initialized already")
+}
+
+pub fn null_id() -> Error {
+    Error::new(super::envelope::INVALID_REQUEST, "The id of a request must not be null")
+}
+
+/// The response to a prompt that has become this message.
+pub fn inserted(message: MessageId) -> Result<Box<RawValue>, Error> {
+    answers::raw(&json!({ "messageId": message.to_string() }))
+}
+
+/// The result of a request, from the session's answer. `refused`: why a hook kept the prompt out of the conversation.
+pub fn result(
+    kind: RequestKind,
+    answer: SessionAnswer,
+    refused: Option<String>,
+) -> Result<Box<RawValue>, Error> {
+    match (kind, answer) {
+        (RequestKind::New | RequestKind::Fork, SessionAnswer::Attached { session, options, now, .. }) => {
+            let mut result = json!({ "sessionId": session.0, "configOptions": v2::config_options(&options) });
+            add_commands(&mut result, now.as_deref());
+            answers::raw(&result)
+        }
+        (RequestKind::Resume | RequestKind::Load, SessionAnswer::Attached { options, now, .. }) => {
+            let mut result = json!({ "configOptions": v2::config_options(&options) });
+            add_commands(&mut result, now.as_deref());
+            answers::raw(&result)
+        }
+        (RequestKind::SetOption, SessionAnswer::Options(options)) => {
+            answers::raw(&json!({ "configOptions": v2::config_options(&options) }))
+        }
+        (RequestKind::CancelOne, SessionAnswer::Accepted) => Ok(answers::empty()),
+        // A prompt that ends without having become a message.
+        (RequestKind::Prompt, SessionAnswer::TurnEnded { reason: StopReason::Cancelled, .. })
+        | (RequestKind::Prompt, SessionAnswer::Closed) => {
+            Err(Error::new(CANCELLED, "The prompt was cancelled before it was inserted"))
+        }
+        (RequestKind::Prompt, SessionAnswer::TurnEnded { .. }) => {
+            let sentence =
+                refused.unwrap_or_else(|| "The prompt was kept out of the conversation".to_owned());
+            Err(Error::new(REFUSED, sentence))
+        }
+        (kind, answer) => answers::result(kind, answer),
+    }
+}
+
+fn add_commands(result: &mut Value, now: Option<&SessionNow>) {
+    if let Some(commands) = now.and_then(|now| now.commands.as_ref()) {
+        result["availableCommands"] = json!(v2::commands(commands));
+    }
+}

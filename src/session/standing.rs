@@ -1,0 +1,275 @@
+//! How a session stands, for clients that follow its state: whether it works, waits for the user or is idle, what runs in
+//! its background, and which message a prompt became. Clients that don't follow it are sent nothing of this.
+
+use super::actor::Session;
+use super::core::Core;
+use super::ending::cancelled;
+use super::subagents::{agent_id, call_with_place};
+use super::work::{QueuedPrompt, Responder};
+use super::{
+    BackgroundTerminal, CancelTarget, Foreground, SessionAnswer, SessionError, SessionEvent, SessionNow,
+    SessionState, WorkEnd,
+};
+use epitome_thread::{Change, Message, MessageId, Origin, Seq, StopReason, Thread, Usage};
+use epitome_tools::task;
+
+// ── State ──────────────────────────────────────────────────────────────────────────────────────────
+
+/// Foreground work begins: what follows belongs to it.
+pub(super) fn begins(session: &mut Session) {
+    set(session, Foreground::Running);
+}
+
+/// Foreground work has ended, and everything of it was shown.
+pub(super) fn ended(session: &mut Session, end: WorkEnd) {
+    set(session, Foreground::Idle(Some(end)));
+}
+
+/// Shows what changed. It is looked at behind every event.
+pub(super) fn refresh(session: &mut Session) {
+    let foreground = foreground(session);
+    set(session, foreground);
+}
+
+/// The session ends, and with it what runs in its background.
+pub(super) fn closes(session: &mut Session) {
+    if !session.core.clients.is_followed() {
+        return;
+    }
+    for BackgroundTerminal { call, .. } in &session.core.clients.state().background {
+        let ended = SessionEvent::TerminalEnded { call: call.clone(), code: None, signal: None };
+        session.core.clients.announce_to_followers(&ended);
+    }
+    session
+        .core
+        .clients
+        .set_state(SessionState { foreground: Foreground::Idle(None), background: Vec::new() });
+}
+
+fn set(session: &mut Session, foreground: Foreground) {
+    if !session.core.clients.is_followed() {
+        return;
+    }
+    let commands = session.tools.background().clone();
+    let background: Vec<BackgroundTerminal> = background(session);
+    for gone in session.core.clients.state().background.iter().filter(|known| !background.contains(known)) {
+        let (code, signal) = commands.exit_of(&gone.call).unwrap_or_default();
+        let ended = SessionEvent::TerminalEnded { call: gone.call.clone(), code, signal };
+        session.core.clients.announce_to_followers(&ended);
+    }
+    session.core.clients.set_state(SessionState { foreground, background });
+}
+
+fn foreground(session: &Session) -> Foreground {
+    let is_asking = session.hooks.open_consent().is_some();
+    match &session.work {
+        Some(work) => {
+            let waits = work.model.is_none() && work.jobs.is_empty();
+            match waits && session.core.permissions.shown().is_some() {
+                true => Foreground::RequiresAction,
+                false => Foreground::Running,
+            }
+        }
+        None if is_asking => Foreground::RequiresAction,
+        None if session.recipes.are_rendering() || session.inbox.is_held() => Foreground::Running,
+        None => Foreground::Idle(None),
+    }
+}
+
+fn background(session: &Session) -> Vec<BackgroundTerminal> {
+    let running = session.tools.background().terminals();
+    // A call that still runs is foreground work.
+    let open = session.core.thread.open_calls();
+    running
+        .into_iter()
+        .filter(|(call, _)| !open.contains(call))
+        .map(|(call, line)| BackgroundTerminal { call, line })
+        .collect()
+}
+
+/// How the session stands for a client that attaches.
+pub(super) fn now(session: &Session) -> SessionNow {
+    let foreground = match foreground(session) {
+        Foreground::Idle(_) => Foreground::Idle(last_end(&session.core.thread)),
+        foreground => foreground,
+    };
+    SessionNow {
+        state: SessionState { foreground, background: background(session) },
+        commands: session.recipes.are_read().then(|| session.recipes.command_list()),
+    }
+}
+
+/// How the last turn ended, as far as the log has it.
+fn last_end(thread: &Thread) -> Option<WorkEnd> {
+    let (reason, usage) = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::TurnEnded { reason, usage, .. } => Some((*reason, *usage)),
+        _ => None,
+    })?;
+    let error = match reason {
+        StopReason::Failed => Some(SessionError::Internal("The turn ended with an error".to_owned())),
+        StopReason::Interrupted => {
+            let text = "Epitome's process ended before this turn was done".to_owned();
+            Some(SessionError::Interrupted(text))
+        }
+        StopReason::EndTurn
+        | StopReason::MaxTokens
+        | StopReason::MaxRounds
+        | StopReason::Refusal
+        | StopReason::Cancelled => None,
+    };
+    Some(WorkEnd { reason, usage, error })
+}
+
+/// The end of a command that called no model.
+pub(super) fn command_ended(session: &mut Session, reason: StopReason, error: Option<SessionError>) {
+    ended(session, WorkEnd { reason, usage: Usage::default(), error });
+}
+
+// ── Prompts that become messages ───────────────────────────────────────────────────────────────────
+
+/// What became of an earlier request with the same key.
+enum EarlierPrompt<'a> {
+    Inserted(MessageId),
+    /// It waits in the log for the next turn.
+    Queued(Seq, &'a Message),
+}
+
+fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
+    // What a fork copied was sent to another session.
+    let own =
+        thread.entries().iter().rev().take_while(|entry| !matches!(entry.change, Change::Forked { .. }));
+    let mut keyed = own.filter_map(|entry| match &entry.change {
+        Change::PromptKeyed { message, key: known } if known == key => Some((*message, entry.seq)),
+        _ => None,
+    });
+    keyed.find_map(|(id, at)| {
+        let after = &thread.entries()[thread.entries().partition_point(|entry| entry.seq < at)..];
+        let is_it = |change: &Change| match change {
+            Change::Said { message, .. } => message.id == id,
+            Change::Commanded { message, .. } => *message == id,
+            _ => false,
+        };
+        if after.iter().any(|entry| is_it(&entry.change)) {
+            return Some(EarlierPrompt::Inserted(id));
+        }
+        thread.queued().iter().find_map(|entry| match &entry.change {
+            Change::Queued { message } if message.id == id => Some(EarlierPrompt::Queued(entry.seq, message)),
+            _ => None,
+        })
+    })
+}
+
+/// Answers a prompt whose message is in the conversation already; gives back any other.
+pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<QueuedPrompt> {
+    match prompt.responder.key().and_then(|key| earlier(&core.thread, key)) {
+        Some(EarlierPrompt::Inserted(message)) => {
+            prompt.responder.inserted(message);
+            prompt.responder.answer(Ok(cancelled()));
+            None
+        }
+        Some(EarlierPrompt::Queued(..)) | None => Some(prompt),
+    }
+}
+
+/// The entry in which an earlier request with this key waits.
+pub(super) fn queued_earlier(thread: &Thread, key: Option<&str>) -> Option<Seq> {
+    match earlier(thread, key?)? {
+        EarlierPrompt::Queued(entry, _) => Some(entry),
+        EarlierPrompt::Inserted(_) => None,
+    }
+}
+
+/// What a prompt says if an earlier request with its key was queued and its turn interrupted.
+pub(super) fn said_earlier(thread: &Thread, key: Option<&str>) -> Option<Change> {
+    match earlier(thread, key?)? {
+        EarlierPrompt::Queued(entry, message) => {
+            Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry } })
+        }
+        EarlierPrompt::Inserted(_) => None,
+    }
+}
+
+/// The message that a change inserts for a prompt, with the entry in which the prompt waited.
+fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
+    match change {
+        Change::Said { message, origin: Origin::Person | Origin::Recipe { .. } } => Some((message.id, None)),
+        Change::Said { message, origin: Origin::Queue { entry } } => Some((message.id, Some(*entry))),
+        Change::Commanded { message, .. } => Some((*message, None)),
+        _ => None,
+    }
+}
+
+/// Commits a change of the running turn. A prompt's key is written before its message, and its clients are told of the
+/// message.
+pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<(), SessionError> {
+    let Session { core, work: Some(work), .. } = session else {
+        return session.core.commit(change).map(drop);
+    };
+    let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
+    // The prompt that began the turn may have been queued by a process before this one.
+    let is_for = |at: &Option<Seq>| *at == queued || at.is_none();
+    let waiting: Vec<&mut Responder> = work
+        .responders
+        .iter_mut()
+        .filter(|(responder, at)| is_for(at) && !responder.is_inserted())
+        .map(|(responder, _)| responder)
+        .collect();
+    insert(core, waiting, message, queued, change)
+}
+
+/// Commits the command that a prompt is.
+pub(super) fn commit_command(
+    core: &mut Core,
+    responder: &mut Responder,
+    change: Change,
+) -> Result<(), SessionError> {
+    match inserts(&change) {
+        Some((message, queued)) => insert(core, vec![responder], message, queued, change),
+        None => core.commit(change).map(drop),
+    }
+}
+
+fn insert(
+    core: &mut Core,
+    waiting: Vec<&mut Responder>,
+    message: MessageId,
+    queued: Option<Seq>,
+    change: Change,
+) -> Result<(), SessionError> {
+    // A queued prompt's key precedes its queued message.
+    let key = waiting.first().and_then(|responder| responder.key()).filter(|_| queued.is_none());
+    if let Some(key) = key {
+        core.commit(Change::PromptKeyed { message, key: key.to_owned() })?;
+    }
+    core.commit(change)?;
+    for responder in waiting {
+        responder.inserted(message);
+    }
+    Ok(())
+}
+
+// ── Cancelling one thing ───────────────────────────────────────────────────────────────────────────
+
+/// Ends one running call, or the command of one terminal. What comes of it is shown like any other end.
+pub(super) fn cancel(session: &mut Session, target: &CancelTarget) -> Result<SessionAnswer, SessionError> {
+    let (CancelTarget::Call(call) | CancelTarget::Terminal(call)) = target;
+    let is_open = session.core.thread.open_calls().contains(call);
+    if matches!(target, CancelTarget::Terminal(_)) && !is_open && session.tools.background().end(call) {
+        return Ok(SessionAnswer::Accepted);
+    }
+    let placed = call_with_place(&session.core.thread, call);
+    if let Some((reply, found)) = placed.filter(|_| is_open)
+        && found.name == task::NAME
+    {
+        let agent = agent_id(session.core.id(), reply, call);
+        session.subagents.cancel(agent);
+        return Ok(SessionAnswer::Accepted);
+    }
+    match session.tools.call(call).stop.take().filter(|_| is_open) {
+        Some(stop) => {
+            stop.notify_one();
+            Ok(SessionAnswer::Accepted)
+        }
+        None => Err(SessionError::Invalid("there is nothing of this id that could be cancelled".to_owned())),
+    }
+}
