@@ -376,6 +376,7 @@ impl PreparedChild {
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
         session.core.log.draft = ReplyDraft::default();
+        session.core.end_interrupted_turn().await;
         session.core.settings.change(|settings| {
             settings.compaction.auto &= order.agent.is_some();
             settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);

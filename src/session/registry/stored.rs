@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{LiveTask, Sessions, store_error};
 use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::{SessionCommand, SessionError};
+use epitome_platform::blocking;
 use epitome_store::{Header, StoreError};
 use epitome_thread::{Seq, SessionId};
 
@@ -129,10 +130,8 @@ impl Sessions {
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;
-            let made = tokio::task::spawn_blocking(move || {
-                cross_session_edit::in_store(&services, &name, &mutation)
-            })
-            .await;
+            let made =
+                blocking::start(move || cross_session_edit::in_store(&services, &name, &mutation)).await;
             // Who gave up meanwhile wants no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
+use epitome_files::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
 
 /// What a disk writes at once.
 const SECTOR: usize = 512;
