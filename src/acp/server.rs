@@ -22,6 +22,7 @@ use super::outbox::Outbox;
 use super::requests::{IncomingRequest, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::writer::{self, Positions};
+use epitome_platform::blocking;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::{Header, Overrides};
 use epitome_session::{
@@ -353,7 +354,7 @@ impl<P: SessionPort> AcpServer<P> {
         let (sessions, outbox, background) =
             (self.config.sessions.clone(), self.outbox.clone(), self.background.clone());
         background.one_more();
-        self.config.runtime.spawn_blocking(move || {
+        blocking::start_on(&self.config.runtime, move || {
             let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&session, at)));
             let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
             match forked.unwrap_or_else(|_| Err(failed())) {
@@ -444,7 +445,7 @@ impl<P: SessionPort> AcpServer<P> {
         let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
         let background = self.background.clone();
         background.one_more();
-        self.config.runtime.spawn_blocking(move || {
+        blocking::start_on(&self.config.runtime, move || {
             // A panic in the store must not leave the client without a response.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
                 .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));

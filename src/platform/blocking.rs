@@ -6,7 +6,8 @@
 use std::cell::Cell;
 use std::panic::resume_unwind;
 
-use tokio::task::{JoinHandle, spawn, spawn_blocking};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 thread_local! {
     static AS_TASKS: Cell<bool> = const { Cell::new(false) };
@@ -24,7 +25,15 @@ pub fn are_tasks() -> bool {
 
 /// Starts work that may block. Must be called within a runtime. Dropping the handle does not stop the work.
 pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    if AS_TASKS.get() { spawn(async move { work() }) } else { spawn_blocking(work) }
+    start_on(&Handle::current(), work)
+}
+
+/// The same for a caller that is not within the runtime.
+pub fn start_on<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    if AS_TASKS.get() { runtime.spawn(async move { work() }) } else { runtime.spawn_blocking(work) }
 }
 
 /// Does work that may block, and waits for it. A panic of it is passed on.
