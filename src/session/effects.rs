@@ -247,11 +247,11 @@ pub async fn run_tool(
     context: ToolContext,
     sync_first: Option<LogSyncer>,
 ) -> (ToolOutcome, Option<Vec<PlanStep>>) {
-    if let Some(syncer) = sync_first {
-        if let Err(error) = syncer.sync().await {
-            let text = format!("Not run: the session's log can't be written ({error}).");
-            return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
-        }
+    if let Some(syncer) = sync_first
+        && let Err(error) = syncer.sync().await
+    {
+        let text = format!("Not run: the session's log can't be written ({error}).");
+        return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
     }
     let result = tool.run(call.input, context).await;
     let outcome = ToolOutcome {

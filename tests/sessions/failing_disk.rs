@@ -84,8 +84,6 @@ fn what_the_log_does_not_take_is_not_shown_and_calls_no_model() {
     assert_eq!(log.iter().filter(|entry| matches!(entry.change, Change::ModeChosen { .. })).count(), 1);
     let thread = Thread::replay(log.iter().cloned()).expect("a log without gaps");
     assert_eq!((thread.mode(), thread.in_turn()), (Mode::ReadOnly, false));
-    let is_refused = |change: &Change| {
-        matches!(change, Change::Said { message, .. } if message.text() == "Is there room?")
-    };
+    let is_refused = |change: &Change| matches!(change, Change::Said { message, .. } if message.text() == "Is there room?");
     assert!(!log.iter().any(|entry| is_refused(&entry.change)));
 }

@@ -58,7 +58,8 @@ impl ProgramRun {
         while Instant::now() < until {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.prompt())) {
                 let text = panic.downcast_ref::<String>().cloned();
-                self.failures.push(text.unwrap_or_else(|| "the program did not do what was expected".to_owned()));
+                self.failures
+                    .push(text.unwrap_or_else(|| "the program did not do what was expected".to_owned()));
                 self.agent = None;
                 self.answered = vec![String::new(); PROMPTS_MAX];
             }

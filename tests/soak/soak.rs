@@ -28,7 +28,8 @@ const INPUTS: u64 = 2_000;
 const FUZZ_SECONDS: u64 = 60;
 
 /// The targets that read most, for fuzzing guided by coverage.
-const FUZZ_TARGETS: [&str; 6] = ["compact", "provider_stream", "journal", "import", "command_line", "acp_line"];
+const FUZZ_TARGETS: [&str; 6] =
+    ["compact", "provider_stream", "journal", "import", "command_line", "acp_line"];
 
 struct Arguments {
     time: Duration,
@@ -107,8 +108,10 @@ impl Arguments {
 }
 
 fn turn_of_checks(turn: u64, first: u64) -> Vec<Check> {
-    let check = |what, amount, command: String| Check { what, command, amount, time: Duration::ZERO, failure: None };
-    let test = |test: &str, filter: &str| format!("cargo test --locked --test {test} {filter} -- --nocapture");
+    let check =
+        |what, amount, command: String| Check { what, command, amount, time: Duration::ZERO, failure: None };
+    let test =
+        |test: &str, filter: &str| format!("cargo test --locked --test {test} {filter} -- --nocapture");
     let seed = |amount: u64| first + turn * amount;
     let target = FUZZ_TARGETS[usize::try_from(turn).unwrap_or(0) % FUZZ_TARGETS.len()];
     let mut checks = vec![
@@ -125,7 +128,11 @@ fn turn_of_checks(turn: u64, first: u64) -> Vec<Check> {
                 seed(DISKS)
             ),
         ),
-        check("mutated inputs of each target", INPUTS, format!("EPITOME_INPUTS={INPUTS} {}", test("pure", "fuzz"))),
+        check(
+            "mutated inputs of each target",
+            INPUTS,
+            format!("EPITOME_INPUTS={INPUTS} {}", test("pure", "fuzz")),
+        ),
     ];
     let has_fuzz = Command::new("cargo").args(["fuzz", "--version"]).output();
     if has_fuzz.is_ok_and(|ran| ran.status.success()) {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use epitome_platform::blocking;
 use epitome_store::{JournalHead, JournalWriter, StoreError, Syncer};
-use epitome_thread::{Entry, Seq};
+use epitome_thread::{Entry, Seq, SessionId};
 
 /// See the module. Dropping it lets other processes open the session.
 pub struct LogWriter {
@@ -31,9 +31,11 @@ pub struct LogSyncer {
     through: Seq,
     rewinds: u64,
     syncer: Syncer,
+    session: SessionId,
 }
 
 struct SharedWriter {
+    session: SessionId,
     queue: Mutex<WriteQueue>,
     /// `None` once the session has ended.
     journal: Mutex<Option<JournalWriter>>,
@@ -62,8 +64,12 @@ struct Progress {
 impl LogWriter {
     pub fn new(journal: JournalWriter, head: &JournalHead) -> LogWriter {
         let (sender, progress) = watch::channel(Progress { next: head.next(), ..Progress::default() });
-        let shared =
-            SharedWriter { queue: Mutex::default(), journal: Mutex::new(Some(journal)), progress: sender };
+        let shared = SharedWriter {
+            session: journal.session().clone(),
+            queue: Mutex::default(),
+            journal: Mutex::new(Some(journal)),
+            progress: sender,
+        };
         LogWriter { shared: Arc::new(shared), progress }
     }
 
@@ -102,7 +108,7 @@ impl LogWriter {
         let progress = self.progress.clone();
         let through = if head.is_stored() { head.next() } else { Seq(0) };
         let rewinds = progress.borrow().rewinds;
-        LogSyncer { progress, through, rewinds, syncer: head.syncer() }
+        LogSyncer { progress, through, rewinds, syncer: head.syncer(), session: self.shared.session.clone() }
     }
 }
 
@@ -135,14 +141,16 @@ impl SharedWriter {
         }
     }
 
+    fn unstorable(&self, reason: &str) -> StoreError {
+        StoreError::Unstorable { session: self.session.clone(), reason: reason.to_owned() }
+    }
+
     fn write(&self, entry: &Entry) -> Result<(), StoreError> {
         let mut journal = lock(&self.journal);
-        // Who has ended waits for nothing.
-        let Some(journal) = journal.as_mut() else { return Ok(()) };
-        catch_unwind(AssertUnwindSafe(|| journal.write(entry))).unwrap_or_else(|_| {
-            let (session, reason) = (journal.session().clone(), "writing it panicked".to_owned());
-            Err(StoreError::Unstorable { session, reason })
-        })
+        // A session ends behind its last entry, unless it panics.
+        let Some(journal) = journal.as_mut() else { return Err(self.unstorable("the session has ended")) };
+        catch_unwind(AssertUnwindSafe(|| journal.write(entry)))
+            .unwrap_or_else(|_| Err(self.unstorable("writing it panicked")))
     }
 }
 
@@ -153,7 +161,6 @@ impl LogSyncer {
             progress.next >= self.through || progress.failure.is_some() || progress.rewinds != self.rewinds
         };
         let over = self.progress.wait_for(is_over).await.map(|progress| progress.clone());
-        // A session ends only behind its last entry.
         let progress = over.unwrap_or_else(|_| self.progress.borrow().clone());
         // After a rewind the numbers may belong to other entries.
         let given_up = match progress.rewinds - self.rewinds {
@@ -163,6 +170,10 @@ impl LogSyncer {
         };
         if let Some(failure) = given_up {
             return Err(failure.error);
+        }
+        if progress.rewinds == self.rewinds && progress.next < self.through {
+            let reason = "the session ended before it was written".to_owned();
+            return Err(Arc::new(StoreError::Unstorable { session: self.session, reason }));
         }
         let syncer = self.syncer;
         blocking::run(move || syncer.sync()).await.map_err(Arc::new)

@@ -82,7 +82,7 @@ impl Process {
 
     /// Everything goes on until so much time has passed.
     pub fn run_for(&self, time: Duration) {
-        self.runtime.block_on(tokio::time::sleep(time));
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Everything that can goes on, so many times.

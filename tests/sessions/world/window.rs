@@ -158,8 +158,7 @@ impl Window {
 
     /// The front end finds a daemon.
     pub fn attach(&mut self, process: &Process, client: ClientId) {
-        let environment =
-            [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
+        let environment = [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
         let environment = environment.map(|(name, value)| (name.into(), value.into()));
         let config = ConnectionConfig {
             sessions: process.sessions.clone(),
