@@ -1,7 +1,7 @@
 //! The core of a session: its conversation and what every part of the session works with.
 //!
 //! `Core::commit` is the only place that numbers, applies and announces a change. Clients see it, and what follows it
-//! begins, once `Core::settle` has found it in the journal.
+//! begins, once [`settle`] has found it in the journal.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ impl Core {
 
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
-    /// Has a change journaled, applies and announces it. Clients see nothing of it before `settle`. A damaged journal
+    /// Has a change journaled, applies and announces it. Clients see nothing of it before [`settle`]. A damaged journal
     /// refuses it at once.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
@@ -176,32 +176,6 @@ impl Core {
             self.background.spawn(sync);
         }
         Ok(entry)
-    }
-
-    /// Waits until what was committed is in the journal, then lets clients see it. What the journal does not take is
-    /// undone: the thread is as it was before, and what clients were to be told as a consequence becomes the error.
-    pub async fn settle(&mut self) -> Result<(), Unwritten> {
-        if !self.log.is_behind() {
-            return Ok(());
-        }
-        let Settled { written, failure } = self.log.settle().await;
-        for entry in written {
-            if let Some(remove) = self.log.draft.committed(&entry.change) {
-                self.background.spawn(blocking::run(remove));
-            }
-        }
-        let Some(WriteFailure { from, error }) = failure else {
-            self.clients.release_events();
-            return Ok(());
-        };
-        tracing::error!(session = %self.id(), entry = %from, %error, "an entry could not be written");
-        let error = log_error(&error);
-        let refused = self.clients.drop_events(from, &error);
-        let kept = self.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
-        self.thread = Thread::replay(kept).expect("it was folded before");
-        self.permissions.follow(self.thread.rules());
-        self.model.forget_encoding();
-        Err(Unwritten { error, refused })
     }
 
     /// Whether the log can take what a model call brings: it would be paid for and lost.
@@ -262,6 +236,32 @@ impl Core {
     pub fn show_problems(&mut self, problems: &[Problem]) {
         self.clients.notify_problems(problems);
     }
+}
+
+/// Waits until what was committed is in the journal, then lets clients see it. What the journal does not take is
+/// undone: the thread is as it was before, and what clients were to be told as a consequence becomes the error.
+pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
+    if !core.log.is_behind() {
+        return Ok(());
+    }
+    let Settled { written, failure } = core.log.settle().await;
+    for entry in written {
+        if let Some(remove) = core.log.draft.committed(&entry.change) {
+            core.background.spawn(blocking::run(remove));
+        }
+    }
+    let Some(WriteFailure { from, error }) = failure else {
+        core.clients.release_events();
+        return Ok(());
+    };
+    tracing::error!(session = %core.id(), entry = %from, %error, "an entry could not be written");
+    let error = log_error(&error);
+    let refused = core.clients.drop_events(from, &error);
+    let kept = core.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
+    core.thread = Thread::replay(kept).expect("it was folded before");
+    core.permissions.follow(core.thread.rules());
+    core.model.forget_encoding();
+    Err(Unwritten { error, refused })
 }
 
 /// What the journal did not take was undone.

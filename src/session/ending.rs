@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::actor::Session;
-use super::core::{Core, Unwritten};
+use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket};
@@ -37,18 +37,15 @@ impl Core {
     }
 }
 
-impl Core {
-    /// Ends the turn that an earlier process left open. Where the log can't be written, that is done before the next
-    /// prompt.
-    pub(super) async fn end_interrupted_turn(&mut self) {
-        // A damaged log is not written; its turn is ended once the user has accepted the damage.
-        if self.log.damage().is_some() {
-            return;
-        }
-        let ended = self.close_open_turn(StopReason::Interrupted);
-        if let Err(error) = ended.and(self.settle().await.map_err(|unwritten| unwritten.error)) {
-            tracing::error!(session = %self.id(), %error, "an interrupted turn could not be ended");
-        }
+/// Ends the turn that an earlier process left open. Where the log can't be written, that is done before the next prompt.
+pub(super) async fn end_interrupted_turn(core: &mut Core) {
+    // A damaged log is not written; its turn is ended once the user has accepted the damage.
+    if core.log.damage().is_some() {
+        return;
+    }
+    let ended = core.close_open_turn(StopReason::Interrupted);
+    if let Err(error) = ended.and(settle(core).await.map_err(|unwritten| unwritten.error)) {
+        tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
     }
 }
 
@@ -208,7 +205,7 @@ impl Session {
 /// Waits until all entries are in the journal, and shows them. Where one can't be written, the running turn ends with
 /// the error, and the session goes on from the entries that were.
 pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError> {
-    let Err(Unwritten { error, refused }) = session.core.settle().await else { return Ok(()) };
+    let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
     session.compactor.forget_prepared();
     session.instructions.forget_told();
     session.subagents.set_mode(session.core.thread.mode());
@@ -261,7 +258,7 @@ impl Session {
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
         // What could not be written is logged there.
-        drop(self.core.settle().await);
+        drop(settle(&mut self.core).await);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");
         self.core.release_checkpoints().await;

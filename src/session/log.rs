@@ -2,7 +2,7 @@
 //! synced, and the ids of its messages.
 //!
 //! The session numbers an entry and goes on; a [`LogWriter`] writes it elsewhere. Clients are shown an entry, and a model
-//! or a tool is called behind it, once it is written: `Core::settle` waits for that.
+//! or a tool is called behind it, once it is written: `core::settle` waits for that.
 
 mod writer;
 

@@ -17,7 +17,7 @@ use lives::{TaskOrigin, TaskStart};
 
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
-use super::core::HostProcess;
+use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
@@ -207,7 +207,7 @@ impl Sessions {
                     live.join_process(again.process(), activity);
                     live.core.adopt_settings();
                     // What could not be written is logged there, and holds for the session's life only.
-                    drop(live.core.settle().await);
+                    drop(settle(&mut live.core).await);
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
                 }

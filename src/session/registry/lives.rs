@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::actor::Session;
 use crate::client_list::Activity;
+use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
@@ -61,7 +62,7 @@ impl Sessions {
                     None => return,
                 },
             };
-            live.core.end_interrupted_turn().await;
+            end_interrupted_turn(&mut live.core).await;
             live.join_process(again.process(), activity);
             for watcher in again.parked().remove(&session).unwrap_or_default() {
                 live.watch(watcher);
