@@ -8,7 +8,8 @@
 //!    [`thread::Change`], appended and never rewritten. What the model sees, what the editor replays and what the
 //!    command line prints are functions of the log. Compactions and their undo are ordinary entries.
 //! 2. **One writer.** A session is one task that owns its [`thread::Thread`] and at most one [`turn::Turn`].
-//!    `Core::commit` is the only place that writes the journal, applies a change and announces it.
+//!    `Core::commit` is the only place that numbers a change, applies and announces it. Its writer journals entries in
+//!    their order; clients see an entry, and a model or a tool is called behind it, once it is in the journal.
 //! 3. **Pure deciders.** The agent loop, permission rules, compaction, recipe rendering, retries and stream decoders
 //!    take data and return a decision. The session carries it out.
 //! 4. **One translator per direction, one output stream.** Live updates and replay use the same code
@@ -50,7 +51,7 @@
 //! ```text
 //!  stdin ─ acp::connection ─ acp::server ─► SessionCommand ─► session task
 //!    loop { turn.next(&thread) {
-//!        Commit(change) → 1 journal  2 thread.apply  3 announce      store follows behind
+//!        Commit(change) → 1 number  2 thread.apply  3 announce      a writer journals, then clients see it
 //!        Run(effect)    → hooks · model call · permission · tool · compaction
 //!        Wait           → command | model's stream | finished job
 //!        End(reason)    → sync the journal, then the answer } }

@@ -29,6 +29,7 @@ use super::requests::{Cancellation, IncomingRequest, OpeningState, OutgoingKind,
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use super::v2_answers;
 use super::writer::{self, Positions};
+use epitome_platform::blocking;
 use epitome_session::port::StoredSessionPort;
 use epitome_session::registry::Overrides;
 use epitome_session::{
@@ -346,7 +347,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
     fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
         let background = self.background.clone();
         background.one_more();
-        self.config.runtime.spawn_blocking(move || {
+        blocking::start_on(&self.config.runtime, move || {
             work();
             background.one_less();
         });

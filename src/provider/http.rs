@@ -7,6 +7,7 @@ mod limits;
 mod logged;
 pub mod page;
 mod reply;
+mod simulated;
 mod trouble;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unreadable, 
 pub use clients::CLIENTS_MAX;
 pub use limits::CallTimeouts;
 pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
+pub use simulated::{SimulatedNetwork, SimulatedRequest, SimulatedResponse};
 
 /// A handle on the process's HTTP clients. Cheap to clone.
 ///
@@ -45,6 +47,8 @@ pub struct Http {
     network: Network,
     /// Overrides the limits derived from the endpoint.
     limits: Option<CallTimeouts>,
+    /// Answers requests to providers in the place of the network.
+    simulated: Option<simulated::Network>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +92,11 @@ impl Http {
     /// The same clients, with these limits for every call.
     pub fn with_limits(&self, limits: CallTimeouts) -> Http {
         Http { limits: Some(limits), ..self.clone() }
+    }
+
+    /// The same clients, but what is sent to providers is answered by this.
+    pub fn simulated(&self, network: Arc<dyn SimulatedNetwork>) -> Http {
+        Http { simulated: Some(network), ..self.clone() }
     }
 
     /// Prepares a call with a request that was encoded for this endpoint. Nothing is sent until the future is
@@ -282,7 +291,13 @@ impl Sending {
     async fn attempt(&self, endpoint: &Endpoint) -> Result<Response, ProviderError> {
         let Sending { asked, key, made, limits, http } = self;
         let request = asked.build(&made.client, endpoint)?;
-        match timeout(limits.first_byte, made.client.execute(request)).await {
+        let executed = async {
+            match &http.simulated {
+                Some(network) => Ok(simulated::answer(network, asked, request.headers()).await),
+                None => made.client.execute(request).await,
+            }
+        };
+        match timeout(limits.first_byte, executed).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 if is_untrusted(&error) {

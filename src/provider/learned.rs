@@ -21,6 +21,7 @@ use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use cache::{Calibrated, LearnedCache, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
 use epitome_files::atomic_file::replace_in_private_directory;
+use epitome_platform::blocking;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
 
@@ -121,7 +122,7 @@ impl Learned {
     pub async fn load(&self) {
         let read = async {
             let file = self.inner.file.clone();
-            let read = tokio::task::spawn_blocking(move || read(&file)).await;
+            let read = blocking::start(move || read(&file)).await;
             match read.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(cache) => self.state().cache.merge(cache),
                 Err(fault) => self.state().fault = Some(fault),
@@ -255,7 +256,7 @@ impl Learned {
             state.cache.clone()
         };
         let file = self.inner.file.clone();
-        let written = tokio::task::spawn_blocking(move || write(&file, cache)).await;
+        let written = blocking::start(move || write(&file, cache)).await;
         match written.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(merged) => self.state().cache.merge(merged),
             // It will be learned again where it matters.

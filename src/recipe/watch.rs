@@ -36,6 +36,7 @@ impl WatchPlan {
 #[derive(Clone, Default)]
 pub struct RecipeWatch {
     shared: Arc<WatchShared>,
+    is_disabled: bool,
 }
 
 impl fmt::Debug for RecipeWatch {
@@ -70,6 +71,11 @@ impl RecipeWatch {
         RecipeWatch::default()
     }
 
+    /// Notifies nobody: for simulations, whose threads come from their seed alone.
+    pub fn disabled() -> RecipeWatch {
+        RecipeWatch { is_disabled: true, ..RecipeWatch::default() }
+    }
+
     /// Calls `changed` when something in the plan changes, until the registration is dropped. The call comes
     /// on the watcher's thread: it must only forward the notification and must not use the registration.
     ///
@@ -79,6 +85,9 @@ impl RecipeWatch {
         plan: WatchPlan,
         changed: impl Fn() + Send + Sync + 'static,
     ) -> Result<Registration, String> {
+        if self.is_disabled {
+            return Err("recipe folders are not watched".to_owned());
+        }
         let mut armed = lock(&self.shared.armed);
         if armed.watcher.is_none() {
             let interested = Arc::clone(&self.shared.interested);

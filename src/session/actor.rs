@@ -14,6 +14,7 @@ use super::compacting::Compactor;
 use super::core::{Core, HostProcess};
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelCallEvent};
+use super::ending::settle_log;
 use super::hook_host::HookHost;
 use super::hook_host::HookNews;
 use super::inbox::{Channel, Inbox};
@@ -29,7 +30,7 @@ use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
 use super::{ClientId, Opening, SessionCommand, SessionEvent};
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
-use epitome_thread::{CallId, StopReason, Thread};
+use epitome_thread::{CallId, Thread};
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
 use epitome_tools::question::QuestionMessage;
@@ -82,12 +83,6 @@ impl Session {
         let ask_user = AskUser { door: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
         core.show_problems(&problems);
-        // A damaged log is not written; its turn is ended once the user has accepted the damage.
-        if core.log.damage().is_none()
-            && let Err(error) = core.close_open_turn(StopReason::Interrupted)
-        {
-            tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
-        }
         Session {
             inbox: Inbox::new(channel),
             work: None,
@@ -119,6 +114,9 @@ impl Session {
         loop {
             self.settle_absent();
             self.drive().await;
+            if settle_log(&mut self).await.is_err() {
+                continue;
+            }
             if self.work.is_none() {
                 self.core.clients.release();
             }
@@ -154,14 +152,11 @@ impl Session {
             None => (None, None),
         };
         let http = &self.core.services.http;
+        // In the order of their weight, and always in the same one, so that a simulation repeats. Nothing is kept from
+        // its turn for long: the queues are bounded, and the model's stream, which may be always ready, comes last.
         tokio::select! {
+            biased;
             command = self.inbox.next() => ActorEvent::Command(command),
-            step = async {
-                let call = model.expect("the branch is on only with a model call");
-                // A decoder that panics costs its reply, not the session.
-                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
-            },
-                if model.is_some() => ActorEvent::Model(step),
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => ActorEvent::Job(job),
             Some(piece) = self.compactor.next_piece() => ActorEvent::Summary(piece),
@@ -175,6 +170,12 @@ impl Session {
             Some(asked) = self.questions.next() => ActorEvent::Asked(asked),
             Some(wished) = self.editors.next() => ActorEvent::Wished(wished),
             Some(done) = self.core.background.join_next(), if !self.core.background.is_empty() => ActorEvent::Background(done),
+            step = async {
+                let call = model.expect("the branch is on only with a model call");
+                // A decoder that panics costs its reply, not the session.
+                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
+            },
+                if model.is_some() => ActorEvent::Model(step),
         }
     }
 

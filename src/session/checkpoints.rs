@@ -12,6 +12,7 @@ use super::core::Core;
 use super::rounds::text_content;
 use super::work::BackgroundResult;
 use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
+use epitome_platform::blocking;
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
 
@@ -113,10 +114,10 @@ impl Core {
         };
         let session = self.id().clone();
         let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || {
-            let synced = syncer.sync();
+        self.background.spawn(async move {
+            let synced = syncer.sync().await;
             if synced.is_ok()
-                && let Err(error) = checkpoints.mark_reported(number)
+                && let Err(error) = blocking::run(move || checkpoints.mark_reported(number)).await
             {
                 tracing::warn!(%session, %error, "a rewind can't be marked as reported");
             }
@@ -145,7 +146,7 @@ impl Core {
         let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id().clone());
         async move {
             let Some(checkpoints) = checkpoints else { return };
-            let rested = tokio::task::spawn_blocking(move || checkpoints.release()).await;
+            let rested = blocking::start(move || checkpoints.release()).await;
             if let Ok(Err(error)) = rested {
                 tracing::warn!(%session, %error, "checkpoints that are not needed could not be let go");
             }
@@ -163,9 +164,7 @@ impl Session {
         self.inbox.set_paused(true);
         let roots = self.core.roots();
         self.core.background.spawn(async move {
-            BackgroundResult::TakenUp(
-                tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok(),
-            )
+            BackgroundResult::TakenUp(blocking::start(move || checkpoints.resume(&roots)).await.ok())
         });
     }
 
@@ -186,7 +185,7 @@ pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Out
     let Some(kept) = kept else { return run.await };
     let CallCheckpoint { checkpoints, roots, what } = kept;
     let (first, at, before) = (checkpoints.clone(), roots.clone(), what.clone());
-    let before = tokio::task::spawn_blocking(move || first.note(first.before(&at, &before)));
+    let before = blocking::start(move || first.note(first.before(&at, &before)));
     let mut behind = AfterCall::new(before, move || checkpoints.note(checkpoints.after(&roots, &what)));
     behind.begun().await;
     let came_to = run.await;
@@ -216,7 +215,7 @@ impl<F: FnOnce() + Send + 'static> AfterCall<F> {
 
     async fn now(mut self) {
         if let Some(work) = self.work.take() {
-            drop(tokio::task::spawn_blocking(work).await);
+            drop(blocking::start(work).await);
         }
     }
 }
@@ -229,7 +228,7 @@ impl<F: FnOnce() + Send + 'static> Drop for AfterCall<F> {
                 if let Some(before) = before {
                     drop(before.await);
                 }
-                drop(tokio::task::spawn_blocking(work).await);
+                drop(blocking::start(work).await);
             });
         }
     }

@@ -24,6 +24,7 @@ use super::core::Core;
 use super::cross_session_edit::{HandedHistory, Handover};
 use super::draft::ReplyDraft;
 use super::effects::half_of;
+use super::ending::end_interrupted_turn;
 use super::hook_host::HookHost;
 use super::registry::{Overrides, SessionServices, new_id};
 use super::replies::sentence;
@@ -377,6 +378,7 @@ impl PreparedChild {
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
         session.core.log.draft = ReplyDraft::default();
+        end_interrupted_turn(&mut session.core).await;
         session.core.settings.change(|settings| {
             settings.compaction.auto &= order.agent.is_some();
             settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);

@@ -7,14 +7,16 @@ mod notices;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use notices::Notices;
+use tokio::time::Instant;
 
+use super::event_gate::EventGate;
 use super::work::LeavingClient;
 use super::{
-    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionEvent,
-    SessionState,
+    AskId, Attachment, ClientId, Foreground, Opening, QuestionSupport, SessionAnswer, SessionError,
+    SessionEvent, SessionState,
 };
 use epitome_thread::{Entry, Seq, SessionId};
 
@@ -24,12 +26,19 @@ pub struct Watcher {
     pub attachment: Attachment,
 }
 
+/// Somebody who looks on.
+struct Observer {
+    /// As it was given, for when the session is opened the next time.
+    attachment: Attachment,
+    gated: Attachment,
+}
+
 /// The clients and observers of one session.
 pub(super) struct ClientList {
     session: SessionId,
     /// With how each client was opened: its directories, its environment.
     openings: Vec<Opening>,
-    observers: Vec<Attachment>,
+    observers: Vec<Observer>,
     /// Which clients have nobody whom they could ask an open question.
     absences: Vec<(ClientId, AskId)>,
     /// Who sent the newest prompt: their own words are not shown to them again.
@@ -44,11 +53,13 @@ pub(super) struct ClientList {
     notices: Notices,
     /// What followers of the session's state were shown last.
     state: Arc<SessionState>,
+    gate: EventGate,
 }
 
 impl ClientList {
     pub fn new(session: SessionId) -> ClientList {
         ClientList {
+            gate: EventGate::new(session.clone()),
             session,
             openings: Vec::new(),
             observers: Vec::new(),
@@ -83,6 +94,11 @@ impl ClientList {
         self.opening(client).map(|opening| &opening.attachment)
     }
 
+    /// An attachment whose events wait for the log, as those of all clients do.
+    pub fn gated(&self, attachment: &Attachment) -> Attachment {
+        self.gate.attachment(attachment)
+    }
+
     /// The client that has been there longest.
     pub fn first(&self) -> Option<&Opening> {
         self.openings.first()
@@ -90,7 +106,8 @@ impl ClientList {
 
     /// The clients and the observers.
     fn attachments(&self) -> impl Iterator<Item = &Attachment> {
-        self.openings.iter().map(|opening| &opening.attachment).chain(&self.observers)
+        let observers = self.observers.iter().map(|observer| &observer.gated);
+        self.openings.iter().map(|opening| &opening.attachment).chain(observers)
     }
 
     /// The questions that at least one client or observer can show. Observers may answer, too.
@@ -120,19 +137,36 @@ impl ClientList {
 
     pub fn watch(&mut self, attachment: Attachment) {
         self.unwatch(attachment.client);
-        self.observers.push(attachment);
+        self.observers.push(Observer { gated: self.gated(&attachment), attachment });
     }
 
     pub fn unwatch(&mut self, client: ClientId) {
-        self.observers.retain(|observer| observer.client != client);
+        self.observers.retain(|observer| observer.attachment.client != client);
     }
 
     /// Removes the observers, who have seen all before this entry.
     pub fn take_watchers(&mut self, from: Seq) -> Vec<Watcher> {
-        self.observers.drain(..).map(|attachment| Watcher { from, attachment }).collect()
+        let attachments = self.observers.drain(..).map(|observer| observer.attachment);
+        attachments.map(|attachment| Watcher { from, attachment }).collect()
     }
 
     // ── Announcing ─────────────────────────────────────────────────────────────────────────────
+
+    /// Keeps all events back from now on, because they follow an entry that is not written yet.
+    pub fn hold_events(&self) {
+        self.gate.close();
+    }
+
+    /// Sends what was kept back.
+    pub fn release_events(&self) {
+        self.gate.open();
+    }
+
+    /// The same after entries from this one on could not be written: without them, and with the error in the place of
+    /// good answers. Returns the clients that were to be told that they are attached.
+    pub fn drop_events(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
+        self.gate.fail(from, error)
+    }
 
     /// Sends something to all.
     pub fn announce(&self, out: &SessionEvent) {

@@ -115,7 +115,8 @@ impl Session {
     }
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
-        let attachment = opening.attachment.clone();
+        let attachment = self.core.clients.gated(&opening.attachment);
+        let opening = Opening { attachment: attachment.clone(), ..opening };
         // A session that can't follow them is not opened.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
             return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
@@ -295,15 +296,16 @@ impl Session {
 
     /// Lets somebody look on, who is told of everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
+        let gated = self.core.clients.gated(&attachment);
         for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
             let out = SessionEvent::Entry { entry: entry.clone(), replay: true, own: false };
-            attachment.outlet.put(self.core.id(), out);
+            gated.outlet.put(self.core.id(), out);
         }
-        self.show_live_text(&attachment);
-        self.subagents.show_at_work(&attachment, true);
-        self.show_open_asks(&attachment);
+        self.show_live_text(&gated);
+        self.subagents.show_at_work(&gated, true);
+        self.show_open_asks(&gated);
         if let Some(usage) = self.core.usage_now() {
-            attachment.outlet.put(self.core.id(), SessionEvent::Usage(usage));
+            gated.outlet.put(self.core.id(), SessionEvent::Usage(usage));
         }
         self.core.clients.watch(attachment);
     }

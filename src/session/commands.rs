@@ -32,6 +32,7 @@ use super::{CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
+use epitome_platform::blocking;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
@@ -314,7 +315,7 @@ impl Session {
         if let Some(work) = later {
             self.inbox.set_paused(true);
             self.core.background.spawn(async move {
-                BackgroundResult::OnDisk(Box::new(prompt), tokio::task::spawn_blocking(work).await.ok())
+                BackgroundResult::OnDisk(Box::new(prompt), blocking::start(work).await.ok())
             });
             return;
         }

@@ -66,6 +66,11 @@ impl Compactor {
         Compactor { backoff: self.backoff, ..Compactor::default() }
     }
 
+    /// Forgets the summary that was prepared: the view that it is for may be none that ever was.
+    pub(super) fn forget_prepared(&mut self) {
+        self.prepared = PreparedSummary::default();
+    }
+
     /// Forgets what belonged to the turn.
     pub(super) fn end_turn(&mut self) {
         let Compactor { backoff, prepared, eased_at, .. } = std::mem::take(self);

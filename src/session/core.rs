@@ -1,6 +1,7 @@
 //! The core of a session: its conversation and what every part of the session works with.
 //!
-//! `Core::commit` is the only place that journals, applies and announces a change.
+//! `Core::commit` is the only place that numbers, applies and announces a change. Clients see it, and what follows it
+//! begins, once [`settle`] has found it in the journal.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use super::child::Lineage;
 use super::client_list::ClientList;
 use super::counts::Counts;
 use super::draft::ReplyDraft;
-use super::log::SessionLog;
+use super::log::{SessionLog, Settled, WriteFailure};
 use super::model_link::ModelLink;
 use super::permissions::Permissions;
 use super::registry::{OtherSessions, Overrides, SessionServices, Sessions};
 use super::trace::{self, Trace};
 use super::work::{BackgroundResult, Responder};
-use super::{NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
+use super::{ClientId, NoticeSeverity, Opening, SessionAnswer, SessionError, SessionEvent};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
+use epitome_platform::blocking;
 use epitome_problem::Problem;
 use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
@@ -138,20 +140,21 @@ impl Core {
 
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
-    /// Journals, applies, announces. Where the journal refuses, the thread is as it was.
+    /// Has a change journaled, applies and announces it. Clients see nothing of it before [`settle`]. A damaged journal
+    /// refuses it at once.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
-        let entry = self.log.append(change).map_err(|error| {
+        let entry = self.log.stage(change).map_err(|error| {
             tracing::error!(session = %self.id(), %error, "an entry could not be written");
             log_error(&error)
         })?;
+        if self.log.is_behind() {
+            self.clients.hold_events();
+        }
         tracing::debug!(session = %self.id(), entry = %entry.seq, change = entry.change.kind(), "committed");
         trace::compacted(self.trace.scope(), &entry.change);
         self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
-        if let Some(remove) = self.log.draft.committed(&entry.change) {
-            self.background.spawn_blocking(remove);
-        }
         self.permissions.apply(&entry.change);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
@@ -194,9 +197,9 @@ impl Core {
             Err(error) => return responder.answer(Err(error)),
         };
         let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || {
-            let synced = syncer.sync();
-            responder.answer(synced.as_ref().map(|()| answer).map_err(log_error));
+        self.background.spawn(async move {
+            let synced = syncer.sync().await;
+            responder.answer(synced.as_ref().map(|()| answer).map_err(|error| log_error(error)));
             BackgroundResult::Synced(synced)
         });
     }
@@ -204,7 +207,7 @@ impl Core {
     /// Starts bringing the log to the disk, beside whatever comes next.
     pub fn sync_in_background(&mut self) {
         let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || BackgroundResult::Synced(syncer.sync()));
+        self.background.spawn(async move { BackgroundResult::Synced(syncer.sync().await) });
     }
 
     /// A new message's id: unused by the log and by what is streaming.
@@ -234,6 +237,39 @@ impl Core {
     pub fn show_problems(&mut self, problems: &[Problem]) {
         self.clients.notify_problems(problems);
     }
+}
+
+/// Waits until what was committed is in the journal, then lets clients see it. What the journal does not take is
+/// undone: the thread is as it was before, and what clients were to be told as a consequence becomes the error.
+pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
+    if !core.log.is_behind() {
+        return Ok(());
+    }
+    let Settled { written, failure } = core.log.settle().await;
+    for entry in written {
+        if let Some(remove) = core.log.draft.committed(&entry.change) {
+            core.background.spawn(blocking::run(remove));
+        }
+    }
+    let Some(WriteFailure { from, error }) = failure else {
+        core.clients.release_events();
+        return Ok(());
+    };
+    tracing::error!(session = %core.id(), entry = %from, %error, "an entry could not be written");
+    let error = log_error(&error);
+    let refused = core.clients.drop_events(from, &error);
+    let kept = core.thread.entries().iter().take_while(|entry| entry.seq < from).cloned();
+    core.thread = Thread::replay(kept).expect("it was folded before");
+    core.permissions.follow(core.thread.rules());
+    core.model.forget_encoding();
+    Err(Unwritten { error, refused })
+}
+
+/// What the journal did not take was undone.
+pub(super) struct Unwritten {
+    pub error: SessionError,
+    /// Clients that were told that they are attached, and get the error instead.
+    pub refused: Vec<ClientId>,
 }
 
 fn log_error(error: &StoreError) -> SessionError {

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use super::actor::Session;
 use super::core::Core;
 use super::work::{BackgroundResult, JobResult};
+use epitome_platform::blocking;
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
@@ -49,9 +50,8 @@ pub fn waiting() -> usize {
 /// What the work comes to; `None` where it panicked. Work that nobody waits for any more when its turn comes is
 /// not begun.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let Some(worker) = WORKER.get_or_init(start_worker) else {
-        return tokio::task::spawn_blocking(work).await.ok();
-    };
+    let worker = if blocking::are_tasks() { &None } else { WORKER.get_or_init(start_worker) };
+    let Some(worker) = worker else { return blocking::start(work).await.ok() };
     let (answer, answered) = oneshot::channel();
     let work = move || {
         if !answer.is_closed() {

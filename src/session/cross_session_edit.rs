@@ -198,8 +198,8 @@ impl Session {
             Err(why) => return drop(answer.send(Err(why))),
         };
         let syncer = self.core.log.syncer();
-        self.core.background.spawn_blocking(move || {
-            let synced = syncer.sync();
+        self.core.background.spawn(async move {
+            let synced = syncer.sync().await;
             let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
             drop(answer.send(told));
             BackgroundResult::Synced(synced)

@@ -1,6 +1,7 @@
 //! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
 
 use super::actor::Session;
+use super::ending::settle_log;
 use super::standing;
 use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
 use epitome_hooks::event::HookEvent;
@@ -36,7 +37,12 @@ impl Session {
                         self.abandon(&error);
                     }
                 }
-                NextStep::Run(ask) => self.perform(ask),
+                // What it calls sees the log as it is on the disk. A turn whose entries can't be written is over.
+                NextStep::Run(ask) => {
+                    if settle_log(self).await.is_ok() {
+                        self.perform(ask);
+                    }
+                }
                 NextStep::Wait => return,
                 NextStep::End(reason) => self.end(reason).await,
             }

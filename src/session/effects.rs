@@ -10,13 +10,13 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
+use super::log::LogSyncer;
 use epitome_provider::collect::{Collector, ModelReply};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::http::{Http, ReplyStream, Starting};
 use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::{Encoded, Encoding};
 use epitome_provider::{Basis, ErrorClass, ModelRequest, ProviderError, ProviderEvent, retry};
-use epitome_store::Syncer;
 use epitome_thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
     ToolCall, ToolOutcome, View, ViewItem,
@@ -245,14 +245,13 @@ pub async fn run_tool(
     tool: Arc<dyn Tool>,
     call: ToolCall,
     context: ToolContext,
-    sync_first: Option<Syncer>,
+    sync_first: Option<LogSyncer>,
 ) -> (ToolOutcome, Option<Vec<PlanStep>>) {
-    if let Some(syncer) = sync_first {
-        let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
-        if let Ok(Err(error)) = synced {
-            let text = format!("Not run: the session's log can't be written ({error}).");
-            return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
-        }
+    if let Some(syncer) = sync_first
+        && let Err(error) = syncer.sync().await
+    {
+        let text = format!("Not run: the session's log can't be written ({error}).");
+        return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
     }
     let result = tool.run(call.input, context).await;
     let outcome = ToolOutcome {

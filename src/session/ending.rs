@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::actor::Session;
-use super::core::Core;
+use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
 use super::standing;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
-use super::{CompactionState, SessionAnswer, SessionError, Ticket, WorkEnd};
+use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
@@ -38,6 +38,18 @@ impl Core {
     }
 }
 
+/// Ends the turn that an earlier process left open. Where the log can't be written, that is done before the next prompt.
+pub(super) async fn end_interrupted_turn(core: &mut Core) {
+    // A damaged log is not written; its turn is ended once the user has accepted the damage.
+    if core.log.damage().is_some() {
+        return;
+    }
+    let ended = core.close_open_turn(StopReason::Interrupted);
+    if let Err(error) = ended.and(settle(core).await.map_err(|unwritten| unwritten.error)) {
+        tracing::error!(session = %core.id(), %error, "an interrupted turn could not be ended");
+    }
+}
+
 impl Session {
     /// The turn's last entry is committed: bring it to the disk, then answer.
     pub(super) async fn end(&mut self, reason: StopReason) {
@@ -49,13 +61,16 @@ impl Session {
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
         self.apply_background_callback();
-        let syncer = self.core.log.syncer();
-        let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
+        // Its last entries are shown before its answer.
+        let synced = match settle_log(self).await {
+            Ok(()) => self.core.log.syncer().sync().await.map_err(|error| {
+                SessionError::Store(format!("the turn could not be synced to disk: {error}"))
+            }),
+            Err(error) => Err(error),
+        };
         let answer = match synced {
-            Ok(Err(error)) => {
-                Err(SessionError::Store(format!("the turn could not be synced to disk: {error}")))
-            }
-            Ok(Ok(())) | Err(_) => match reason {
+            Err(error) => Err(error),
+            Ok(()) => match reason {
                 StopReason::Failed => Err(failed(&work)),
                 StopReason::EndTurn
                 | StopReason::MaxTokens
@@ -192,6 +207,21 @@ impl Session {
     }
 }
 
+/// Waits until all entries are in the journal, and shows them. Where one can't be written, the running turn ends with
+/// the error, and the session goes on from the entries that were.
+pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError> {
+    let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
+    session.compactor.forget_prepared();
+    session.instructions.forget_told();
+    session.subagents.set_mode(session.core.thread.mode());
+    session.core.announce(&SessionEvent::Options(session.core.options()));
+    session.abandon(&error);
+    for client in refused {
+        session.command(SessionCommand::Detach { client });
+    }
+    Err(error)
+}
+
 fn has_reply(thread: &Thread, id: MessageId) -> bool {
     let is_it = |change: &Change| matches!(change, Change::Replied { message, .. } if message.id == id);
     thread.entries().iter().rev().any(|entry| is_it(&entry.change))
@@ -233,13 +263,15 @@ impl Session {
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
         standing::closes(&mut self);
+        // What could not be written is logged there.
+        drop(settle(&mut self.core).await);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");
         self.core.release_checkpoints().await;
         let syncer = self.core.log.syncer();
         let session = self.core.id().clone();
         drop(self.core.log);
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
+        if let Err(error) = syncer.sync().await {
             tracing::error!(%session, %error, "the last entries of a closed session are not synced");
         }
         self.core.clients.answer_closers();

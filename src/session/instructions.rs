@@ -21,6 +21,7 @@ use super::actor::Session;
 use super::core::Core;
 use super::work::{JobResult, ScanPurpose};
 use epitome_files::paths::Paths;
+use epitome_platform::blocking;
 use epitome_problem::Problem;
 use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
@@ -168,6 +169,11 @@ impl InstructionWatch {
         }
     }
 
+    /// Compares the view again, after entries of it were undone.
+    pub(super) fn forget_told(&mut self) {
+        self.told_at = None;
+    }
+
     /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
     /// here. What a child sees is its parent's. The files must have been looked at.
     pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), String> {
@@ -201,7 +207,7 @@ impl Session {
         let look = self.instructions.look_at(&self.core);
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
-            let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
+            let looked = blocking::start(|| look.take()).await.ok();
             JobResult::Looked(Box::new(looked), before)
         });
     }
@@ -209,7 +215,7 @@ impl Session {
     /// Looks at them before there is a turn.
     pub(super) async fn scan_before_turn(&mut self) {
         let look = self.instructions.look_at(&self.core);
-        let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
+        let looked = blocking::start(|| look.take()).await.ok();
         self.looked(looked);
     }
 

@@ -12,8 +12,8 @@
 //!
 //! | part of the core | owns |
 //! |---|---|
-//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves, notices that are shown once |
-//! | `Log` | the journal, syncing, ids of messages |
+//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves, notices that are shown once, events that wait for the log (`event_gate`) |
+//! | `Log` | the journal with its writer, syncing, ids of messages |
 //! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
 //! | `Permissions` | what is allowed, and the open card |
 //! | `Trace` | the log spans of the session and its turn |
@@ -56,6 +56,7 @@ mod driving;
 mod editor_buffers;
 mod effects;
 mod ending;
+mod event_gate;
 pub mod event_queue;
 mod hook_dispatch;
 mod hook_host;

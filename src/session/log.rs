@@ -1,53 +1,108 @@
-//! The log of a session on its way to the disk: the journal, what of it is not synced, and the ids of its messages.
+//! The log of a session on its way to the disk: what is numbered and not yet written, what is written and not yet
+//! synced, and the ids of its messages.
+//!
+//! The session numbers an entry and goes on; a [`LogWriter`] writes it elsewhere. Clients are shown an entry, and a model
+//! or a tool is called behind it, once it is written: `core::settle` waits for that.
+
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::draft::ReplyDraft;
 use super::work::BackgroundResult;
-use epitome_store::{Journal, StoreError, Syncer};
+use epitome_store::{Journal, JournalHead, StoreError};
 use epitome_thread::{Change, Entry, MessageId, Thread};
+use writer::LogWriter;
+pub(super) use writer::{LogSyncer, WriteFailure};
 
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct SessionLog {
-    journal: Journal,
+    head: JournalHead,
+    writer: LogWriter,
+    /// Entries that are not known to be written.
+    staged: Vec<Arc<Entry>>,
     /// The streaming reply, which is no entry yet.
     pub draft: ReplyDraft,
     sync_due: bool,
     next_message: u64,
 }
 
+/// What became of the staged entries.
+pub(super) struct Settled {
+    pub written: Vec<Arc<Entry>>,
+    /// Why the rest was not written. Their numbers are free again.
+    pub failure: Option<WriteFailure>,
+}
+
 impl SessionLog {
     pub fn new(journal: Journal, draft: ReplyDraft, thread: &Thread) -> SessionLog {
-        SessionLog { journal, draft, sync_due: false, next_message: thread.next_message().0 }
+        let (head, writer) = journal.split();
+        SessionLog {
+            writer: LogWriter::new(writer, &head),
+            head,
+            staged: Vec::new(),
+            draft,
+            sync_due: false,
+            next_message: thread.next_message().0,
+        }
     }
 
-    pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
-        self.journal.append(change)
+    // ── Writing ────────────────────────────────────────────────────────────────────────────────
+
+    /// Numbers a change as the next entry and has it written. A damaged log takes only its acceptance.
+    pub fn stage(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
+        let entry = self.head.stage(change)?;
+        if self.head.is_stored() {
+            self.staged.push(entry.clone());
+            self.writer.write(entry.clone());
+        }
+        Ok(entry)
+    }
+
+    /// Whether entries are not known to be written.
+    pub fn is_behind(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// Waits until the staged entries are written, or one can't be; that one and those behind it are given up.
+    pub async fn settle(&mut self) -> Settled {
+        let failure = match self.staged.last() {
+            Some(last) => self.writer.wrote(last.seq).await.err(),
+            None => None,
+        };
+        let mut written = std::mem::take(&mut self.staged);
+        if let Some(failure) = &failure {
+            written.retain(|entry| entry.seq < failure.from);
+            self.head.rewind(failure.from);
+            self.writer.rewind();
+        }
+        Settled { written, failure }
     }
 
     /// The damage that keeps it from being written, and what the user can do about it.
     pub fn damage(&self) -> Option<StoreError> {
-        self.journal.damage()
+        self.head.damage()
     }
 
     /// The change with which the user accepts the damage.
     pub fn acceptance(&self) -> Option<Change> {
-        self.journal.acceptance()
+        self.head.acceptance()
     }
 
     /// Whether what is appended can still reach the disk. Asked before anything that costs money.
     pub fn can_append(&self) -> Result<(), StoreError> {
-        self.journal.can_append()
+        self.head.can_append()
     }
 
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────
 
-    pub fn syncer(&self) -> Syncer {
-        self.journal.syncer()
+    /// What brings the entries that are staged or written now to the disk.
+    pub fn syncer(&self) -> LogSyncer {
+        self.writer.syncer(&self.head)
     }
 
     /// Whether entries are not known to be on the disk.
@@ -61,9 +116,7 @@ impl SessionLog {
         let syncer = self.syncer();
         (!is_under_way).then_some(async move {
             tokio::time::sleep(SYNC_WITHIN).await;
-            BackgroundResult::Synced(
-                tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())),
-            )
+            BackgroundResult::Synced(syncer.sync().await)
         })
     }
 

@@ -136,6 +136,11 @@ impl Permissions {
         }
     }
 
+    /// Goes by these rules of the log, after entries of it were undone.
+    pub fn follow(&self, rules: &[Rule]) {
+        self.session.replace(rules);
+    }
+
     /// What the user saved for this workspace. A file that can't be read allows nothing, and is a problem to tell.
     pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
         self.saved.read(paths, cwd).map_err(|message| {

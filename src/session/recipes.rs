@@ -21,6 +21,7 @@ use epitome_compaction::{self as compaction, Budget, CompactionRequest, Preview}
 use epitome_config::Summariser;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers;
+use epitome_platform::blocking;
 use epitome_provider::endpoint::{self, Endpoint};
 use epitome_provider::models;
 use epitome_recipe::catalog::RecipeCatalog;
@@ -173,7 +174,7 @@ impl SessionRecipes {
         let cwd = core.thread.cwd().to_path_buf();
         let (services, overrides) = (core.services.clone(), core.settings.overrides());
         let watch = self.watch();
-        core.background.spawn_blocking(move || {
+        core.background.spawn(blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
@@ -183,7 +184,7 @@ impl SessionRecipes {
             });
             let catalog = RecipeCatalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
             BackgroundResult::Recipes(catalog, watch)
-        });
+        }));
     }
 
     /// The slash commands as clients list them: those that are used most, then the other built-in ones as `/help` has

@@ -4,7 +4,7 @@
 mod lives;
 mod stored;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use lives::{TaskOrigin, TaskStart};
 
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
-use super::core::HostProcess;
+use super::core::{HostProcess, settle};
 use super::counts::{Counts, CountsSnapshot};
 use super::suspended::SuspendedSession;
 use super::work::{Attaching, Responder};
@@ -132,11 +132,11 @@ struct SessionsInner {
     services: SessionServices,
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
-    live: Mutex<HashMap<SessionId, LiveTask>>,
+    live: Mutex<BTreeMap<SessionId, LiveTask>>,
     /// Sessions that wait for somebody to want something. Locked under `live`.
-    resting: Mutex<HashMap<SessionId, Box<SuspendedSession>>>,
+    resting: Mutex<BTreeMap<SessionId, Box<SuspendedSession>>>,
     /// Who looks on at sessions that do not live now.
-    parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
+    parked: Mutex<BTreeMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
     counts: Arc<Counts>,
@@ -208,6 +208,8 @@ impl Sessions {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
                     live.join_process(again.process(), activity);
                     live.core.adopt_settings();
+                    // What could not be written is logged there, and holds for the session's life only.
+                    drop(settle(&mut live.core).await);
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
                 }
@@ -310,7 +312,7 @@ impl Sessions {
     /// Tells a session that lives of an observer; `false` where it does not live.
     fn notify_of_watcher(
         &self,
-        live: &HashMap<SessionId, LiveTask>,
+        live: &BTreeMap<SessionId, LiveTask>,
         session: &SessionId,
         from: Seq,
         attachment: &Attachment,
@@ -402,16 +404,16 @@ impl Sessions {
         self.inner.services.learned.save().await;
     }
 
-    fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<SuspendedSession>>> {
+    fn resting(&self) -> MutexGuard<'_, BTreeMap<SessionId, Box<SuspendedSession>>> {
         self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Locked after `live`, where both are.
-    pub(super) fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+    pub(super) fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, LiveTask>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<SessionId, LiveTask>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

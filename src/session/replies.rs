@@ -10,6 +10,7 @@ use super::model_link::Located;
 use super::reminders::{self, Topic};
 use super::work::{ScanPurpose, TurnFault};
 use super::{NoticeSeverity, SessionEvent, TextKind, UsageNow};
+use epitome_platform::blocking;
 use epitome_provider::collect::{ModelReply, PieceKind, ReplyPiece};
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::wire::Purpose;
@@ -393,7 +394,7 @@ pub(super) fn save_draft(session: &mut Session) {
         session.core.log.draft.save(call.message, call.model.clone(), call.collector.shown())
     });
     match save {
-        Some(save) => drop(session.core.background.spawn_blocking(save)),
+        Some(save) => drop(session.core.background.spawn(blocking::run(save))),
         None => session.core.log.draft.skip(),
     }
 }

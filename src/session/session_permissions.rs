@@ -36,6 +36,11 @@ impl SessionPermissions {
         self.change(|rules| Some(rules.iter().filter(|kept| *kept != rule).cloned().collect()));
     }
 
+    /// From now on only these hold.
+    pub fn replace(&self, rules: &[Rule]) {
+        self.change(|_| Some(rules.into()));
+    }
+
     fn change(&self, with: impl FnOnce(&[Rule]) -> Option<Arc<[Rule]>>) {
         let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(now) = with(&rules) {

@@ -6,7 +6,7 @@
 
 mod shown;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
@@ -38,7 +38,7 @@ pub(super) struct Subagents {
     slots: Arc<Semaphore>,
     /// Agents that the running turn has started, and those of them that are at work, by their calls.
     started: u32,
-    running: HashMap<CallId, RunningAgent>,
+    running: BTreeMap<CallId, RunningAgent>,
 }
 
 /// A child at work.
@@ -96,7 +96,7 @@ impl Subagents {
             definitions: Arc::default(),
             slots: Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX))),
             started: 0,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Subagents {
         self.running.remove(call);
     }
 
-    pub fn take_running(&mut self) -> HashMap<CallId, RunningAgent> {
+    pub fn take_running(&mut self) -> BTreeMap<CallId, RunningAgent> {
         std::mem::take(&mut self.running)
     }
 

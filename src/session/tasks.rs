@@ -23,6 +23,7 @@ use super::work::RecipeRun;
 use epitome_config::Settings;
 use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::hook_context::EventData;
+use epitome_platform::blocking;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -196,7 +197,7 @@ impl AgentStarter {
             ));
         }
         let (cwd, paths) = (self.template.workspace.cwd.clone(), self.services.paths.clone());
-        let found = tokio::task::spawn_blocking(move || AgentCatalog::load(&cwd, &paths)).await;
+        let found = blocking::start(move || AgentCatalog::load(&cwd, &paths)).await;
         let found =
             found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
         let name = order.agent.as_deref().unwrap_or(GENERAL);

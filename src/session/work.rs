@@ -299,7 +299,7 @@ pub enum BackgroundResult {
     HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
     /// A resident hook's call was answered.
     Served,
-    Synced(Result<(), StoreError>),
+    Synced(Result<(), Arc<StoreError>>),
     /// What was shown of the streaming reply has to be saved.
     DraftDue,
     DraftSaved(std::io::Result<()>),

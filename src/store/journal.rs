@@ -28,6 +28,25 @@ const JUST_HELD: Duration = Duration::from_millis(250);
 
 /// A session's log, open for appending. Dropping it lets other processes open the session.
 pub struct Journal {
+    head: JournalHead,
+    writer: JournalWriter,
+}
+
+/// Gives each new entry of a log its number and time, without waiting for the disk. A [`JournalWriter`] then writes the
+/// entries in that order.
+pub struct JournalHead {
+    session: SessionId,
+    next: Seq,
+    updated_at: u64,
+    damage: JournalDamage,
+    /// The staged entry that accepts the damage, with the number of places that were accepted before it.
+    acceptance: Option<(Seq, u64)>,
+    /// `None` for a journal in memory.
+    log: Option<Arc<SharedJournal>>,
+}
+
+/// Writes the entries that its [`JournalHead`] has numbered. Dropping it lets other processes open the session.
+pub struct JournalWriter {
     session: SessionId,
     storage: Storage,
     header: Header,
@@ -40,7 +59,6 @@ enum Storage {
         log: Arc<SharedJournal>,
         index: Index,
         tail: Tail,
-        damage: JournalDamage,
     },
     /// Not stored; the caller keeps the entries.
     Memory,
@@ -145,18 +163,9 @@ impl Journal {
             has_failed: AtomicBool::new(false),
         };
         log.written().reached = mark.reached();
-        let journal = Journal {
-            session: session.clone(),
-            header: Header::opened(&entry).expect("the change was asserted to be an opening"),
-            storage: Storage::Disk {
-                log: Arc::new(log),
-                index: index.clone(),
-                tail: Tail::default(),
-                damage: JournalDamage::default(),
-            },
-            mark,
-        };
-        Ok((journal, entry))
+        let storage = Storage::Disk { log: Arc::new(log), index: index.clone(), tail: Tail::default() };
+        let header = Header::opened(&entry).expect("the change was asserted to be an opening");
+        Ok((Journal::new(storage, header, mark, JournalDamage::default()), entry))
     }
 
     pub(super) fn load(
@@ -220,8 +229,8 @@ impl Journal {
             synced: Mutex::default(),
             has_failed: AtomicBool::new(false),
         };
-        let storage = Storage::Disk { log: Arc::new(log), index: index.clone(), tail, damage };
-        Ok((Journal { session: session.clone(), storage, header, mark }, entries))
+        let storage = Storage::Disk { log: Arc::new(log), index: index.clone(), tail };
+        Ok((Journal::new(storage, header, mark, damage), entries))
     }
 
     /// Creates a log without a file, from an opening entry and any further changes. It holds no lock, does
@@ -229,17 +238,33 @@ impl Journal {
     pub fn in_memory(opened: Change, more: Vec<Change>) -> (Journal, Vec<Arc<Entry>>) {
         let first = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
         let header = Header::opened(&first).expect("a log begins with an opening entry");
-        let mut journal = Journal {
-            session: header.session.clone(),
-            storage: Storage::Memory,
-            header,
-            mark: JournalMark { entries: 1, bytes: 0, crc: 0 },
-        };
+        let mark = JournalMark { entries: 1, bytes: 0, crc: 0 };
+        let mut journal = Journal::new(Storage::Memory, header, mark, JournalDamage::default());
         let mut entries = vec![first];
         for change in more {
             entries.push(journal.append(change).expect("memory refuses nothing"));
         }
         (journal, entries)
+    }
+
+    fn new(storage: Storage, header: Header, mark: JournalMark, damage: JournalDamage) -> Journal {
+        let head = JournalHead {
+            session: header.session.clone(),
+            next: Seq(mark.entries),
+            updated_at: header.updated_at,
+            damage,
+            acceptance: None,
+            log: match &storage {
+                Storage::Disk { log, .. } => Some(log.clone()),
+                Storage::Memory => None,
+            },
+        };
+        Journal { head, writer: JournalWriter { session: header.session.clone(), storage, header, mark } }
+    }
+
+    /// Takes it apart, to number entries in one place and write them in another.
+    pub fn split(self) -> (JournalHead, JournalWriter) {
+        (self.head, self.writer)
     }
 
     /// Appends a change as the next entry, with one write, and hands the header to the index.
@@ -248,67 +273,116 @@ impl Journal {
     /// first remove what the failed write left. The entry is durable only after a sync that started later. A
     /// damaged log takes only its acceptance.
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
+        let entry = self.head.stage(change)?;
+        if let Err(error) = self.writer.write(&entry) {
+            self.head.rewind(entry.seq);
+            return Err(error);
+        }
+        Ok(entry)
+    }
+
+    /// See [`JournalHead::can_append`].
+    pub fn can_append(&self) -> Result<(), StoreError> {
+        self.head.can_append()
+    }
+
+    /// See [`JournalHead::damage`].
+    pub fn damage(&self) -> Option<StoreError> {
+        self.head.damage()
+    }
+
+    /// See [`JournalHead::acceptance`].
+    pub fn acceptance(&self) -> Option<Change> {
+        self.head.acceptance()
+    }
+
+    /// The current listing header of the session.
+    pub fn header(&self) -> &Header {
+        &self.writer.header
+    }
+
+    /// A handle that makes written entries durable, from any thread.
+    pub fn syncer(&self) -> Syncer {
+        self.head.syncer()
+    }
+}
+
+impl JournalHead {
+    /// Numbers a change as the next entry. A damaged log takes only its acceptance.
+    pub fn stage(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         assert!(!matches!(change, Change::Opened { .. }), "an opening entry is only ever the first");
-        if let Storage::Disk { damage, .. } = &self.storage
-            && change != damage.acceptance()
-            && let Some(error) = damage.error(&self.session)
-        {
+        let accepts = self.damage.is_open() && change == self.damage.acceptance();
+        if !accepts && let Some(error) = self.damage() {
             return Err(error);
         }
         // A clock that was set back must not make a session look older than its own entries.
-        let at = now().max(self.header.updated_at);
-        let entry = Arc::new(Entry { seq: Seq(self.mark.entries), at, change });
-        self.write(&entry)?;
+        let at = now().max(self.updated_at);
+        let entry = Arc::new(Entry { seq: self.next, at, change });
+        if accepts {
+            self.acceptance = Some((entry.seq, self.damage.accepted));
+            self.damage.accepted = self.damage.count;
+        }
+        self.next = Seq(self.next.0 + 1);
+        self.updated_at = at;
         Ok(entry)
+    }
+
+    /// Forgets the entries from this one on, which were not written.
+    pub fn rewind(&mut self, from: Seq) {
+        self.next = self.next.min(from);
+        if let Some((_, accepted)) = self.acceptance.take_if(|(seq, _)| *seq >= from) {
+            self.damage.accepted = accepted;
+        }
+    }
+
+    /// The number of the next entry.
+    pub fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// Whether entries are stored; those of a journal in memory need no writing.
+    pub fn is_stored(&self) -> bool {
+        self.log.is_some()
     }
 
     /// Whether the log can be appended to and synced, as far as that is known without writing: it is not
     /// damaged, no sync has failed, and its file is still there. Cheap enough to ask before each model call.
     pub fn can_append(&self) -> Result<(), StoreError> {
-        match &self.storage {
-            Storage::Disk { log, damage, .. } => match damage.error(&self.session) {
-                Some(error) => Err(error),
-                None => log.check(),
-            },
-            Storage::Memory => Ok(()),
+        match (self.damage(), &self.log) {
+            (Some(error), _) => Err(error),
+            (None, Some(log)) => log.check(),
+            (None, None) => Ok(()),
         }
     }
 
     /// The damage that keeps the log from being written, as an error that says what to do; `None` if there is
     /// none that the user has not accepted.
     pub fn damage(&self) -> Option<StoreError> {
-        match &self.storage {
-            Storage::Disk { damage, .. } => damage.error(&self.session),
-            Storage::Memory => None,
-        }
+        self.damage.error(&self.session)
     }
 
     /// The change that accepts the damage, after which the log can be written again. `None` if there is no
     /// damage.
     pub fn acceptance(&self) -> Option<Change> {
-        match &self.storage {
-            Storage::Disk { damage, .. } => damage.is_open().then(|| damage.acceptance()),
-            Storage::Memory => None,
-        }
+        self.damage.is_open().then(|| self.damage.acceptance())
     }
 
-    /// The current listing header of the session.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// A handle that makes appended entries durable, from any thread.
+    /// A handle that makes written entries durable, from any thread.
     pub fn syncer(&self) -> Syncer {
-        Syncer {
-            log: match &self.storage {
-                Storage::Disk { log, .. } => Some(log.clone()),
-                Storage::Memory => None,
-            },
-        }
+        Syncer { log: self.log.clone() }
+    }
+}
+
+impl JournalWriter {
+    pub fn session(&self) -> &SessionId {
+        &self.session
     }
 
-    fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let Storage::Disk { log, index, tail, damage } = &mut self.storage else {
+    /// Writes the next entry, with one write, and hands the header to the index. After an error the log contains
+    /// nothing of the entry, and the next write must be that of an entry with the same number.
+    pub fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        assert_eq!(entry.seq.0, self.mark.entries, "entries are written in the order of their numbers");
+        let Storage::Disk { log, index, tail } = &mut self.storage else {
             self.mark.entries += 1;
             self.header.apply(entry);
             return Ok(());
@@ -335,9 +409,6 @@ impl Journal {
             return Err(io_error("append to", &path, source));
         }
         *tail = Tail::default();
-        if matches!(entry.change, Change::DamageAccepted { .. }) {
-            damage.accepted = damage.count;
-        }
         self.mark = JournalMark {
             entries: self.mark.entries + 1,
             bytes: self.mark.bytes + bytes.len() as u64,
@@ -357,7 +428,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for JournalWriter {
     fn drop(&mut self) {
         // A syncer may keep the file open for a while; the lock must not outlive the session.
         if let Storage::Disk { log, .. } = &self.storage {

@@ -21,8 +21,8 @@
 //!
 //! It never rewrites an entry and never guesses the content of a line with a wrong checksum. Damage costs the
 //! damaged lines alone, and the session is read-only until the user accepts that (`Journal::acceptance`). Only listings
-//! wait for sled, and only for a bounded time. All calls block on the disk; `create` and `append` are short
-//! enough for a session's task, the others belong on a blocking thread.
+//! wait for sled, and only for a bounded time. All calls block on the disk and belong on a blocking thread, apart from
+//! `JournalHead`, which only numbers entries.
 
 mod blobs;
 mod check;
@@ -60,7 +60,7 @@ pub use header::{ForkOrigin, Header};
 pub use health::{
     Backup, Finding, FindingKind, FindingSeverity, Health, IndexState, Rebuilt, Repair, Repaired, StoreSizes,
 };
-pub use journal::{Journal, Syncer};
+pub use journal::{Journal, JournalHead, JournalWriter, Syncer};
 
 /// A handle on the durable threads of one data directory. Clones share one index thread.
 #[derive(Clone)]

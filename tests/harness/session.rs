@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome_config::WireFormat;
+use epitome_files::disk::Disk;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
 use epitome_provider::http::Http;
@@ -73,6 +74,7 @@ pub struct Setup {
     suspend_after: Duration,
     rulers: Rulers,
     tools: Tools,
+    disk: Option<Arc<dyn Disk>>,
 }
 
 impl Setup {
@@ -84,6 +86,7 @@ impl Setup {
             suspend_after: REST_AFTER,
             rulers: Rulers::default(),
             tools: Tools::Scripted(Vec::new()),
+            disk: None,
         }
     }
 
@@ -122,6 +125,11 @@ impl Setup {
         Setup { rulers: Rulers::with_vocabulary(), ..self }
     }
 
+    /// Another disk for the sessions than the machine's.
+    pub fn disk(self, disk: Arc<dyn Disk>) -> Setup {
+        Setup { disk: Some(disk), ..self }
+    }
+
     /// Adds built-in tools to the scripted ones.
     pub fn tools(self, names: &[&str]) -> Setup {
         Setup { tools: Tools::Scripted(names.iter().map(|name| (*name).to_owned()).collect()), ..self }
@@ -153,6 +161,9 @@ impl Setup {
         let has_path = matches!(self.tools, Tools::BuiltIn);
         if let Tools::Scripted(built_in) = &self.tools {
             services.toolbox = scripted_tools(&services.toolbox, built_in, &gate);
+        }
+        if let Some(disk) = self.disk {
+            services.store = Store::on_disk(&services.paths.data, disk);
         }
         services = SessionServices {
             rulers: self.rulers,

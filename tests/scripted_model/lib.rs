@@ -1,4 +1,4 @@
-//! A scripted model behind a real HTTP server on loopback, for tests and demos.
+//! A scripted model behind a real HTTP server on loopback, for tests and demos, or in memory, for simulations.
 //!
 //! It replies with the steps of a script, in the wire format of the request, and records the requests. Like
 //! the real services, it rejects requests that violate their rules, and thinking that was altered or comes
@@ -9,6 +9,7 @@ mod cache;
 mod compact;
 mod encode;
 mod http;
+mod in_memory;
 mod refusal;
 mod route;
 mod seal;
@@ -32,6 +33,7 @@ use encode::{Piece, Reply};
 use epitome_config::WireFormat;
 pub use epitome_transcript::{ModelStep, ScriptedStop, SeenPart};
 use http::{Head, Reader};
+pub use in_memory::SimulatedModel;
 use refusal::Refusal;
 use route::{Asked, Asks};
 
@@ -119,6 +121,22 @@ struct Shared {
     connections: Arc<Semaphore>,
 }
 
+impl Shared {
+    fn new(script: Script, strictness: Strictness) -> Shared {
+        Shared {
+            script: Mutex::new(script),
+            strictness,
+            requests: Mutex::new(Vec::new()),
+            refusals: Mutex::new(Vec::new()),
+            cache: Mutex::default(),
+            calls: AtomicU64::new(0),
+            released: Semaphore::new(0),
+            given_up: AtomicU64::new(0),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        }
+    }
+}
+
 /// A running scripted model. Dropping it stops the server and closes all its connections.
 pub struct ScriptedModel {
     address: SocketAddr,
@@ -150,17 +168,7 @@ impl ScriptedModel {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            script: Mutex::new(Box::new(script)),
-            strictness,
-            requests: Mutex::new(Vec::new()),
-            refusals: Mutex::new(Vec::new()),
-            cache: Mutex::default(),
-            calls: AtomicU64::new(0),
-            released: Semaphore::new(0),
-            given_up: AtomicU64::new(0),
-            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        });
+        let shared = Arc::new(Shared::new(Box::new(script), strictness));
         let stop = Arc::new(Notify::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (for_thread, until) = (shared.clone(), stop.clone());

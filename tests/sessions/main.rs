@@ -2,6 +2,7 @@
 
 mod acp_connection;
 mod control;
+mod failing_disk;
 mod full_disk;
 mod inspect;
 mod logged;

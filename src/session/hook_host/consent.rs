@@ -18,6 +18,7 @@ use epitome_hooks::run::Runner;
 use epitome_hooks::servers::{self, ServerRecord};
 use epitome_hooks::transcript::Transcript;
 use epitome_hooks::trust::{self, TrustStore, TrustSubject, TrustVerdict};
+use epitome_platform::blocking;
 use epitome_provider::network::Network;
 use epitome_recipe::parse::{Recipe, RecipeSource};
 use epitome_recipe::render::ShellOutputs;
@@ -74,7 +75,7 @@ impl HookHost {
         let known = self.consent.trust.clone();
         self.consent.looks += 1;
         let look = self.consent.looks;
-        core.background.spawn_blocking(move || {
+        core.background.spawn(blocking::run(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
@@ -109,7 +110,7 @@ impl HookHost {
                 }
             }
             BackgroundResult::Hooks(look, Box::new(found), Box::new(trust), watch)
-        });
+        }));
     }
 
     /// Takes in what a look found, unless there is a newer one; prompts that waited for it may go on.

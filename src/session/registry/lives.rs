@@ -1,7 +1,7 @@
 //! How sessions begin to live, from their log or from their rest, and how they end: each is a task that nobody else
 //! waits for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -10,16 +10,18 @@ use tokio::sync::{mpsc, watch};
 use super::{COMMANDS_MAX, LiveTask, Sessions, store_error};
 use crate::actor::Session;
 use crate::client_list::Activity;
+use crate::ending::end_interrupted_turn;
 use crate::inbox::Channel;
 use crate::suspended::SuspendedSession;
 use crate::work::{Attaching, Responder};
 use crate::{Replay, SessionCommand, SessionError};
+use epitome_platform::blocking;
 use epitome_store::{Journal, Store};
 use epitome_thread::{SessionId, Thread};
 
 impl Sessions {
     /// Enters a session that begins to live; with the one of that name before it, whose end must come first.
-    pub(super) fn enter(&self, live: &mut HashMap<SessionId, LiveTask>, id: &SessionId) -> TaskStart {
+    pub(super) fn enter(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: &SessionId) -> TaskStart {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
@@ -29,7 +31,7 @@ impl Sessions {
     }
 
     /// Begins to live from the log.
-    pub(super) fn open(&self, live: &mut HashMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
+    pub(super) fn open(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
         let TaskStart { channel, alive, activity, before } = self.enter(live, &id);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id, alive, async move {
@@ -60,6 +62,7 @@ impl Sessions {
                     None => return,
                 },
             };
+            end_interrupted_turn(&mut live.core).await;
             live.join_process(again.process(), activity);
             for watcher in again.parked().remove(&session).unwrap_or_default() {
                 live.watch(watcher);
@@ -114,7 +117,7 @@ impl Sessions {
     }
 
     /// Begins to live again where it rests.
-    pub(super) fn resume(&self, live: &mut HashMap<SessionId, LiveTask>, session: &SessionId) {
+    pub(super) fn resume(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
         if let Some(resting) = resting {
             self.open(live, session.clone(), TaskOrigin::Rest(resting));
@@ -180,7 +183,7 @@ impl TaskOrigin {
 /// Opens a session's log and folds it, on a thread that may wait.
 async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
     let (store, name) = (store.clone(), session.clone());
-    let read = tokio::task::spawn_blocking(move || {
+    let read = blocking::start(move || {
         let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
         let thread = Thread::replay(entries).map_err(|error| {
             SessionError::Store(format!("the log of session {name} can't be folded: {error}"))

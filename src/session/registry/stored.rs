@@ -14,6 +14,7 @@ use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::models::options_before_opening;
 use crate::port::{OptionsQuery, SessionStatus};
 use crate::{SessionCommand, SessionError, SessionOptions};
+use epitome_platform::blocking;
 use epitome_store::{Header, StoreError};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Seq, SessionId};
@@ -166,7 +167,7 @@ impl Sessions {
                 journal.append(change).map_err(|error| SessionError::Store(error.to_string()))?;
                 journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
             };
-            let recorded = tokio::task::spawn_blocking(work).await;
+            let recorded = blocking::start(work).await;
             // A client that has given up meanwhile wants no answer.
             drop(
                 answer.send(recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))),
@@ -246,10 +247,8 @@ impl Sessions {
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.hold(&mut live, target, async move {
             services.recall().await;
-            let made = tokio::task::spawn_blocking(move || {
-                cross_session_edit::in_store(&services, &name, &mutation)
-            })
-            .await;
+            let made =
+                blocking::start(move || cross_session_edit::in_store(&services, &name, &mutation)).await;
             // Who gave up meanwhile wants no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });

@@ -2,7 +2,8 @@
 
 use std::io::ErrorKind;
 
-use super::disk::InjectedFault;
+use epitome_simulated_disk::InjectedFault;
+
 use super::on_many_disks;
 use super::world::World;
 

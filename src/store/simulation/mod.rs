@@ -7,7 +7,6 @@
 #![expect(clippy::print_stdout, reason = "what a failed disk went through is printed")]
 
 mod damage;
-mod disk;
 mod faults;
 mod world;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::blobs::INLINE_BYTES_MAX;
 use super::super::health::{FindingKind, FindingSeverity};
 use super::super::{Journal, Store, StoreError};
-use super::disk::{InjectedFault, SimDisk};
+use epitome_simulated_disk::{InjectedFault, SimDisk};
 use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, Origin, Seq, SessionId, Thread,
 };

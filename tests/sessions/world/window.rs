@@ -1,7 +1,7 @@
 //! A simulated editor window with a real front end: what the user sees, and the requests that wait.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use epitome::acp::server::{ConnectionConfig, UserLogin};
 use epitome::acp::writer::Positions;
 use epitome::daemon::front::reconnect::{DaemonMessage, LineAction, ReconnectState};
 use epitome::daemon::messages::MessageReader;
+use epitome::session::registry::Sessions;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
-use super::daemon::Daemon;
+use super::process::Process;
 
 /// A user whose model can be used.
 struct LoggedIn;
@@ -83,10 +84,14 @@ pub struct Window {
     pub open: BTreeMap<u64, Request>,
     pub answered: Vec<(Request, Value)>,
     pub sessions: BTreeMap<String, Shown>,
+    /// Permission requests that the user has not answered, by the ids of the requests.
+    pub cards: BTreeMap<u64, Vec<String>>,
+    /// Forks, of which it is not shown what was before.
+    pub partial: BTreeSet<String>,
 }
 
 struct Link {
-    connection: Inline<Daemon>,
+    connection: Inline<Sessions>,
     /// What the daemon has written and the front end has not read.
     written: Vec<u8>,
     pipe: Pipe,
@@ -118,6 +123,8 @@ impl Window {
             open: BTreeMap::new(),
             answered: Vec::new(),
             sessions: BTreeMap::new(),
+            cards: BTreeMap::new(),
+            partial: BTreeSet::new(),
         }
     }
 
@@ -136,6 +143,25 @@ impl Window {
         self.send().await;
     }
 
+    /// The editor sends a notification about a session.
+    pub async fn notify(&mut self, method: &str, session: &str) {
+        let line = json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": session } });
+        self.unsent.push_back(format!("{line}\n").into_bytes());
+        self.send().await;
+    }
+
+    /// The user answers the oldest card with one of its options, or closes it.
+    pub async fn answer_card(&mut self, rng: &mut fastrand::Rng) {
+        let Some((id, options)) = self.cards.pop_first() else { return };
+        let outcome = match rng.choice(&options) {
+            Some(option) if rng.u8(..8) > 0 => json!({ "outcome": "selected", "optionId": option }),
+            Some(_) | None => json!({ "outcome": "cancelled" }),
+        };
+        let line = json!({ "jsonrpc": "2.0", "id": id, "result": { "outcome": outcome } });
+        self.unsent.push_back(format!("{line}\n").into_bytes());
+        self.send().await;
+    }
+
     async fn send(&mut self) {
         while let Some(link) = &mut self.link
             && let Some(line) = self.unsent.pop_front()
@@ -149,12 +175,14 @@ impl Window {
     }
 
     /// The front end finds a daemon.
-    pub async fn attach(&mut self, daemon: &Daemon, runtime: &tokio::runtime::Handle, client: ClientId) {
+    pub fn attach(&mut self, process: &Process, client: ClientId) {
+        let environment = [("ANTHROPIC_BASE_URL", "http://model.test"), ("ANTHROPIC_API_KEY", "sk-test-1")];
+        let environment = environment.map(|(name, value)| (name.into(), value.into()));
         let config = ConnectionConfig {
-            sessions: daemon.clone(),
-            runtime: runtime.clone(),
+            sessions: process.sessions.clone(),
+            runtime: process.handle(),
             client,
-            environment: Arc::default(),
+            environment: Arc::new(environment.into()),
             overrides: Arc::default(),
             login: Arc::new(LoggedIn),
             ids_above: self.front.ids_above(),
@@ -164,13 +192,16 @@ impl Window {
         let connection = Inline::new(config);
         let pipe = Pipe::default();
         let reader = MessageReader::new(pipe.clone());
-        for line in self.front.replay().split_inclusive(|byte| *byte == b'\n') {
-            connection.receive(line).await;
-        }
+        let replay = self.front.replay();
+        process.block_on(async {
+            for line in replay.split_inclusive(|byte| *byte == b'\n') {
+                connection.receive(line).await;
+            }
+        });
         self.link = Some(Link { connection, written: Vec::new(), pipe, reader });
         let answers = self.front.answers_at_once();
         self.show(&answers);
-        self.send().await;
+        process.block_on(self.send());
     }
 
     /// So many bytes arrive at the front end, which forwards what is complete.
@@ -216,22 +247,45 @@ impl Window {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let message: Value = serde_json::from_slice(line).expect("each line is JSON");
             if let Some(method) = message["method"].as_str() {
-                assert_eq!(method, "session/update", "the editor gets nothing of ours: {message}");
-                let session = message["params"]["sessionId"].as_str().expect("an update names its session");
-                self.sessions.entry(session.to_owned()).or_default().take(&message["params"]["update"]);
+                self.take_message(method, &message);
                 continue;
             }
             let id = message["id"].as_u64().expect("the editor's ids are numbers");
             let request = self.open.remove(&id);
             let request = request.unwrap_or_else(|| panic!("{id} has a second answer: {message}"));
-            if request.method == "session/new" {
-                let session = message["result"]["sessionId"].as_str().expect("a session").to_owned();
-                self.sessions.entry(session).or_default();
+            let made = matches!(request.method, "session/new" | "session/fork");
+            if let (true, Some(session)) = (made, message["result"]["sessionId"].as_str()) {
+                self.sessions.entry(session.to_owned()).or_default();
+                if request.method == "session/fork" {
+                    self.partial.insert(session.to_owned());
+                }
             }
             if request.method == "session/load" && message.get("error").is_some() {
                 self.sessions.remove(&request.session);
             }
             self.answered.push((request, message));
+        }
+    }
+
+    /// A notification or a request of the agent.
+    fn take_message(&mut self, method: &str, message: &Value) {
+        let params = &message["params"];
+        match method {
+            "session/update" => {
+                let session = params["sessionId"].as_str().expect("an update names its session");
+                self.sessions.entry(session.to_owned()).or_default().take(&params["update"]);
+            }
+            "session/request_permission" => {
+                let id = message["id"].as_u64().expect("our ids are numbers");
+                let options = params["options"].as_array().into_iter().flatten();
+                let options = options.filter_map(|option| option["optionId"].as_str().map(str::to_owned));
+                assert!(self.cards.insert(id, options.collect()).is_none(), "an id is used twice: {message}");
+            }
+            "$/cancel_request" => {
+                self.cards.remove(&params["requestId"].as_u64().unwrap_or_default());
+            }
+            other if other.starts_with('_') || other.starts_with("$/") => {}
+            other => panic!("an unknown method: {other}"),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
+use epitome_files::disk::{Disk, DiskFile, FileId, FileStat, OpenMode, PutMode};
 
 /// What a disk writes at once.
 const SECTOR: usize = 512;
@@ -32,6 +32,13 @@ pub enum InjectedFault {
     PowerLoss,
 }
 
+/// What is done with an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileCall {
+    Write,
+    Sync,
+}
+
 struct SimDiskState {
     rng: fastrand::Rng,
     inodes: Vec<Inode>,
@@ -40,6 +47,7 @@ struct SimDiskState {
     name_changes: Vec<NameChange>,
     calls: u64,
     fault: Option<(u64, InjectedFault)>,
+    fails_next: Option<FileCall>,
     is_off: bool,
     /// How often something rare has happened.
     seen: BTreeMap<&'static str, u64>,
@@ -94,6 +102,7 @@ impl SimDisk {
             name_changes: Vec::new(),
             calls: 0,
             fault: None,
+            fails_next: None,
             is_off: false,
             seen: BTreeMap::new(),
         };
@@ -108,6 +117,11 @@ impl SimDisk {
     pub fn plan(&self, call: u64, fault: InjectedFault) {
         let mut state = self.state();
         state.fault = Some((state.calls + call, fault));
+    }
+
+    /// Has the next call of a kind fail.
+    pub fn fail_next(&self, call: FileCall) {
+        self.state().fails_next = Some(call);
     }
 
     /// Whether the planned fault has happened.
@@ -154,6 +168,36 @@ impl SimDisk {
         state.names = state.durable_names.clone();
         state.fault = None;
         state.is_off = false;
+    }
+
+    /// No call is made to fail any more.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        (state.fault, state.fails_next) = (None, None);
+    }
+
+    /// Another disk with what processes see on this one.
+    pub fn copy(&self) -> SimDisk {
+        let state = self.state();
+        let copied = |inode: &Inode| Inode {
+            is_directory: inode.is_directory,
+            content: inode.content.clone(),
+            durable: inode.content.clone(),
+            ..Inode::default()
+        };
+        let copy = SimDiskState {
+            rng: fastrand::Rng::with_seed(0),
+            inodes: state.inodes.iter().map(copied).collect(),
+            names: state.names.clone(),
+            durable_names: state.names.clone(),
+            name_changes: Vec::new(),
+            calls: 0,
+            fault: None,
+            fails_next: None,
+            is_off: false,
+            seen: BTreeMap::new(),
+        };
+        SimDisk { state: Arc::new(Mutex::new(copy)) }
     }
 
     /// All files with their content, as processes see them.
@@ -203,6 +247,13 @@ impl SimDiskState {
         }
     }
 
+    fn fail_once(&mut self, call: FileCall) -> io::Result<()> {
+        match self.fails_next.take_if(|fails| *fails == call) {
+            Some(_) => Err(ErrorKind::StorageFull.into()),
+            None => Ok(()),
+        }
+    }
+
     fn find(&self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -225,7 +276,7 @@ impl SimDiskState {
     }
 
     fn write(&mut self, inode: usize, offset: usize, bytes: &[u8]) -> io::Result<()> {
-        let called = self.call();
+        let called = self.call().and(self.fail_once(FileCall::Write));
         let taken = match called {
             Ok(()) => bytes.len(),
             Err(_) if bytes.is_empty() => 0,
@@ -241,7 +292,7 @@ impl SimDiskState {
     }
 
     fn sync(&mut self, inode: usize) -> io::Result<()> {
-        if let Err(error) = self.call() {
+        if let Err(error) = self.call().and(self.fail_once(FileCall::Sync)) {
             if !self.is_off {
                 self.inodes[inode].writes.iter_mut().for_each(|write| write.is_lost = true);
                 self.count("a sync failed");

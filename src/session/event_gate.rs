@@ -1,0 +1,133 @@
+//! Keeps a session's events back until the entries that they follow are written.
+//!
+//! A session numbers an entry and goes on while the entry is written. What it tells clients meanwhile, answers included,
+//! waits here in its order. If the entry can't be written, it was never there: clients don't see it, and are not told
+//! that anything has succeeded.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{
+    Attachment, ClientId, EditorSupport, EventSink, QuestionSupport, SessionAnswer, SessionError,
+    SessionEvent,
+};
+use epitome_thread::{Seq, SessionId};
+
+/// See the module. Dropped while it is closed, which only a panic of the session does, it lets answers through as
+/// errors.
+pub(super) struct EventGate {
+    /// Whose entries have the numbers that count here; agents have their own.
+    session: SessionId,
+    state: Arc<Mutex<GateState>>,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_closed: bool,
+    /// Not more than what a session says between two waits.
+    held: VecDeque<HeldEvent>,
+}
+
+struct HeldEvent {
+    attachment: Attachment,
+    session: SessionId,
+    out: SessionEvent,
+}
+
+struct GatedOutlet {
+    attachment: Attachment,
+    gate: Arc<Mutex<GateState>>,
+}
+
+impl EventGate {
+    pub fn new(session: SessionId) -> EventGate {
+        EventGate { session, state: Arc::default() }
+    }
+
+    /// The same attachment, whose events go through the gate.
+    pub fn attachment(&self, attachment: &Attachment) -> Attachment {
+        let outlet = GatedOutlet { attachment: attachment.clone(), gate: self.state.clone() };
+        Attachment { client: attachment.client, outlet: Arc::new(outlet) }
+    }
+
+    pub fn close(&self) {
+        lock(&self.state).is_closed = true;
+    }
+
+    /// Lets everything through.
+    pub fn open(&self) {
+        let mut state = lock(&self.state);
+        state.is_closed = false;
+        // Under the lock, so that nothing overtakes.
+        state.held.drain(..).for_each(HeldEvent::pass);
+    }
+
+    /// Lets the rest through after entries from this one on could not be written. Good answers may depend on them,
+    /// and become the error. Returns the clients for which such an answer was that they are attached.
+    pub fn fail(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
+        let mut state = lock(&self.state);
+        state.is_closed = false;
+        let mut refused = Vec::new();
+        for mut held in state.held.drain(..) {
+            if let SessionEvent::Entry { entry, .. } = &held.out
+                && held.session == self.session
+                && entry.seq >= from
+            {
+                continue;
+            }
+            if let SessionEvent::Answer { answer: answer @ Ok(_), .. } = &mut held.out {
+                if matches!(answer, Ok(SessionAnswer::Attached { .. })) {
+                    refused.push(held.attachment.client);
+                }
+                *answer = Err(error.clone());
+            }
+            held.pass();
+        }
+        refused
+    }
+}
+
+impl Drop for EventGate {
+    fn drop(&mut self) {
+        let message = "the session ended before it could answer; load it again and repeat".to_owned();
+        self.fail(Seq(0), &SessionError::Internal(message));
+    }
+}
+
+impl HeldEvent {
+    fn pass(self) {
+        self.attachment.outlet.put(&self.session, self.out);
+    }
+}
+
+impl EventSink for GatedOutlet {
+    fn put(&self, session: &SessionId, out: SessionEvent) {
+        let mut gate = lock(&self.gate);
+        match gate.is_closed {
+            true => gate.held.push_back(HeldEvent {
+                attachment: self.attachment.clone(),
+                session: session.clone(),
+                out,
+            }),
+            // Under the lock, so that what is let through stays in its order.
+            false => self.attachment.outlet.put(session, out),
+        }
+    }
+
+    fn shows(&self) -> QuestionSupport {
+        self.attachment.outlet.shows()
+    }
+
+    fn offers(&self) -> EditorSupport {
+        self.attachment.outlet.offers()
+    }
+
+    fn shows_agents(&self) -> bool {
+        self.attachment.outlet.shows_agents()
+    }
+}
+
+fn lock(state: &Mutex<GateState>) -> MutexGuard<'_, GateState> {
+    // Outlets don't panic, and what is held is whole whenever the lock is free.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

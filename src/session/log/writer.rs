@@ -1,0 +1,185 @@
+//! The writer of a session's log: it writes staged entries in their order, on a thread that may block, and reports how
+//! far it is. There is a thread only while there is something to write.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use epitome_platform::blocking;
+use epitome_store::{JournalHead, JournalWriter, StoreError, Syncer};
+use epitome_thread::{Entry, Seq, SessionId};
+
+/// See the module. Dropping it lets other processes open the session.
+pub struct LogWriter {
+    shared: Arc<SharedWriter>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// An entry that could not be written.
+#[derive(Clone, Debug)]
+pub struct WriteFailure {
+    pub from: Seq,
+    pub error: Arc<StoreError>,
+}
+
+/// Makes the entries durable that were staged when it was made.
+pub struct LogSyncer {
+    progress: watch::Receiver<Progress>,
+    /// The entries before this one.
+    through: Seq,
+    rewinds: u64,
+    syncer: Syncer,
+    session: SessionId,
+}
+
+struct SharedWriter {
+    session: SessionId,
+    queue: Mutex<WriteQueue>,
+    /// `None` once the session has ended.
+    journal: Mutex<Option<JournalWriter>>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Default)]
+struct WriteQueue {
+    entries: VecDeque<Arc<Entry>>,
+    has_thread: bool,
+}
+
+/// How far a writer is.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// The entries before this one are written.
+    next: Seq,
+    /// Nothing is written until the session has given up what was not.
+    failure: Option<WriteFailure>,
+    /// How often it has.
+    rewinds: u64,
+    /// The last failure before the last time.
+    rewound: Option<WriteFailure>,
+}
+
+impl LogWriter {
+    pub fn new(journal: JournalWriter, head: &JournalHead) -> LogWriter {
+        let (sender, progress) = watch::channel(Progress { next: head.next(), ..Progress::default() });
+        let shared = SharedWriter {
+            session: journal.session().clone(),
+            queue: Mutex::default(),
+            journal: Mutex::new(Some(journal)),
+            progress: sender,
+        };
+        LogWriter { shared: Arc::new(shared), progress }
+    }
+
+    /// Has an entry written behind those before it.
+    pub fn write(&self, entry: Arc<Entry>) {
+        let mut queue = lock(&self.shared.queue);
+        queue.entries.push_back(entry);
+        if !std::mem::replace(&mut queue.has_thread, true) {
+            let shared = self.shared.clone();
+            drop(blocking::start(move || shared.drain()));
+        }
+    }
+
+    /// Waits until an entry is written, or cannot be.
+    pub async fn wrote(&mut self, entry: Seq) -> Result<(), WriteFailure> {
+        let is_over = |progress: &Progress| progress.next > entry || progress.failure.is_some();
+        // The sender lives in `shared`, so waiting can't fail.
+        let progress = self.progress.wait_for(is_over).await;
+        let failure = progress.ok().and_then(|progress| progress.failure.clone());
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Writes again after a failure; what was staged behind it is forgotten.
+    pub fn rewind(&self) {
+        // Under the lock, so that no entry from before is taken out and written afterwards.
+        let mut queue = lock(&self.shared.queue);
+        queue.entries.clear();
+        self.shared.progress.send_modify(|progress| {
+            progress.rewound = progress.failure.take();
+            progress.rewinds += 1;
+        });
+    }
+
+    /// For the entries that are staged now.
+    pub fn syncer(&self, head: &JournalHead) -> LogSyncer {
+        let progress = self.progress.clone();
+        let through = if head.is_stored() { head.next() } else { Seq(0) };
+        let rewinds = progress.borrow().rewinds;
+        LogSyncer { progress, through, rewinds, syncer: head.syncer(), session: self.shared.session.clone() }
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        // A writing thread may hold the shared part a little longer than the session lives.
+        drop(lock(&self.shared.journal).take());
+    }
+}
+
+impl SharedWriter {
+    /// Writes until there is nothing to write.
+    fn drain(&self) {
+        loop {
+            let entry = {
+                let mut queue = lock(&self.queue);
+                let has_failed = self.progress.borrow().failure.is_some();
+                let entry = queue.entries.pop_front().filter(|_| !has_failed);
+                queue.has_thread = entry.is_some();
+                entry
+            };
+            let Some(entry) = entry else { return };
+            match self.write(&entry) {
+                Ok(()) => self.progress.send_modify(|progress| progress.next = Seq(entry.seq.0 + 1)),
+                Err(error) => {
+                    let failure = WriteFailure { from: entry.seq, error: Arc::new(error) };
+                    self.progress.send_modify(|progress| progress.failure = Some(failure));
+                }
+            }
+        }
+    }
+
+    fn unstorable(&self, reason: &str) -> StoreError {
+        StoreError::Unstorable { session: self.session.clone(), reason: reason.to_owned() }
+    }
+
+    fn write(&self, entry: &Entry) -> Result<(), StoreError> {
+        let mut journal = lock(&self.journal);
+        // A session ends behind its last entry, unless it panics.
+        let Some(journal) = journal.as_mut() else { return Err(self.unstorable("the session has ended")) };
+        catch_unwind(AssertUnwindSafe(|| journal.write(entry)))
+            .unwrap_or_else(|_| Err(self.unstorable("writing it panicked")))
+    }
+}
+
+impl LogSyncer {
+    /// Returns once the entries are on the disk.
+    pub async fn sync(mut self) -> Result<(), Arc<StoreError>> {
+        let is_over = |progress: &Progress| {
+            progress.next >= self.through || progress.failure.is_some() || progress.rewinds != self.rewinds
+        };
+        let over = self.progress.wait_for(is_over).await.map(|progress| progress.clone());
+        let progress = over.unwrap_or_else(|_| self.progress.borrow().clone());
+        // After a rewind the numbers may belong to other entries.
+        let given_up = match progress.rewinds - self.rewinds {
+            0 => progress.failure.filter(|failure| failure.from < self.through),
+            1 => progress.rewound.filter(|failure| failure.from < self.through),
+            _ => progress.rewound,
+        };
+        if let Some(failure) = given_up {
+            return Err(failure.error);
+        }
+        if progress.rewinds == self.rewinds && progress.next < self.through {
+            let reason = "the session ended before it was written".to_owned();
+            return Err(Arc::new(StoreError::Unstorable { session: self.session, reason }));
+        }
+        let syncer = self.syncer;
+        blocking::run(move || syncer.sync()).await.map_err(Arc::new)
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

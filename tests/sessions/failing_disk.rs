@@ -1,0 +1,89 @@
+//! A disk that refuses what a session writes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use epitome::session::{SessionCommand, SessionError, SessionEvent};
+use epitome::thread::{Change, Mode, StopReason, Thread};
+use epitome_simulated_disk::{FileCall, SimDisk};
+use epitome_test_harness::session::Setup;
+use epitome_test_harness::text;
+
+/// After a failed sync the kernel may have dropped what was written, so that no later sync can be trusted. Each prompt
+/// still called the model, was paid for, and then ended with an error.
+#[test]
+fn after_a_failed_sync_no_model_is_called_until_the_session_is_loaded_again() {
+    let disk = SimDisk::new(1, Path::new("/home/data"));
+    let setup = Setup::new().disk(Arc::new(disk.clone()));
+    let mut test = setup.start(|_| vec![text("fine")]);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+
+    disk.fail_next(FileCall::Sync);
+    let ticket = test.prompt("Is this kept?");
+    assert!(matches!(test.client.answer(ticket), Err(SessionError::Store(_))));
+    let called = test.model.requests().len();
+    for words in ["And now?", "And now?"] {
+        let ticket = test.prompt(words);
+        match test.client.answer(ticket) {
+            Err(SessionError::Store(message)) => {
+                assert!(message.contains("The model was not called"), "{message}");
+                assert!(message.contains(&format!("load {} again", test.session)), "{message}");
+            }
+            other => panic!("a refusal was expected: {other:?}"),
+        }
+    }
+    assert_eq!(test.model.requests().len(), called);
+
+    let environment = test.environment();
+    let ticket = test.ticket();
+    test.send(SessionCommand::Close { ticket, client: test.client.id });
+    test.client.answer(ticket).expect("it closes");
+    test.load(environment);
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    let seen = test.last_request().seen();
+    let words = format!("{seen:?}");
+    assert!(words.contains("Hello") && words.contains("Is this kept?"), "{words}");
+    assert_eq!(words.matches("And now?").count(), 1, "what was refused is not in the log: {words}");
+}
+
+/// Entries are written off the session's task. What follows from one that can't be written must not be seen: a client
+/// would show a mode that the session does not have after it is loaded again, and a model would be paid for an answer
+/// to a prompt that is nowhere.
+#[test]
+fn what_the_log_does_not_take_is_not_shown_and_calls_no_model() {
+    let disk = SimDisk::new(1, Path::new("/home/data"));
+    let setup = Setup::new().disk(Arc::new(disk.clone()));
+    let mut test = setup.start(|_| vec![text("fine")]);
+    assert_eq!(test.ask("Hello"), StopReason::EndTurn);
+    let called = test.model.requests().len();
+
+    disk.fail_next(FileCall::Write);
+    match test.choose("mode", "read_only") {
+        Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
+        other => panic!("the disk's refusal was expected: {other:?}"),
+    }
+    let is_shown = |out: &SessionEvent| match out {
+        SessionEvent::Entry { entry, .. } => matches!(entry.change, Change::ModeChosen { .. }),
+        _ => false,
+    };
+    assert!(!test.client.arrived().iter().any(is_shown));
+    let shown = test.client.arrived().iter().rev().find_map(|out| match out {
+        SessionEvent::Options(options) => Some(options.mode),
+        _ => None,
+    });
+    assert_eq!(shown, Some(Mode::Ask));
+
+    disk.fail_next(FileCall::Write);
+    let ticket = test.prompt("Is there room?");
+    assert!(matches!(test.client.answer(ticket), Err(SessionError::Store(_))));
+    assert_eq!(test.model.requests().len(), called);
+
+    test.choose("mode", "read_only").expect("the disk takes it");
+    assert_eq!(test.ask("And now?"), StopReason::EndTurn);
+    let log = test.services.store.read(&test.session).expect("a whole log");
+    assert_eq!(log.iter().filter(|entry| matches!(entry.change, Change::ModeChosen { .. })).count(), 1);
+    let thread = Thread::replay(log.iter().cloned()).expect("a log without gaps");
+    assert_eq!((thread.mode(), thread.in_turn()), (Mode::ReadOnly, false));
+    let is_refused = |change: &Change| matches!(change, Change::Said { message, .. } if message.text() == "Is there room?");
+    assert!(!log.iter().any(|entry| is_refused(&entry.change)));
+}

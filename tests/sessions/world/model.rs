@@ -1,0 +1,76 @@
+//! What the simulated model replies: mostly sense, sometimes what real services have done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use epitome_scripted_model::{ModelStep, ScriptedStop, SimulatedModel};
+use serde_json::json;
+
+/// A model that misbehaves as a seed wants, until it is told to be calm.
+pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
+    let (mut rng, mut pace) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(!seed));
+    let misbehaves = rng.u8(..3) > 0;
+    let (mut words, mut calls) = (0, 0);
+    let pieces = *pace.choice(&[40, 400, 4_000]).expect("there are some");
+    SimulatedModel::new(
+        move |_| {
+            words += 1;
+            if is_calm.load(Ordering::Relaxed) {
+                return vec![ModelStep::Text(format!("calm {words}"))];
+            }
+            let mut steps = Vec::new();
+            let text = |rng: &mut fastrand::Rng| {
+                ModelStep::Text(format!("reply {words} {}", "word ".repeat(rng.usize(..40))))
+            };
+            if misbehaves && rng.u8(..8) == 0 {
+                return misbehaviour(&mut rng, text(&mut fastrand::Rng::with_seed(words)));
+            }
+            if rng.u8(..6) == 0 {
+                steps.push(ModelStep::Think(format!("thought {words}")));
+            }
+            if rng.u8(..4) > 0 {
+                steps.push(text(&mut rng));
+            }
+            if rng.u8(..5) < 2 || steps.is_empty() {
+                for _ in 0..rng.u8(1..4) {
+                    calls += 1;
+                    let name = if rng.u8(..12) == 0 { "no_such_tool" } else { "work" };
+                    let input = json!({
+                        "number": calls,
+                        "ms": *rng.choice(&[0, 1, 30, 2_000]).expect("there are some"),
+                        "asks": rng.u8(..3) == 0,
+                        "fails": rng.u8(..6) == 0,
+                        "bytes": *rng.choice(&[0, 10, 5_000]).expect("there are some"),
+                    });
+                    steps.push(ModelStep::Call { name: name.to_owned(), input });
+                }
+            }
+            steps
+        },
+        move || {
+            let delay = *pace.choice(&[0, 0, 1, 5, 40]).expect("there are some");
+            (Duration::from_millis(delay), pace.usize(1..=pieces))
+        },
+    )
+}
+
+fn misbehaviour(rng: &mut fastrand::Rng, text: ModelStep) -> Vec<ModelStep> {
+    let error = |status, retry_after| ModelStep::Error { status, retry_after, message: None };
+    match rng.u8(..14) {
+        0 => vec![error(429, Some(2))],
+        1 => vec![error(529, None)],
+        2 => vec![error(500, None)],
+        3 => vec![error(400, None)],
+        4 => vec![error(401, None)],
+        5 => vec![ModelStep::Overflow],
+        6 => vec![text, ModelStep::Cut],
+        7 => vec![ModelStep::Cut],
+        8 => vec![text, ModelStep::Hang],
+        9 => vec![ModelStep::Hang],
+        10 => Vec::new(),
+        11 => vec![text, ModelStep::Stop(ScriptedStop::MaxTokens)],
+        12 => vec![text, ModelStep::Stop(ScriptedStop::Refusal("no".to_owned()))],
+        _ => vec![text, error(529, None)],
+    }
+}

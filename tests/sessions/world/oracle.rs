@@ -1,0 +1,283 @@
+//! What must hold in a simulated world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use epitome::acp::from_wire::ClientTraits;
+use epitome::acp::to_wire::Cursor;
+use epitome::acp::v1;
+use epitome::session::SessionEvent;
+use epitome::thread::{
+    Change, Content, Entry, Message, Origin, OutcomeStatus, ReplyCut, SessionId, StopReason, Thread,
+};
+use serde_json::Value;
+
+use super::process::Machine;
+use super::window::{Shown, Window};
+use super::{DEATHS_SURVIVED, Reached, World};
+
+/// Prompts that may wait in a session, and commands that it has not taken.
+const PROMPTS_MAX: usize = 64;
+const COMMANDS_MAX: usize = 256;
+
+pub type Log = Vec<Arc<Entry>>;
+
+/// The logs on the disk, as processes see it.
+pub fn logs(machine: &Machine) -> BTreeMap<String, Log> {
+    let store = machine.stored();
+    let headers = store.list().expect("a copy of the disk can be read").headers;
+    let read = |session: SessionId| Some((session.0.clone(), store.read(&session).ok()?));
+    headers.into_iter().filter_map(|header| read(header.session)).collect()
+}
+
+/// How many prompts with these words have a turn that ended well.
+pub fn ended(log: &[Arc<Entry>], text: &str) -> usize {
+    let is_it =
+        |message: &Message| matches!(&message.content[..], [Content::Text { text: words }] if words == text);
+    let is_prompt = |entry: &Arc<Entry>| match &entry.change {
+        Change::Said { message, origin: Origin::Person } | Change::Queued { message } => is_it(message),
+        _ => false,
+    };
+    let ended_well = |at: usize| {
+        let end = log[at..].iter().find_map(|entry| match &entry.change {
+            Change::TurnEnded { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        end == Some(StopReason::EndTurn)
+    };
+    log.iter().enumerate().filter(|(at, entry)| is_prompt(entry) && ended_well(*at)).count()
+}
+
+/// After every step.
+pub fn check_always(world: &World) {
+    let refusals = world.machine.model.refusals();
+    assert!(refusals.is_empty(), "what was sent breaks the provider's rules: {refusals:?}");
+    for live in world.process.iter().flat_map(|process| process.sessions.live_sessions()) {
+        assert!(live.queued_prompts <= PROMPTS_MAX + 1, "{live:?}");
+        assert!(live.waiting_events <= COMMANDS_MAX, "{live:?}");
+    }
+    let executions = world.machine.executions.lock().expect("no panic under it");
+    let twice = executions.iter().find(|(_, times)| **times > 1);
+    assert!(twice.is_none(), "a call ran twice: {twice:?}");
+}
+
+/// What a window shows of a message that is in the log is the beginning of it.
+pub fn check_windows_show_a_prefix(world: &World) {
+    let logs = logs(&world.machine);
+    for window in &world.windows {
+        for (session, shown) in &window.sessions {
+            let Some(log) = logs.get(session) else { continue };
+            let expected = shown_of(session, log);
+            let texts: BTreeMap<&str, &str> =
+                expected.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
+            let cut = cut_by_a_death(log);
+            for (id, seen) in &shown.texts {
+                let Some(whole) = texts.get(id.as_str()) else { continue };
+                let (seen, whole) = (seen.trim_matches('\n'), whole.trim_matches('\n'));
+                let is_ahead = is_part_of(id, &cut) && seen.starts_with(whole);
+                assert!(
+                    whole.starts_with(seen) || is_ahead,
+                    "window {} of {session}: {id} is {seen:?}, not {whole:?}",
+                    window.name
+                );
+            }
+        }
+    }
+}
+
+/// Nothing that was answered is lost.
+pub fn check_acknowledged(machine: &Machine, acknowledged: &[(String, String)]) {
+    let logs = logs(machine);
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (session, text) in acknowledged {
+        *counts.entry((session, text)).or_default() += 1;
+    }
+    for ((session, text), count) in counts {
+        let ended = logs.get(session).map_or(0, |log| ended(log, text));
+        assert!(
+            ended >= count,
+            "{text:?} was answered {count} times in {session}, and {ended} are in its log"
+        );
+    }
+}
+
+/// Once everything is quiet.
+pub fn check_at_rest(world: &mut World) {
+    check_always(world);
+    world.take_answers();
+    check_acknowledged(&world.machine, &world.acknowledged);
+    let logs = logs(&world.machine);
+    let mut reached = std::mem::take(&mut world.reached);
+    for log in logs.values() {
+        let thread = Thread::replay(log.iter().cloned()).expect("a log can be folded");
+        assert!(
+            thread.open_calls().is_empty() || thread.in_turn(),
+            "a call without an outcome: {:?}",
+            thread.open_calls()
+        );
+        check_outcomes(log);
+        log.iter().for_each(|entry| note(&entry.change, &mut reached));
+    }
+    for window in &world.windows {
+        assert!(window.open.is_empty(), "window {}: no answer to {:?}", window.name, window.open);
+        for (request, answer) in &window.answered {
+            let error = answer.get("error").map(|error| error["message"].to_string());
+            let deaths = world.deaths - request.deaths;
+            if let Some(error) = &error {
+                let may_fail =
+                    matches!(request.method, "session/prompt" | "session/set_mode" | "session/fork")
+                        || world.had_fault
+                        || deaths > DEATHS_SURVIVED;
+                assert!(may_fail, "{request:?}: {answer}");
+                for (words, what) in [
+                    ("can't be written", "a write failed"),
+                    ("could not be synced", "a sync failed"),
+                    ("Interrupted", "an answer said that the turn was interrupted"),
+                ] {
+                    *reached.entry(what).or_default() += u64::from(error.contains(words));
+                }
+            } else if request.method != "session/prompt" && deaths > 0 {
+                *reached.entry("a request was repeated").or_default() += 1;
+            }
+            if answer["result"]["stopReason"] == "cancelled" {
+                *reached.entry("a prompt was cancelled").or_default() += 1;
+            }
+        }
+        for (session, shown) in &window.sessions {
+            let Some(log) = logs.get(session) else {
+                assert!(world.had_fault, "{session} is not there");
+                continue;
+            };
+            if !world.had_fault {
+                check_prompts(window, session, log);
+            }
+            if !window.partial.contains(session) {
+                check_shown(window, session, shown, log);
+            }
+        }
+    }
+    reached.retain(|_, times| *times > 0);
+    world.reached = reached;
+}
+
+fn note(change: &Change, reached: &mut Reached) {
+    let what = match change {
+        Change::Queued { .. } => "a prompt was queued",
+        Change::Compacted { .. } => "a compaction",
+        Change::Undone { .. } => "an undo",
+        Change::Forked { .. } => "a fork",
+        Change::Replied { cut: Some(ReplyCut::Broken { reason }), .. }
+            if reason.contains("process ended") =>
+        {
+            "an interrupted reply was kept"
+        }
+        Change::Replied { cut: Some(_), .. } => "a reply was cut",
+        Change::TurnEnded { reason: StopReason::Failed, .. } => "a turn failed",
+        Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Interrupted => {
+            "a call was interrupted"
+        }
+        Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Denied => "a call was refused",
+        _ => return,
+    };
+    *reached.entry(what).or_default() += 1;
+}
+
+/// Each call has one outcome, after the reply that made it.
+fn check_outcomes(log: &[Arc<Entry>]) {
+    let (mut made, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for entry in log {
+        match &entry.change {
+            Change::Replied { message, .. } => made.extend(message.calls().map(|call| call.id.clone())),
+            Change::ToolFinished { outcome } => {
+                assert!(made.contains(&outcome.call), "{}: nobody made {:?}", entry.seq, outcome.call);
+                assert!(ended.insert(outcome.call.clone()), "{}: {:?} ended twice", entry.seq, outcome.call);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Prompts are answered as the log says.
+fn check_prompts(window: &Window, session: &str, log: &[Arc<Entry>]) {
+    // What a fork has from before was asked in another session.
+    let own = log.iter().rposition(|entry| matches!(entry.change, Change::Forked { .. })).unwrap_or(0);
+    let log = &log[own..];
+    let mut answered: BTreeMap<&str, usize> = BTreeMap::new();
+    for (request, answer) in &window.answered {
+        let is_prompt = request.method == "session/prompt" && !request.text.starts_with('/');
+        if is_prompt && request.session == session {
+            let count = answered.entry(&request.text).or_default();
+            *count += usize::from(answer["result"]["stopReason"] == "end_turn");
+        }
+    }
+    for (text, count) in answered {
+        let ended = ended(log, text);
+        assert_eq!(count, ended, "window {}: {text:?} ended {ended} times in {session}", window.name);
+    }
+}
+
+/// What a window shows that has seen all of a log.
+fn shown_of(session: &str, log: &[Arc<Entry>]) -> Shown {
+    let mut expected = Shown::default();
+    let (mut cursor, mut updates) = (Cursor::new(&SessionId(session.to_owned())), Vec::new());
+    for entry in log {
+        let out = SessionEvent::Entry { entry: entry.clone(), replay: false, own: false };
+        cursor.translate(out, &ClientTraits::default(), &mut updates);
+    }
+    for update in updates {
+        v1::project(update, &mut |update| {
+            expected.take(&serde_json::to_value(update).expect("an update is JSON"));
+        });
+    }
+    expected
+}
+
+/// Replies of which less was saved than shown: text of the last second before a death.
+fn cut_by_a_death(log: &[Arc<Entry>]) -> BTreeSet<String> {
+    let cut = log.iter().filter_map(|entry| match &entry.change {
+        Change::Replied { message, cut: Some(ReplyCut::Broken { reason }), .. }
+            if reason.contains("process ended") =>
+        {
+            Some(message.id.to_string())
+        }
+        _ => None,
+    });
+    cut.collect()
+}
+
+/// Clients have an id for each part of a message.
+fn is_part_of(id: &str, messages: &BTreeSet<String>) -> bool {
+    id.split('.').next().is_some_and(|message| messages.contains(message))
+}
+
+/// A window shows the log: the whole text of each message once, in order, and the outcome of each call.
+fn check_shown(window: &Window, session: &str, shown: &Shown, log: &[Arc<Entry>]) {
+    let expected = shown_of(session, log);
+    let who = format!("window {} of {session}", window.name);
+    let texts: BTreeMap<&str, &str> =
+        shown.texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
+    // What it sent itself is shown by the editor.
+    let own = format!("w{} ", window.name);
+    let is_own = |text: &str| text.starts_with(&own) || text.starts_with('/');
+    let cut = cut_by_a_death(log);
+    let mut order = Vec::new();
+    for (id, text) in &expected.texts {
+        match texts.get(id.as_str()) {
+            Some(seen) => {
+                let (seen, text) = (seen.trim_matches('\n'), text.trim_matches('\n'));
+                let is_same = seen == text || is_part_of(id, &cut) && seen.starts_with(text);
+                let kinds: Vec<_> = log.iter().map(|entry| entry.change.kind()).collect();
+                assert!(is_same, "{who}: {id} is {seen:?}, not {text:?}; {kinds:?}");
+                // A replay shows a prompt that a crash left in the queue where it was queued.
+                if !text.starts_with('w') && !text.starts_with('/') {
+                    order.push(id.as_str());
+                }
+            }
+            None => assert!(is_own(text), "{who}: {id} is missing: {text:?}"),
+        }
+    }
+    let seen: Vec<&str> =
+        shown.texts.iter().map(|(id, _)| id.as_str()).filter(|id| order.contains(id)).collect();
+    assert_eq!(seen, order, "{who}");
+    assert_eq!(shown.calls, expected.calls, "{who}");
+}

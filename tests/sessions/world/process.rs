@@ -1,0 +1,100 @@
+//! A daemon's process without its sockets: real sessions on a runtime of their own, whose clock is paused. Dropping it is
+//! `kill -9`: every task stops where it waits.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use epitome::session::registry::{SessionServices, Sessions};
+use epitome_files::paths::Paths;
+use epitome_hooks::functions::Functions;
+use epitome_platform::reaper::Reaper;
+use epitome_provider::http::Http;
+use epitome_provider::learned::Learned;
+use epitome_recipe::watch::RecipeWatch;
+use epitome_scripted_model::SimulatedModel;
+use epitome_simulated_disk::SimDisk;
+use epitome_store::Store;
+use epitome_tokens::Rulers;
+use epitome_tools::Toolbox;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::tool::{Executions, Work};
+
+/// Nothing happens for so long before a session rests.
+const REST_AFTER: Duration = Duration::from_secs(300);
+
+/// TLS and its certificates are set up once.
+static HTTP: LazyLock<Http> = LazyLock::new(Http::new);
+
+/// What outlives a process.
+#[derive(Clone)]
+pub struct Machine {
+    pub disk: SimDisk,
+    pub home: Arc<tempfile::TempDir>,
+    pub model: SimulatedModel,
+    pub executions: Arc<Mutex<Executions>>,
+}
+
+/// See the module.
+pub struct Process {
+    pub sessions: Sessions,
+    runtime: Runtime,
+}
+
+impl Machine {
+    /// Where the store is on the simulated disk.
+    pub fn data(&self) -> &'static Path {
+        Path::new("/home/data")
+    }
+
+    /// The store as it is now, without faults.
+    pub fn stored(&self) -> Store {
+        Store::on_disk(self.data(), Arc::new(self.disk.copy()))
+    }
+
+    pub fn start(&self) -> Process {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime");
+        let paths = Paths::below(self.home.path());
+        let services = SessionServices {
+            store: Store::on_disk(self.data(), Arc::new(self.disk.clone())),
+            http: HTTP.simulated(Arc::new(self.model.clone())),
+            learned: Learned::below(&paths.data),
+            toolbox: Toolbox::new(vec![Arc::new(Work { executions: self.executions.clone() })]),
+            watch: RecipeWatch::disabled(),
+            reaper: Arc::new(Reaper::disabled()),
+            rulers: Rulers::default(),
+            functions: Functions::default(),
+            suspend_after: REST_AFTER,
+            checkpoints: None,
+            paths,
+        };
+        let sessions = Sessions::new(services, runtime.handle().clone());
+        Process { sessions, runtime }
+    }
+}
+
+impl Process {
+    pub fn handle(&self) -> Handle {
+        self.runtime.handle().clone()
+    }
+
+    /// Everything goes on until so much time has passed.
+    pub fn run_for(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// Everything that can goes on, so many times.
+    pub fn run_a_little(&self, times: u32) {
+        self.runtime.block_on(async {
+            for _ in 0..times {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+}

@@ -1,0 +1,51 @@
+//! The only tool of the simulated model. It takes as long as its input says, and records that it ran.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use epitome_thread::{CallDisplay, OutcomeStatus, ToolSpec};
+use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use serde_json::{Value, json};
+
+/// How often each piece of work was begun.
+pub type Executions = BTreeMap<u64, u32>;
+
+/// `{"number": 7, "ms": 20, "asks": true, "fails": false, "bytes": 10}`; numbers are given once.
+pub struct Work {
+    pub executions: Arc<Mutex<Executions>>,
+}
+
+impl Tool for Work {
+    fn spec(&self) -> ToolSpec {
+        let schema = json!({"type": "object", "properties": {}});
+        ToolSpec { name: "work".into(), description: "Works.".into(), schema }
+    }
+
+    fn display(&self, _: &Value, _: &Workspace) -> CallDisplay {
+        CallDisplay { title: "Working".into(), ..CallDisplay::default() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        match input["asks"] == true {
+            true => Ok(Access::Command { line: "work".into(), confined: true, changes_git: false }),
+            false => Ok(Access::Nothing),
+        }
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        let executions = self.executions.clone();
+        Box::pin(async move {
+            let number = input["number"].as_u64().unwrap_or_default();
+            *executions.lock().expect("no panic under it").entry(number).or_default() += 1;
+            (context.progress)("working".to_owned());
+            tokio::time::sleep(Duration::from_millis(input["ms"].as_u64().unwrap_or_default())).await;
+            let bytes = input["bytes"].as_u64().unwrap_or_default() as usize;
+            let result = ToolResult::completed(format!("work {number} {}", "x".repeat(bytes)));
+            match input["fails"] == true {
+                true => ToolResult { status: OutcomeStatus::Failed, ..result },
+                false => result,
+            }
+        })
+    }
+}
