@@ -99,7 +99,10 @@ mod tests {
         assert!(add_server("", &process("a")).is_ok_and(|text| text.starts_with("[mcp.servers.a]")));
         let inline = "[mcp]\nservers = { b = { command = \"c\" } }\n";
         let added = add_server(inline, &process("a")).expect("it is added");
-        assert!(added.starts_with("[mcp]\nservers = { b = { command = \"c\" }, a = { command = "), "{added}");
+        assert!(
+            added.starts_with("[mcp]\nservers = { b = { command = \"c\" } , a = { command = "),
+            "{added}"
+        );
         for text in ["mcp = 1\n", "a = \n"] {
             let why = add_server(text, &process("a")).expect_err("it cannot be added");
             assert!(why.contains("config.toml"), "{why}");
