@@ -118,22 +118,13 @@ fn update(
 fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     let mut blocks = Vec::new();
     // A leading provider-specific block of the summary is not readable text.
-    let texts = message.content.iter().filter_map(|content| match content {
-        Content::Text { text } => Some(text),
-        Content::Thinking { .. }
-        | Content::Call(_)
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => None,
-    });
-    let texts: Vec<&String> = texts.collect();
+    let texts: Vec<&str> = message.content.iter().filter_map(Content::as_text).collect();
     for (index, text) in texts.iter().enumerate() {
         let (summary, beside) = match text.split_once(SUMMARY_OPEN) {
             Some((_, from)) if index == 0 => parts_of_first(from),
             // The text that introduces the following parts to the model is not shown.
             None if index == 0 && texts.len() > 1 => continue,
-            Some(_) | None => (None, text.as_str()),
+            Some(_) | None => (None, *text),
         };
         blocks.extend(summary.filter(|summary| !summary.trim().is_empty()).map(str::to_owned));
         let beside = beside.trim_matches('\n');

@@ -168,11 +168,7 @@ fn text_bytes(entry: &Entry) -> usize {
         | Change::Replied { message, .. }
         | Change::Compacted { summary: message, .. } => message.content.iter().map(of_content).sum(),
         Change::ToolFinished { outcome } => {
-            let of_outcome = |content: &OutcomeContent| match content {
-                OutcomeContent::Text { text } => text.len(),
-                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => 0,
-            };
-            outcome.content.iter().map(of_outcome).sum()
+            outcome.content.iter().filter_map(OutcomeContent::as_text).map(str::len).sum()
         }
         _ => 0,
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::carryover::user_reply;
 use super::input::{CompactionInput, RewrittenEntries, tools};
-use super::text::{is_attached, said, said_with};
+use super::text::{said, said_with};
 use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, PartId, Seq};
 
 /// The contents outside of the kept view that are quoted next to the summary.
@@ -231,7 +231,7 @@ const FRAME_TOKENS: u64 = 200;
 impl LastRequest {
     fn new(input: &CompactionInput<'_>, entry: &Entry, message: &Message) -> LastRequest {
         let content = message.content.clone();
-        let mut attached: Vec<usize> = (0..content.len()).filter(|at| is_attached(&content[*at])).collect();
+        let mut attached: Vec<usize> = (0..content.len()).filter(|at| content[*at].is_attachment()).collect();
         attached.sort_by_cached_key(|at| {
             input.ruler.message(&Message { id: message.id, content: vec![content[*at].clone()] })
         });
@@ -263,10 +263,7 @@ fn message_of(entry: &Arc<Entry>) -> Option<&Message> {
 fn earlier_summary(entry: &Entry) -> Option<String> {
     let Change::Compacted { summary, .. } = &entry.change else { return None };
     // The provider's own form of it may come first.
-    let text = summary.content.iter().find_map(|content| match content {
-        Content::Text { text } => Some(text),
-        _ => None,
-    });
+    let text = summary.content.iter().find_map(Content::as_text);
     let (_, rest) = text?.split_once(SUMMARY_OPEN)?;
     let text =
         rest.strip_suffix(SUMMARY_CLOSE).or_else(|| rest.split_once(SUMMARY_CLOSE).map(|(text, _)| text))?;

@@ -335,17 +335,11 @@ fn original<'a>(input: &CompactionInput<'a>, at: usize) -> Option<&'a ToolOutcom
 }
 
 fn attached(outcome: &ToolOutcome) -> usize {
-    let is_attached = |content: &&OutcomeContent| {
-        matches!(content, OutcomeContent::Image { .. } | OutcomeContent::Document { .. })
-    };
-    outcome.content.iter().filter(is_attached).count()
+    outcome.content.iter().filter(|content| content.as_text().is_none()).count()
 }
 
 fn size(outcome: &ToolOutcome, attached: usize) -> String {
-    let texts = outcome.content.iter().map(|content| match content {
-        OutcomeContent::Text { text } => text.len(),
-        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => 0,
-    });
+    let texts = outcome.content.iter().filter_map(OutcomeContent::as_text).map(str::len);
     let bytes = outcome.whole.as_ref().map_or_else(|| texts.sum(), String::len);
     match attached {
         0 => format!("{bytes} bytes in all"),

@@ -137,17 +137,6 @@ pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool
     parts.join("\n\n")
 }
 
-/// Whether it is an attachment of a user's message.
-pub(super) fn is_attached(content: &Content) -> bool {
-    match content {
-        Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => true,
-        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => false,
-    }
-}
-
 pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max { text.to_owned() } else { shortened(text, bytes_max, "") }
 }

@@ -152,10 +152,7 @@ impl<M: Fn(String) -> String> ContentParts<M> {
     }
 
     fn finish(self, status: OutcomeStatus, raw: Value) -> ToolResult {
-        let texts = self.content.iter().filter_map(|content| match content {
-            OutcomeContent::Text { text } => Some(text.as_str()),
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-        });
+        let texts = self.content.iter().filter_map(OutcomeContent::as_text);
         let whole = texts.collect::<Vec<&str>>().join("\n");
         let (content, whole) = match whole.len() > OUTPUT_BYTES_MAX {
             false => (self.content, (whole, None)),

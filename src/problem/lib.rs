@@ -46,8 +46,7 @@ pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
     (line as u64, before[line_start..].chars().count() as u64 + 1)
 }
 
-/// The known name that is a typing mistake away, if any. Of two equally near names, the one with the same
-/// letters.
+/// The known name that is a typing mistake away, if any. Of two equally near names, the one with the same letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);
@@ -62,33 +61,12 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .into_iter()
         .map(|candidate| (plain(candidate), candidate))
         .map(|(plain, candidate)| {
-            (edit_distance(&name, &plain), letters(&plain) != letters(&name), candidate)
+            // An exchange of two neighbouring letters counts as one mistake.
+            (strsim::osa_distance(&name, &plain), letters(&plain) != letters(&name), candidate)
         })
         .filter(|(distance, ..)| *distance <= most)
         .min_by_key(|(distance, has_others, _)| (*distance, *has_others))
         .map(|(.., candidate)| candidate)
-}
-
-/// The distance between two words in insertions, deletions, replacements and exchanges of neighbouring letters (the
-/// restricted Damerau-Levenshtein distance).
-fn edit_distance(from: &str, to: &str) -> usize {
-    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, letter) in from.iter().enumerate() {
-        let mut next = vec![at + 1];
-        for (column, other) in to.iter().enumerate() {
-            let mut least = (row[column] + usize::from(letter != other)).min(row[column + 1] + 1);
-            least = least.min(next[column] + 1);
-            let is_exchanged = at > 0 && column > 0 && *letter == to[column - 1] && from[at - 1] == *other;
-            if is_exchanged {
-                least = least.min(before[column - 1] + 1);
-            }
-            next.push(least);
-        }
-        before = std::mem::replace(&mut row, next);
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

@@ -269,11 +269,7 @@ mod tests {
     }
 
     fn inputs(reply: &ModelReply) -> Vec<Value> {
-        let inputs = reply.content.iter().filter_map(|content| match content {
-            Content::Call(call) => Some(call.input.clone()),
-            _ => None,
-        });
-        inputs.collect()
+        reply.content.iter().filter_map(Content::as_call).map(|call| call.input.clone()).collect()
     }
 
     #[test]

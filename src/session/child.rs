@@ -418,15 +418,7 @@ impl PreparedChild {
     /// The tokens that the first request takes with its reply, by estimate.
     fn tokens(&self) -> u64 {
         let ruler = self.session.core.ruler();
-        let text = self.prompt.content.iter().map(|content| match content {
-            Content::Text { text } => ruler.text(text),
-            Content::Thinking { .. }
-            | Content::Call(_)
-            | Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => 0,
-        });
+        let text = self.prompt.content.iter().filter_map(Content::as_text).map(|text| ruler.text(text));
         ruler.in_context(&self.session.core.thread) + text.sum::<u64>() + self.max_output
     }
 }

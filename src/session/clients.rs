@@ -637,15 +637,7 @@ pub fn provider_error(error: &ProviderError) -> SessionError {
 
 /// The first and the last text of a prompt, each with the index of its part: where a command may be.
 pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
-    let mut texts = content.iter().enumerate().filter_map(|(at, part)| match part {
-        Content::Text { text } => Some((at, text.as_str())),
-        Content::Thinking { .. }
-        | Content::Call(_)
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => None,
-    });
+    let mut texts = content.iter().enumerate().filter_map(|(at, part)| Some((at, part.as_text()?)));
     [texts.next(), texts.next_back()].into_iter().flatten()
 }
 

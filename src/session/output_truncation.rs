@@ -240,14 +240,7 @@ fn head_of(bytes: usize) -> usize {
 
 /// All texts as one: the tool's own whole, and what hooks said of the call.
 fn all_text(outcome: &ToolOutcome) -> String {
-    let mut texts: Vec<&str> = outcome
-        .content
-        .iter()
-        .filter_map(|content| match content {
-            OutcomeContent::Text { text } => Some(text.as_str()),
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-        })
-        .collect();
+    let mut texts: Vec<&str> = outcome.content.iter().filter_map(OutcomeContent::as_text).collect();
     if let (Some(whole), Some(first)) = (&outcome.whole, texts.first_mut()) {
         *first = whole;
     }

@@ -145,14 +145,7 @@ impl View {
     fn put(&mut self, spot: ViewPosition, content: &[Content]) {
         match spot {
             ViewPosition::Message(at) => {
-                let said = content.iter().filter(|content| match content {
-                    Content::Thinking { .. } | Content::Call(_) => false,
-                    Content::Text { .. }
-                    | Content::Image { .. }
-                    | Content::Document { .. }
-                    | Content::Resource { .. }
-                    | Content::ResourceLink { .. } => true,
-                });
+                let said = content.iter().filter(|content| is_text(content) || content.is_attachment());
                 let said: Vec<Content> = said.cloned().collect();
                 self.alter(at, |change| match change {
                     Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {

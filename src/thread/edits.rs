@@ -116,27 +116,11 @@ fn check_revision(thread: &Thread, revision: Seq) -> Result<(), String> {
 /// Checks that every provider accepts such a message.
 fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
     for content in content {
-        match (content, role) {
-            (Content::Text { .. }, _)
-            | (
-                Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink { .. },
-                Role::User | Role::System,
-            ) => {}
-            (
-                Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink { .. },
-                _,
-            ) => {
-                return Err("the agent's words can only be text".to_owned());
-            }
-            (Content::Thinking { .. } | Content::Call(_), _) => {
-                return Err("it may hold neither thinking nor tool calls".to_owned());
-            }
+        if content.is_attachment() && role == Role::Assistant {
+            return Err("the agent's words can only be text".to_owned());
+        }
+        if matches!(content, Content::Thinking { .. } | Content::Call(_)) {
+            return Err("it may hold neither thinking nor tool calls".to_owned());
         }
     }
     let attached = content.iter().any(|content| !matches!(content, Content::Text { .. }));

@@ -47,19 +47,7 @@ pub struct Message {
 impl Message {
     /// All text of the message, its parts joined by a blank line, without thinking and calls.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self
-            .content
-            .iter()
-            .filter_map(|content| match content {
-                Content::Text { text } => Some(text.as_str()),
-                Content::Thinking { .. }
-                | Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink { .. }
-                | Content::Call(_) => None,
-            })
-            .collect();
+        let texts: Vec<&str> = self.content.iter().filter_map(Content::as_text).collect();
         texts.join("\n\n")
     }
 
@@ -71,15 +59,7 @@ impl Message {
 
     /// The tool calls of the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.content.iter().filter_map(|content| match content {
-            Content::Call(call) => Some(call),
-            Content::Text { .. }
-            | Content::Thinking { .. }
-            | Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => None,
-        })
+        self.content.iter().filter_map(Content::as_call)
     }
 }
 
@@ -122,6 +102,45 @@ pub enum Content {
         name: String,
     },
     Call(ToolCall),
+}
+
+impl Content {
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Content::Text { text } => Some(text),
+            Content::Thinking { .. }
+            | Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. }
+            | Content::Call(_) => None,
+        }
+    }
+
+    /// Whether it is an image, a file, or a link to one.
+    pub fn is_attachment(&self) -> bool {
+        match self {
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => true,
+            Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => false,
+        }
+    }
+
+    /// The call, if it is one.
+    pub fn as_call(&self) -> Option<&ToolCall> {
+        match self {
+            Content::Call(call) => Some(call),
+            Content::Text { .. }
+            | Content::Thinking { .. }
+            | Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => None,
+        }
+    }
 }
 
 /// A provider's own form of a part, such as signed thinking. It is sent back byte for byte to the provider
@@ -226,14 +245,7 @@ impl ToolOutcome {
 
     /// The text that the model reads, without images and documents.
     pub fn model_text(&self) -> String {
-        let texts: Vec<&str> = self
-            .content
-            .iter()
-            .filter_map(|content| match content {
-                OutcomeContent::Text { text } => Some(text.as_str()),
-                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-            })
-            .collect();
+        let texts: Vec<&str> = self.content.iter().filter_map(OutcomeContent::as_text).collect();
         texts.join("\n")
     }
 }
@@ -268,6 +280,16 @@ pub enum OutcomeContent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
+}
+
+impl OutcomeContent {
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            OutcomeContent::Text { text } => Some(text),
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+        }
+    }
 }
 
 /// Output of a tool for display in an editor.

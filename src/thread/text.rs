@@ -353,16 +353,8 @@ pub(super) fn said(message: &Message, origin: &Origin) -> String {
         | Origin::Instructions { .. } => message.text(),
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
     };
-    for content in &message.content {
-        match content {
-            Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => {
-                let _ = write!(text, "\n{}", attached(content));
-            }
-            Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => {}
-        }
+    for content in message.content.iter().filter(|content| content.is_attachment()) {
+        let _ = write!(text, "\n{}", attached(content));
     }
     text
 }

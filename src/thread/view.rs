@@ -342,13 +342,8 @@ impl PartNumbers {
 /// text.
 pub(super) fn spoken_entry(layer: &Entry, spoken: &HistoryMessage, by: &str) -> Arc<Entry> {
     let HistoryMessage { role, message } = spoken;
-    let sayable = |content: &&Content| match content {
-        Content::Text { .. } => true,
-        Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => *role != Role::Assistant,
-        Content::Thinking { .. } | Content::Call(_) => false,
+    let sayable = |content: &&Content| {
+        content.as_text().is_some() || (content.is_attachment() && *role != Role::Assistant)
     };
     let content = message.content.iter().filter(sayable).cloned().collect();
     let message = Message { id: message.id, content };

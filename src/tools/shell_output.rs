@@ -29,13 +29,8 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
         return format!("[{line}: no end within {SHELL_SECONDS_MAX} s]");
     };
-    printed(result.raw.as_ref()).unwrap_or_else(|| {
-        let texts = result.content.iter().filter_map(|content| match content {
-            OutcomeContent::Text { text } => Some(text.as_str()),
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-        });
-        texts.collect()
-    })
+    printed(result.raw.as_ref())
+        .unwrap_or_else(|| result.content.iter().filter_map(OutcomeContent::as_text).collect())
 }
 
 /// Both outputs of a command, followed by a nonzero exit code: a reader of the prompt must not mistake a

@@ -352,12 +352,8 @@ impl ClineReader {
     }
 
     fn outcome(&mut self, id: Option<&String>, tool: &str, status: OutcomeStatus, content: Vec<Content>) {
-        let code = content.iter().find_map(|content| match content {
-            Content::Text { text } if tool.contains("command") => {
-                EXIT_CODE.captures(text.lines().next()?)?[1].parse().ok()
-            }
-            _ => None,
-        });
+        let texts = content.iter().filter_map(Content::as_text).filter(|_| tool.contains("command"));
+        let code = texts.filter_map(|text| EXIT_CODE.captures(text.lines().next()?)?[1].parse().ok()).next();
         self.log.outcome(id.map(String::as_str), status, outcome_content(content), code);
     }
 

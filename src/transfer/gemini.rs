@@ -329,12 +329,8 @@ impl GeminiReader {
     }
 
     fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<Content>) {
-        let code = content.iter().find_map(|content| match content {
-            Content::Text { text } => {
-                text.lines().rev().find_map(|line| line.strip_prefix(EXIT_CODE)?.trim().parse().ok())
-            }
-            _ => None,
-        });
+        let lines = content.iter().filter_map(Content::as_text).flat_map(|text| text.lines().rev());
+        let code = lines.filter_map(|line| line.strip_prefix(EXIT_CODE)?.trim().parse().ok()).next();
         self.log.outcome(Some(id), status, outcome_content(content), code);
     }
 

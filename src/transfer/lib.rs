@@ -282,10 +282,7 @@ fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<C
 
 /// The texts of a message, joined by blank lines.
 fn joined_text(content: &[Content]) -> String {
-    let texts = content.iter().filter_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
+    let texts = content.iter().filter_map(Content::as_text);
     texts.collect::<Vec<_>>().join("\n\n")
 }
 

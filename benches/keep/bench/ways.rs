@@ -71,10 +71,7 @@ impl Ours {
         self.compact(&mut thread)?;
         let last = thread.last_compaction().ok_or("nothing was compacted")?;
         let Change::Compacted { summary, .. } = &last.change else { return Err("another change".to_owned()) };
-        let texts = summary.content.iter().filter_map(|content| match content {
-            Content::Text { text } => Some(text.as_str()),
-            _ => None,
-        });
+        let texts = summary.content.iter().filter_map(Content::as_text);
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 

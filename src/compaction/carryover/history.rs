@@ -210,8 +210,5 @@ fn is_refusal(outcome: &ToolOutcome) -> bool {
 }
 
 fn first_text(outcome: &ToolOutcome) -> Option<&str> {
-    outcome.content.iter().find_map(|content| match content {
-        OutcomeContent::Text { text } => Some(text.as_str()),
-        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-    })
+    outcome.content.iter().find_map(OutcomeContent::as_text)
 }

@@ -110,11 +110,8 @@ pub(super) fn words<'a>(
         if bytes > MESSAGES_BYTES_MAX {
             break;
         }
-        let texts = message.content.iter().filter_map(|part| match part {
-            Content::Text { text } if !text.trim().is_empty() => Some(text.trim()),
-            _ => None,
-        });
-        let text = texts.collect::<Vec<_>>().join("\n\n");
+        let texts = message.content.iter().filter_map(Content::as_text).map(str::trim);
+        let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
         bytes += text.len();
         said.push((*entry, text));
     }

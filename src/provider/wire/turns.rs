@@ -120,14 +120,7 @@ fn native(part: &Content) -> Option<&Native> {
 }
 
 fn is_sendable(part: &Content) -> bool {
-    match part {
-        Content::Text { text } => !text.trim().is_empty(),
-        Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => true,
-        Content::Thinking { .. } | Content::Call(_) => false,
-    }
+    part.is_attachment() || part.as_text().is_some_and(|text| !text.trim().is_empty())
 }
 
 /// The parts of a reply that can be sent back. Signed thinking is bound to everything before it, so it is

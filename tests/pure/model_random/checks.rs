@@ -195,10 +195,7 @@ const HEAD_BYTES: usize = 60;
 fn texts(message: &Message) -> Vec<&str> {
     let text = |content: &'_ Content| matches!(content, Content::Text { .. });
     let texts = message.content.iter().filter(|content| text(content));
-    let texts = texts.filter_map(|content| match content {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
+    let texts = texts.filter_map(Content::as_text);
     texts.collect()
 }
 
