@@ -48,7 +48,7 @@ pub struct Http {
     /// Overrides the limits derived from the endpoint.
     limits: Option<CallTimeouts>,
     /// Answers requests to providers in the place of the network.
-    simulated: Option<simulated::Network>,
+    simulated: Option<Arc<dyn SimulatedNetwork>>,
 }
 
 #[derive(Debug, Default)]
@@ -293,7 +293,7 @@ impl Sending {
         let request = asked.build(&made.client, endpoint)?;
         let executed = async {
             match &http.simulated {
-                Some(network) => Ok(simulated::answer(network, asked, request.headers()).await),
+                Some(network) => Ok(simulated::answer(&**network, asked, request.headers()).await),
                 None => made.client.execute(request).await,
             }
         };

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -38,11 +37,8 @@ pub struct SimulatedResponse {
     pub body: mpsc::Receiver<io::Result<Bytes>>,
 }
 
-/// A handle for `HttpShared`.
-pub(super) type Network = Arc<dyn SimulatedNetwork>;
-
 pub(super) async fn answer(
-    network: &Network,
+    network: &dyn SimulatedNetwork,
     asked: &RequestShape,
     headers: &HeaderMap,
 ) -> reqwest::Response {

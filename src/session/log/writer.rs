@@ -14,7 +14,7 @@ use epitome_thread::{Entry, Seq, SessionId};
 /// See the module. Dropping it lets other processes open the session.
 pub struct LogWriter {
     shared: Arc<SharedWriter>,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<WriteProgress>,
 }
 
 /// An entry that could not be written.
@@ -26,7 +26,7 @@ pub struct WriteFailure {
 
 /// Makes the entries durable that were staged when it was made.
 pub struct LogSyncer {
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<WriteProgress>,
     /// The entries before this one.
     through: Seq,
     rewinds: u64,
@@ -39,7 +39,7 @@ struct SharedWriter {
     queue: Mutex<WriteQueue>,
     /// `None` once the session has ended.
     journal: Mutex<Option<JournalWriter>>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<WriteProgress>,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct WriteQueue {
 
 /// How far a writer is.
 #[derive(Clone, Debug, Default)]
-struct Progress {
+struct WriteProgress {
     /// The entries before this one are written.
     next: Seq,
     /// Nothing is written until the session has given up what was not.
@@ -63,7 +63,8 @@ struct Progress {
 
 impl LogWriter {
     pub fn new(journal: JournalWriter, head: &JournalHead) -> LogWriter {
-        let (sender, progress) = watch::channel(Progress { next: head.next(), ..Progress::default() });
+        let (sender, progress) =
+            watch::channel(WriteProgress { next: head.next(), ..WriteProgress::default() });
         let shared = SharedWriter {
             session: journal.session().clone(),
             queue: Mutex::default(),
@@ -85,7 +86,7 @@ impl LogWriter {
 
     /// Waits until an entry is written, or cannot be.
     pub async fn wrote(&mut self, entry: Seq) -> Result<(), WriteFailure> {
-        let is_over = |progress: &Progress| progress.next > entry || progress.failure.is_some();
+        let is_over = |progress: &WriteProgress| progress.next > entry || progress.failure.is_some();
         // The sender lives in `shared`, so waiting can't fail.
         let progress = self.progress.wait_for(is_over).await;
         let failure = progress.ok().and_then(|progress| progress.failure.clone());
@@ -157,7 +158,7 @@ impl SharedWriter {
 impl LogSyncer {
     /// Returns once the entries are on the disk.
     pub async fn sync(mut self) -> Result<(), Arc<StoreError>> {
-        let is_over = |progress: &Progress| {
+        let is_over = |progress: &WriteProgress| {
             progress.next >= self.through || progress.failure.is_some() || progress.rewinds != self.rewinds
         };
         let over = self.progress.wait_for(is_over).await.map(|progress| progress.clone());
