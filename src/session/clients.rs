@@ -641,15 +641,14 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
     [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
-/// A title from what the user said first: its first line, cut at a word.
 /// Commits a change that was requested from outside of any prompt, and answers once it is on disk.
 fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), SessionError>>) {
     if let Err(error) = core.commit(change) {
         return drop(answer.send(Err(error)));
     }
     let syncer = core.log.syncer();
-    core.background.spawn_blocking(move || {
-        let synced = syncer.sync();
+    core.background.spawn(async move {
+        let synced = syncer.sync().await;
         let recorded = match &synced {
             Ok(()) => Ok(()),
             Err(error) => Err(SessionError::Store(error.to_string())),
@@ -660,6 +659,7 @@ fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), Se
     });
 }
 
+/// A title from what the user said first: its first line, cut at a word.
 fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_CHARS_MAX {

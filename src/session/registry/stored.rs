@@ -1,7 +1,7 @@
 //! What is done with sessions where they are stored, whether they live or not: listing, forking, deleting, replacing a
 //! history. It reads the disk.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,7 +180,7 @@ impl Sessions {
     /// session: its journal is locked until then.
     fn hold(
         &self,
-        live: &mut HashMap<SessionId, LiveTask>,
+        live: &mut BTreeMap<SessionId, LiveTask>,
         session: &SessionId,
         work: impl Future<Output = ()> + Send + 'static,
     ) {

@@ -38,6 +38,7 @@ pub fn one_of_each() -> Vec<Change> {
         },
         Change::Queued { message: message(0, vec![text("wait")]) },
         Change::Commanded { message: MessageId(1), typed: "/compact".into() },
+        Change::PromptKeyed { message: MessageId(1), key: "k-1".into() },
         Change::Said {
             message: message(
                 1,
@@ -260,7 +261,8 @@ fn kind(change: &Change) -> usize {
         Change::DamageAccepted { .. } => 32,
         Change::ClientInstructed(_) => 33,
         Change::Archived { .. } => 34,
-        Change::Unknown(_) => 35,
+        Change::PromptKeyed { .. } => 35,
+        Change::Unknown(_) => 36,
     }
 }
 
