@@ -56,7 +56,8 @@ impl RequestKind {
             | RequestKind::Delete
             | RequestKind::SetTitle
             | RequestKind::Archive
-            | RequestKind::Logout => false,
+            | RequestKind::Logout
+            | RequestKind::CancelOne => false,
         }
     }
 }

@@ -23,7 +23,6 @@ use super::answers::{self, LoginState};
 use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, RequestParams};
 use super::model::AcpVersion;
-use super::newer;
 use super::outbox::Outbox;
 use super::requests::{Cancellation, IncomingRequest, OpeningState, OutgoingKind, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};

@@ -10,10 +10,11 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::model::{MessagePiece, TextUpdate, Update};
+use super::v1;
 use epitome_session::{NoticeSeverity, TextKind, UsageNow};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{
-    Content, Entry, Message, MessageId, Origin, ReplyCut, StopReason, Usage, describe, text,
+    Content, Entry, Message, MessageId, Origin, PlanStep, ReplyCut, StopReason, Usage, describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.

@@ -156,7 +156,7 @@ fn locations(locations: &[Location]) -> Vec<wire::ToolCallLocation> {
     locations.iter().map(location).collect()
 }
 
-fn plan(steps: &[PlanStep]) -> wire::Plan {
+pub fn plan(steps: &[PlanStep]) -> wire::Plan {
     let entry = |step: &PlanStep| {
         let priority = match step.priority {
             PlanPriority::High => wire::PlanEntryPriority::High,

@@ -21,7 +21,7 @@ use super::updates::wire_path;
 use super::{v1, v2, v2_answers};
 use epitome_session::{
     AskId, AskedByAgent, EditorRequest, PermissionRequest, Position, QuestionKind, QuestionSupport,
-    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, Ticket, UserQuestion,
+    SessionAnswer, SessionError, SessionEvent, Subagent, SubagentState, TextKind, Ticket, UserQuestion,
 };
 use epitome_thread::visible::visible;
 use epitome_thread::{CallDisplay, CallId, Change, Entry, MessageId, SessionId, ToolCall};
@@ -622,7 +622,8 @@ mod tests {
             thought: epitome_thread::ThoughtLevel::Medium,
             remarks: Vec::new(),
         });
-        let attached = SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options };
+        let attached =
+            SessionAnswer::Attached { session: session.clone(), cwd: "/w".into(), options, now: None };
         let (mut writer, mut buffer) = (UpdateWriter::default(), Vec::new());
         let mut write = |out| {
             let item = OutboxItem::Event { session: session.clone(), out };

@@ -185,7 +185,7 @@ fn standalone(
         login: Arc::new(login),
         ids_above: 0,
         positions: Positions::Untold,
-        offers_v2: Box::new(move || daemon::offers_v2(&v2_paths)),
+        offers_v2: Box::new(move || crate::daemon::offers_v2(&v2_paths)),
     };
     let connection = Connection::open(writer, parts, tap);
     let end = LocalShutdown { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };

@@ -10,7 +10,6 @@ use epitome::session::SessionEvent;
 use epitome::thread::{
     Change, Content, Entry, Message, Origin, OutcomeStatus, ReplyCut, SessionId, StopReason, Thread,
 };
-use serde_json::Value;
 
 use super::process::Machine;
 use super::window::{Shown, Window};

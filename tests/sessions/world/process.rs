@@ -16,7 +16,7 @@ use epitome_scripted_model::SimulatedModel;
 use epitome_simulated_disk::SimDisk;
 use epitome_store::Store;
 use epitome_tokens::Rulers;
-use epitome_tools::Toolbox;
+use epitome_tools::{RunningCommands, Toolbox};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::tool::{Executions, Work};
@@ -64,6 +64,7 @@ impl Machine {
             toolbox: Toolbox::new(vec![Arc::new(Work { executions: self.executions.clone() })]),
             watch: RecipeWatch::disabled(),
             reaper: Arc::new(Reaper::disabled()),
+            running: RunningCommands::default(),
             rulers: Rulers::default(),
             functions: Functions::default(),
             suspend_after: REST_AFTER,
