@@ -356,7 +356,7 @@ fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadPar
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })
         }
-        // Many addresses of the older transport speak the newer one as well. If this one doesn't, a notice says so.
+        // Many addresses of the older transport speak the newer one as well, which is tried first.
         McpServer::Sse(server) => {
             let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
             (server.name, McpTransport::Http { url: server.url, headers, key_variable: None })

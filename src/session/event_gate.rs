@@ -125,6 +125,10 @@ impl EventSink for GatedOutlet {
     fn shows_agents(&self) -> bool {
         self.attachment.outlet.shows_agents()
     }
+
+    fn follows_state(&self) -> bool {
+        self.attachment.outlet.follows_state()
+    }
 }
 
 fn lock(state: &Mutex<GateState>) -> MutexGuard<'_, GateState> {
