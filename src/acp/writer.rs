@@ -168,6 +168,9 @@ impl UpdateWriter {
         self.cursor(session).translate(out, target.traits, &mut updates);
         let start = target.buffer.len();
         let mut lines = 0;
+        if let Some(last) = last_agent_message(&updates).filter(|_| target.traits.cursors) {
+            self.last_messages.insert(session.clone(), last);
+        }
         let cursor = entry.and_then(|entry| self.cursor_after(session, &entry, &updates, target));
         for update in updates.drain(..) {
             lines += self.update(session, update, target);
@@ -221,9 +224,6 @@ impl UpdateWriter {
         updates: &[Update],
         target: &WriteTarget<'_>,
     ) -> Option<serde_json::Value> {
-        if let Some(last) = last_agent_message(updates) {
-            self.last_messages.insert(session.clone(), last);
-        }
         let anchor = match &entry.change {
             Change::TurnEnded { .. } => CursorAnchor::AgentMessage(self.last_messages.remove(session)?),
             change if change.is_said_by_user() => {

@@ -250,7 +250,8 @@ fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position
         attachment.outlet.put(&id, SessionEvent::Compaction { id: compaction, state });
     }
     for ((prompt, fate), inserted) in prompts.iter().zip(rest.fates).zip(rest.inserted) {
-        let mut responder = Responder::new(prompt.ticket, id.clone(), attachment.clone());
+        let Some(ticket) = prompt.ticket else { continue };
+        let mut responder = Responder::new(ticket, id.clone(), attachment.clone());
         if let Some(message) = inserted {
             responder.inserted(message);
         }

@@ -4,6 +4,7 @@
 //! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function of
 //! the log and the position. Pure: the session sends the result.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -52,10 +53,11 @@ pub struct Seen {
     pub position: Position,
 }
 
-/// A prompt whose answer a client still waits for.
+/// A prompt whose answer a client still waits for, or one that was answered while it waited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingPrompt {
-    pub ticket: Ticket,
+    /// `None` if it was answered. Then the log has it, and it tells apart prompts with the same words.
+    pub ticket: Option<Ticket>,
     pub content: Vec<Content>,
     /// The last entry that the client had been shown when it sent the prompt.
     pub sent_after: Option<Seq>,
@@ -169,18 +171,25 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
 }
 
 /// The entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after everything
-/// that it had been shown by then. What it waits for are its newest prompts, so the newest entry with the same words
-/// counts, and each once.
+/// that it had been shown by then. What was answered is in the log; of what it waits for, which are its newest prompts, the
+/// newest entry with the same words counts. Each entry is one prompt's.
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
+    let mut answered: BTreeSet<Seq> = BTreeSet::new();
+    for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none()) {
+        let is_it = |entry: &&Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
+        if let Some(entry) = entries.iter().find(is_it) {
+            answered.insert(entry.seq);
+        }
+    }
     let mut end = entries.len();
     let mut find_one = |prompt: &PendingPrompt| {
+        if prompt.ticket.is_none() {
+            return None;
+        }
         if let Some(key) = &prompt.key {
             return keyed(entries, key);
         }
-        let is_it = |entry: &Arc<Entry>| {
-            prompt.sent_after.is_none_or(|after| entry.seq > after)
-                && is_prompt(&entry.change, &prompt.content)
-        };
+        let is_it = |entry: &Arc<Entry>| !answered.contains(&entry.seq) && is_of(prompt, entry);
         let found = entries[..end].iter().rposition(is_it)?;
         end = found;
         Some(entries[found].seq)
@@ -188,6 +197,11 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let mut found: Vec<Option<Seq>> = prompts.iter().rev().map(&mut find_one).collect();
     found.reverse();
     found
+}
+
+/// Whether an entry can be of this prompt.
+fn is_of(prompt: &PendingPrompt, entry: &Entry) -> bool {
+    prompt.sent_after.is_none_or(|after| entry.seq > after) && is_prompt(&entry.change, &prompt.content)
 }
 
 /// The first entry of the message that was sent with this key.
@@ -295,7 +309,7 @@ mod tests {
 
     fn prompt(text: &str, sent_after: u64) -> PendingPrompt {
         PendingPrompt {
-            ticket: Ticket(1),
+            ticket: Some(Ticket(1)),
             content: content(text),
             sent_after: Some(Seq(sent_after)),
             key: None,
@@ -335,6 +349,20 @@ mod tests {
         assert_eq!(shown(&rest), ["tool_finished", "replied", "tool_finished", "turn_ended"]);
         assert_eq!(rest.open_calls.iter().map(|call| call.id.0.as_str()).collect::<Vec<_>>(), ["c1"]);
         assert_eq!(rest.fates, [Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() }]);
+    }
+
+    /// A user sent the same words again while the first answer was on its way. The daemon died before it had taken the
+    /// second prompt, which was answered like the first, as if it had been done.
+    #[test]
+    fn an_answered_prompt_is_not_taken_for_a_lost_one_with_the_same_words() {
+        let entries = log(vec![said("before"), said("go"), ended(StopReason::EndTurn)]);
+        let answered = PendingPrompt { ticket: None, ..prompt("go", 0) };
+        let rest = super::rest(&entries, &after(2), &[answered.clone(), prompt("go", 0)]);
+        assert_eq!(rest.fates[1], Fate::Lost);
+        let twice = [entries, log(vec![said("go"), ended(StopReason::EndTurn)])].concat();
+        let twice = log(twice.into_iter().map(|entry| entry.change.clone()).collect());
+        let rest = super::rest(&twice, &after(2), &[answered, prompt("go", 0)]);
+        assert_eq!(rest.fates[1], Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() });
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Attaching {
     /// Answers it, and the prompts that it brings along, with an error.
     pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
         let prompts = match &self.replay {
-            Replay::Rest { prompts, .. } => prompts.iter().map(|prompt| prompt.ticket).collect(),
+            Replay::Rest { prompts, .. } => prompts.iter().filter_map(|prompt| prompt.ticket).collect(),
             Replay::Everything | Replay::Nothing => Vec::new(),
         };
         for ticket in prompts.into_iter().chain([self.ticket]) {

@@ -101,6 +101,11 @@ fn the_examples_in_configuration_md_work() {
 }
 
 #[test]
+fn the_examples_in_acp_v2_md_work() {
+    run::page(&root().join("docs/acp-v2.md"));
+}
+
+#[test]
 fn the_examples_in_subagents_md_work() {
     run::page(&root().join("docs/subagents.md"));
 }
@@ -143,13 +148,14 @@ fn pages() -> Vec<String> {
 /// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
 /// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
-/// `docs/conformance.md` with the agent and the suite, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+/// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` drives what `docs/acp-v2.md` says, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(
         pages(),
         [
             "README.md",
+            "acp-v2.md",
             "acp.md",
             "checkpoints.md",
             "cli.md",

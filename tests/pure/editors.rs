@@ -77,7 +77,8 @@ fn the_readme_shows_each_file_verbatim() {
     let page = text("README.md");
     let mut files = 0;
     for editor in std::fs::read_dir(folder()).expect("the folder is there").flatten() {
-        if !editor.path().is_dir() {
+        // The registry's entry is no editor's.
+        if !editor.path().is_dir() || editor.file_name() == "registry" {
             continue;
         }
         for file in std::fs::read_dir(editor.path()).expect("it can be listed").flatten() {
@@ -145,7 +146,7 @@ fn the_registry_entry_is_of_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!((&entry["id"], &entry["version"]), (&json!("epitome"), &json!(version)));
     let targets = entry["distribution"]["binary"].as_object().expect("there are binaries");
-    assert!(targets.len() >= 4);
+    assert!(targets.keys().all(|platform| platform.starts_with("linux-")), "Epitome runs on Linux only");
     for (platform, target) in targets {
         let archive = target["archive"].as_str().unwrap_or_default();
         assert!(archive.contains(&format!("/v{version}/epitome-{version}-")), "{platform}: {archive}");

@@ -206,11 +206,8 @@ impl World {
             }
             (46..60, Some(session)) if self.is_open(at, &session) => {
                 self.prompts += 1;
-                // The same words may be sent twice, though not while they wait for an answer: after a death, the first of
-                // two such prompts is taken for both, if its answer came after the second was sent.
-                let waits = |open: &Request| open.session == session && open.text.ends_with(" p0");
-                let waits = self.windows[at].open.values().any(waits);
-                let number = if rng.u8(..4) == 0 && !waits { 0 } else { self.prompts };
+                // The same words may be sent twice, also while they wait for an answer.
+                let number = if rng.u8(..4) == 0 { 0 } else { self.prompts };
                 self.send(at, "session/prompt", session, format!("w{} p{number}", self.windows[at].name));
             }
             (60..65, Some(session)) if self.is_open(at, &session) => {

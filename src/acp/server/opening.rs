@@ -29,9 +29,9 @@ impl<P: StoredSessionPort> AcpServer<P> {
         let (outbox, client) = (self.outbox.clone(), self.config.client);
         self.when_usable(ticket, None, move |sessions| {
             let session = sessions.create(ticket, opening);
-            if outbox.requests().created(ticket, &session)
-                && let Err(error) = sessions.send(&session, SessionCommand::Detach { client })
-            {
+            // Not within the condition, which would hold the lock while the session is sent something.
+            let is_given_up = outbox.requests().created(ticket, &session);
+            if is_given_up && let Err(error) = sessions.send(&session, SessionCommand::Detach { client }) {
                 tracing::debug!(%session, %error, "a session that was cancelled is gone already");
             }
         });
@@ -112,12 +112,12 @@ impl<P: StoredSessionPort> AcpServer<P> {
         struct Epitome<'a> {
             rest: Option<Position>,
             #[serde(borrow, default)]
-            prompts: Vec<Unanswered<'a>>,
+            prompts: Vec<SentPrompt<'a>>,
         }
         #[derive(Deserialize)]
-        struct Unanswered<'a> {
+        struct SentPrompt<'a> {
             #[serde(borrow)]
-            id: &'a RawValue,
+            id: Option<&'a RawValue>,
             sent_at: Option<Position>,
             #[serde(borrow)]
             params: &'a RawValue,
@@ -133,8 +133,10 @@ impl<P: StoredSessionPort> AcpServer<P> {
         for prompt in &prompts {
             let params = RequestParams::read(Some(prompt.params))?;
             let (content, key) = (params.prompt()?, newer::idempotency_key(&params)?);
-            let ticket =
-                self.open(prompt.id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)?;
+            let open = |id: &RawValue| {
+                self.open(id.get(), RequestKind::Prompt, Some(session.clone()), OpeningState::None)
+            };
+            let ticket = prompt.id.map(open).transpose()?;
             let sent_after = prompt.sent_at.as_ref().and_then(|at| at.after);
             pending.push(PendingPrompt { ticket, content, sent_after, key });
         }

@@ -70,7 +70,10 @@ pub struct ReconnectState {
     positions: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
     waiting: Vec<WaitingRequest>,
-    /// Bytes of the lines kept in `waiting`.
+    /// Prompts that were answered while others of their session waited. A daemon needs them to tell prompts with the same
+    /// words apart.
+    answered: Vec<WaitingRequest>,
+    /// Bytes of the lines kept in `waiting` and `answered`.
     kept_bytes: usize,
     /// Ids of the daemon's unanswered requests.
     requests: BTreeSet<u64>,
@@ -278,11 +281,31 @@ impl ReconnectState {
                 }
                 if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
                     let waiting = self.remove(at);
-                    self.answered(waiting.wants, message);
+                    match &waiting.wants {
+                        RequestEffect::Prompt { session, .. } => {
+                            let session = session.clone();
+                            self.prompt_answered(&session, waiting, succeeded(message));
+                        }
+                        _ => self.answered(waiting.wants, message),
+                    }
                 }
             }
         }
         DaemonMessage::Show
+    }
+
+    fn prompt_answered(&mut self, session: &str, prompt: WaitingRequest, succeeded: bool) {
+        let is_of_session = |request: &WaitingRequest| match &request.wants {
+            RequestEffect::Prompt { session: own, .. } => own == session,
+            _ => false,
+        };
+        if !self.waiting.iter().any(is_of_session) {
+            self.answered.retain(|prompt| !is_of_session(prompt));
+        } else if succeeded {
+            self.answered.push(prompt);
+        }
+        let kept = self.waiting.iter().chain(&self.answered).filter_map(|request| request.line.as_ref());
+        self.kept_bytes = kept.map(Vec::len).sum();
     }
 
     fn answered(&mut self, wants: RequestEffect, message: &FrontendMessage<'_>) {
@@ -498,18 +521,21 @@ impl ReconnectState {
 
     /// Where to continue a session, and the prompts whose fate its log tells, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
-        let prompt = |waiting: &WaitingRequest| {
-            let RequestEffect::Prompt { session, sent_at, is_resuming: true } = &waiting.wants else {
+        let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
+            let RequestEffect::Prompt { session, sent_at, is_resuming } = &waiting.wants else { return None };
+            if session != name || (id.is_some() && !is_resuming) {
                 return None;
-            };
+            }
             let Incoming::Request { params, .. } = envelope::read(waiting.line.as_ref()?) else {
                 return None;
             };
-            let (id, sent_at) = (&waiting.id, sent_at.as_ref().map_or("null", |at| at.get()));
+            let (id, sent_at) = (id.unwrap_or("null"), sent_at.as_ref().map_or("null", |at| at.get()));
             let params = params?.get();
-            (session == name).then(|| format!(r#"{{"id":{id},"sent_at":{sent_at},"params":{params}}}"#))
+            Some(format!(r#"{{"id":{id},"sent_at":{sent_at},"params":{params}}}"#))
         };
-        let prompts = self.waiting.iter().filter_map(prompt).collect::<Vec<String>>().join(",");
+        let answered = self.answered.iter().filter_map(|request| prompt(request, None));
+        let waiting = self.waiting.iter().filter_map(|request| prompt(request, Some(&request.id)));
+        let prompts = answered.chain(waiting).collect::<Vec<String>>().join(",");
         format!(r#"{{"epitome":{{"rest":{at},"prompts":[{prompts}]}}}}"#)
     }
 

@@ -256,10 +256,11 @@ impl SessionPort for Played {
                 state.live.remove(session);
                 answer(ticket, Ok(SessionAnswer::Closed));
             }
+            // The client has given up the session; nothing is answered.
+            SessionCommand::Detach { .. } => {}
             SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelOne { .. }
             | SessionCommand::Attach { .. }
-            | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged
