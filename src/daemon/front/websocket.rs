@@ -517,9 +517,9 @@ mod tests {
         connection.state().received = 5;
         assert_eq!(connection.take_over(3), None, "it can't have received what was not sent");
         assert_eq!(connection.take_over(1), Some(5));
-        assert_eq!((connection.state().sent, connection.state().sockets), (1, 1));
-        connection.state().sent = 3;
         let mut state = connection.state();
+        assert_eq!((state.sent, state.sockets), (1, 1));
+        state.sent = 3;
         state.bytes = KEPT_BYTES_MAX + 2;
         state.trim();
         assert_eq!((state.dropped, state.frames.len()), (2, 1));
