@@ -183,9 +183,7 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     }
     let mut end = entries.len();
     let mut find_one = |prompt: &PendingPrompt| {
-        if prompt.ticket.is_none() {
-            return None;
-        }
+        prompt.ticket?;
         if let Some(key) = &prompt.key {
             return keyed(entries, key);
         }
