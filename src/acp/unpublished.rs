@@ -43,7 +43,7 @@ pub fn fork_cursor(params: &RequestParams<'_>) -> Result<Option<Seq>, BadParams>
     Ok(Some(part.ok_or_else(unknown)?.entry))
 }
 
-/// What a cursor stands behind.
+/// The message after which a cursor is placed.
 pub enum CursorAnchor {
     UserMessage(String),
     AgentMessage(String),

@@ -459,7 +459,7 @@ fn is_dropped(session: &SessionId, out: &SessionEvent, outbox: &Outbox) -> bool 
     !matches!(out, SessionEvent::Answer { .. }) && outbox.requests().is_abandoned(session)
 }
 
-/// Answers a prompt that has become a message. Only clients of version 2 are told.
+/// Answers a prompt that has become a message. Only clients of version 2 get this answer.
 fn inserted(ticket: Ticket, message: MessageId, target: &mut WriteTarget<'_>) {
     let open = target.outbox.requests().answer(ticket);
     if let Some(open) = open {

@@ -23,7 +23,7 @@ pub const PROBE_FILE: &str = "acp-check-probe.txt";
 pub const SAY_PING: &str = "Reply with the single word ping and nothing else.";
 pub const PING: &str = "ping";
 
-/// A prompt for a reply that does not end by itself.
+/// A prompt for a reply that never ends unless it is cancelled.
 pub fn hang() -> String {
     format!("Write a story of twenty thousand words about a walnut, without asking back. {HANG}")
 }

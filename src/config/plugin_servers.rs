@@ -37,7 +37,7 @@ pub fn of_plugin(plugin: &Plugin, servers: &mut Vec<McpServer>) -> Vec<Problem> 
     problems
 }
 
-/// Gemini CLI tells the two transports apart by the names of the address: `httpUrl`, and `url` for the older one.
+/// Gemini CLI distinguishes the two transports by the names of the address: `httpUrl`, and `url` for the older one.
 fn as_claude_code(mut server: Value, format: PluginFormat) -> Value {
     if let Some(fields) = server.as_object_mut().filter(|_| format == PluginFormat::Gemini)
         && let Some(url) = fields.remove("httpUrl")

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 /// The type of the response.
 const EVENTS: &str = "text/event-stream";
 
-/// Posts a message of ours.
+/// Posts one of our messages.
 type Post = Arc<dyn Fn(Vec<u8>) -> BoxFuture<io::Result<()>> + Send + Sync>;
 
 /// An open connection. Dropping it closes it.

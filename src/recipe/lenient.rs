@@ -76,7 +76,7 @@ impl LenientField<'_> {
         self.split_outside(['{', '}'])
     }
 
-    /// The value as a list of tools: commas within parentheses belong to what is said of a tool.
+    /// The value as a list of tools: commas within parentheses belong to the rule of a tool.
     pub fn tools(&self) -> Vec<String> {
         self.split_outside(['(', ')'])
     }

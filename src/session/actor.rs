@@ -15,15 +15,14 @@ use super::core::{Core, HostProcess};
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelCallEvent};
 use super::ending::settle_log;
-use super::hook_host::HookHost;
-use super::hook_host::HookNews;
+use super::hook_host::{HookHost, HookNews};
 use super::inbox::{Channel, Inbox};
 use super::instructions::InstructionWatch;
 use super::mcp::{McpHost, prompts};
 use super::questions::Questions;
 use super::recipe_catalog::SessionRecipes;
 use super::registry::SessionServices;
-use super::standing;
+use super::session_state;
 use super::subagents::Subagents;
 use super::tool_host::{ToolHost, ToolNews};
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn};
@@ -121,7 +120,7 @@ impl Session {
                 self.core.clients.release();
             }
             self.publish_activity();
-            standing::refresh(&mut self);
+            session_state::refresh(&mut self);
             if self.core.clients.are_closing() {
                 break;
             }

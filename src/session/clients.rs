@@ -14,7 +14,7 @@ use super::mcp::prompts;
 use super::model_link::Located;
 use super::replies::{save_draft, sentence};
 use super::resumed::{self, Fate, PendingPrompt, Position, Seen};
-use super::standing;
+use super::session_state;
 use super::subagents::lost_agent;
 use super::work::{Attaching, BackgroundResult, LeavingClient, QueuedPrompt, Responder, RunningTurn};
 use super::{
@@ -54,7 +54,7 @@ impl Session {
                 let Some(mut responder) = self.core.responder(ticket, client) else { return };
                 responder.set_key(key);
                 let prompt = QueuedPrompt { responder, client, content };
-                if let Some(prompt) = standing::answer_repeated(&self.core, prompt) {
+                if let Some(prompt) = session_state::answer_repeated(&self.core, prompt) {
                     self.prompt(prompt);
                 }
             }
@@ -67,7 +67,7 @@ impl Session {
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::CancelOne { ticket, client, target } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                responder.answer(standing::cancel(self, &target));
+                responder.answer(session_state::cancel(self, &target));
             }
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
@@ -159,7 +159,7 @@ impl Session {
             session: self.core.id().clone(),
             cwd: self.core.thread.cwd().to_path_buf(),
             options: self.core.options(),
-            now: attachment.outlet.follows_state().then(|| Arc::new(standing::now(self))),
+            now: attachment.outlet.follows_state().then(|| Arc::new(session_state::now(self))),
         }));
         // Without a replay nothing of the conversation may stand before the answer.
         if !is_replay && !follows_already {
@@ -414,7 +414,7 @@ impl Session {
         content: Vec<Content>,
         key: Option<&str>,
     ) -> Result<Seq, SessionError> {
-        if let Some(queued) = standing::queued_earlier(&self.core.thread, key) {
+        if let Some(queued) = session_state::queued_earlier(&self.core.thread, key) {
             return Ok(queued);
         }
         self.core.check_log()?;
@@ -452,7 +452,7 @@ impl Session {
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
         // The same request may have come twice while it waited.
-        let Some(prompt) = standing::answer_repeated(&self.core, prompt) else { return true };
+        let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if typed.as_deref().is_some_and(commands::is_repair)
             && let Some(acceptance) = self.core.log.acceptance()
@@ -499,7 +499,7 @@ impl Session {
             }
             None => {
                 self.recipes.report_unknown(&self.core, &prompt.content);
-                let said = match standing::said_earlier(&self.core.thread, prompt.responder.key()) {
+                let said = match session_state::said_earlier(&self.core.thread, prompt.responder.key()) {
                     Some(said) => said,
                     None => {
                         let message = Message { id: self.core.fresh_message(), content: prompt.content };

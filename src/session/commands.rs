@@ -26,7 +26,7 @@ use super::hook_host::HookHost;
 use super::mcp::McpHost;
 use super::recipe_catalog::SessionRecipes;
 use super::rounds::apply_to;
-use super::standing;
+use super::session_state;
 use super::work::{BackgroundResult, QueuedPrompt};
 use super::{CommandInfo, NoticeSeverity, SessionAnswer, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
@@ -298,10 +298,10 @@ impl Session {
         typed: String,
         run: impl FnOnce(&mut Core, &CommandContext<'_>) -> CommandOutcome,
     ) {
-        standing::begins(self);
+        session_state::begins(self);
         let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
         let mut prompt = prompt;
-        if let Err(error) = standing::commit_command(&mut self.core, &mut prompt.responder, commanded) {
+        if let Err(error) = session_state::commit_command(&mut self.core, &mut prompt.responder, commanded) {
             return prompt.responder.answer(Err(error));
         }
         let Session { core, recipes, hooks, mcp, compactor, .. } = self;
@@ -323,11 +323,11 @@ impl Session {
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
         for change in changes.into_iter().chain([ended]) {
             if let Err(error) = self.core.commit(change) {
-                standing::command_ended(self, StopReason::Failed, Some(error.clone()));
+                session_state::command_ended(self, StopReason::Failed, Some(error.clone()));
                 return prompt.responder.answer(Err(error));
             }
         }
-        standing::command_ended(self, reason, None);
+        session_state::command_ended(self, reason, None);
         if let Some(report) = &rewound_files {
             self.core.mark_reported(report);
         }

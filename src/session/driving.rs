@@ -2,7 +2,7 @@
 
 use super::actor::Session;
 use super::ending::settle_log;
-use super::standing;
+use super::session_state;
 use super::work::{JobResult, QueuedPrompt, RunningTurn, ScanPurpose};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::hook_context::EventData;
@@ -33,7 +33,7 @@ impl Session {
             match work.turn.next(&self.core.thread) {
                 NextStep::Commit(change) => {
                     let change = self.tools.truncated_outcome(&mut self.core, *change);
-                    if let Err(error) = standing::commit_of_turn(self, change) {
+                    if let Err(error) = session_state::commit_of_turn(self, change) {
                         self.abandon(&error);
                     }
                 }
@@ -168,7 +168,7 @@ impl Session {
         }
         self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
-        standing::begins(self);
+        session_state::begins(self);
         self.core.sync_in_background();
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::{Core, Unwritten, settle};
 use super::registry::Sessions;
-use super::standing;
+use super::session_state;
 use super::work::{Attaching, BackgroundResult, JobResult, RunningTurn, TurnFault};
 use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, SessionEvent, Ticket, WorkEnd};
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
@@ -83,7 +83,7 @@ impl Session {
             },
         };
         let error = answer.as_ref().err().cloned();
-        standing::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
+        session_state::ended(self, WorkEnd { reason, usage: work.turn.usage(), error });
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
@@ -114,7 +114,7 @@ impl Session {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
             let end = WorkEnd { reason: StopReason::Failed, usage: turn.usage(), error: Some(error.clone()) };
-            standing::ended(self, end);
+            session_state::ended(self, end);
             for (responder, _) in responders {
                 responder.answer(Err(error.clone()));
             }
@@ -262,7 +262,7 @@ impl Session {
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
-        standing::closes(&mut self);
+        session_state::closes(&mut self);
         // What could not be written is logged there.
         drop(settle(&mut self.core).await);
         let too_late = self.take_no_more();

@@ -1,6 +1,6 @@
 //! Keeps a session's events back until the entries that they follow are written.
 //!
-//! A session numbers an entry and goes on while the entry is written. What it tells clients meanwhile, answers included,
+//! A session numbers an entry and goes on while the entry is written. What it sends to clients meanwhile, answers included,
 //! waits here in its order. If the entry can't be written, it was never there: clients don't see it, and are not told
 //! that anything has succeeded.
 

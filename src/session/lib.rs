@@ -31,7 +31,8 @@
 //! | `Mcp` | MCP servers |
 //! | `Watch` (`instructions`) | the files that hold instructions |
 //!
-//! `standing` tells clients that follow it how the session stands. `reminders` compares the view with what the model has to know; `commands` are functions over the core.
+//! `session_state` shows clients that follow it whether the session works, waits or is idle. `reminders` compares the view
+//! with what the model has to know; `commands` are functions over the core.
 
 mod actor;
 mod background_callback;
@@ -86,8 +87,8 @@ mod sandbox;
 mod saved_permissions;
 mod services;
 pub mod session_permissions;
+mod session_state;
 mod skills;
-mod standing;
 mod subagents;
 mod summary;
 pub mod suspended;

@@ -56,7 +56,7 @@ pub struct Seen {
 /// A prompt whose answer a client still waits for, or one that was answered while it waited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingPrompt {
-    /// `None` if it was answered. Then the log has it, and it tells apart prompts with the same words.
+    /// `None` if it was answered. Then the log has it; it is needed to distinguish prompts with the same words.
     pub ticket: Option<Ticket>,
     pub content: Vec<Content>,
     /// The last entry that the client had been shown when it sent the prompt.

@@ -156,7 +156,7 @@ fn a_background_command_is_listed_until_it_ends() {
     let opened = window.of_kind("terminal_update");
     assert_eq!(opened[0]["command"], "echo up; sleep 1000");
     assert_eq!(opened[0]["capabilities"], json!({ "cancel": {} }));
-    // A window that comes later is told of it before it is listed.
+    // A window that attaches later gets it before it is listed.
     let mut second = Window::start(&user, &[]);
     second.call("session/resume", json!({ "sessionId": session, "cwd": user.project() }));
     assert_eq!(second.of_kind("terminal_update")[0]["terminalId"], terminal);
@@ -403,7 +403,7 @@ fn windows_of_both_versions_survive_their_daemon() {
     window.hear("The first half, ");
     old.hear("The first half, ");
     end_by(user.daemon().expect("a daemon serves"), Signal::KILL);
-    // The turn was interrupted. The client that waits for nothing is told by the state.
+    // The turn was interrupted. The client that waits for nothing learns of it by the state.
     let idle = window.idle();
     assert_eq!(idle["stopReason"], "error", "{idle}");
     let seen =

@@ -674,7 +674,7 @@ fn the_reference_client_completes_a_session() {
     );
 }
 
-/// A client that never asks for the state of the login is not told of changes; one that has asked is told once.
+/// A client that never asks for the state of the login is not notified of changes; one that has asked is notified once.
 #[test]
 fn a_change_of_the_login_is_told_to_clients_that_have_asked_for_it() {
     let mut editor = Editor::with(false, None);

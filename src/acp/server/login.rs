@@ -87,7 +87,7 @@ impl<P: StoredSessionPort> AcpServer<P> {
         })
     }
 
-    /// A function that tells the client the state of the login, if it has asked for it before and another one holds now.
+    /// A function that sends the client the state of the login, if it has asked for it before and the state has changed.
     fn login_teller(&self) -> impl FnOnce() + Send + 'static + use<P> {
         let (login, told) = (self.config.login.clone(), self.told_login.clone());
         let outbox = self.outbox.clone();

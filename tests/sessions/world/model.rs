@@ -7,7 +7,7 @@ use std::time::Duration;
 use epitome_scripted_model::{ModelStep, ScriptedStop, SimulatedModel};
 use serde_json::json;
 
-/// A model that misbehaves as a seed wants, until it is told to be calm.
+/// A model that misbehaves as a seed wants, until it is switched to behave well.
 pub fn model(seed: u64, is_calm: Arc<AtomicBool>) -> SimulatedModel {
     let (mut rng, mut pace) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(!seed));
     let misbehaves = rng.u8(..3) > 0;

@@ -1,4 +1,4 @@
-//! How a session stands, for clients that follow its state: whether it works, waits for the user or is idle, what runs in
+//! The state of a session, for clients that follow it: whether it works, waits for the user or is idle, what runs in
 //! its background, and which message a prompt became. Clients that don't follow it are sent nothing of this.
 
 use super::actor::Session;
@@ -87,7 +87,7 @@ fn background(session: &Session) -> Vec<BackgroundTerminal> {
         .collect()
 }
 
-/// How the session stands for a client that attaches.
+/// The state for a client that attaches.
 pub(super) fn now(session: &Session) -> SessionNow {
     let foreground = match foreground(session) {
         Foreground::Idle(_) => Foreground::Idle(last_end(&session.core.thread)),
@@ -199,8 +199,8 @@ fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
     }
 }
 
-/// Commits a change of the running turn. A prompt's key is written before its message, and its clients are told of the
-/// message.
+/// Commits a change of the running turn. A prompt's key is written before its message, and its clients get the
+/// message's id.
 pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<(), SessionError> {
     let Session { core, work: Some(work), .. } = session else {
         return session.core.commit(change).map(drop);
