@@ -13,7 +13,7 @@ use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
 use crate::provider::login::{KeyCheck, check_key};
-use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in};
+use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::thread::visible::visible;
 
 /// Longest key, in bytes; real ones have about a hundred, signed tokens two thousand.
@@ -53,6 +53,8 @@ pub struct LoginArgs {
 }
 
 /// Remove a stored login
+///
+/// A sign-in with ChatGPT is also ended at OpenAI. A key stays valid until you delete it at the provider.
 #[derive(Debug, clap::Args)]
 pub struct LogoutArgs {
     /// The provider
@@ -107,21 +109,34 @@ pub fn logout(args: LogoutArgs) -> Result<i32, CliError> {
         Some(provider) => vec![usual_name(&provider).to_owned()],
         None => logins.providers(),
     };
-    let mut removed = Vec::new();
+    let mut text = String::new();
     for provider in providers {
-        let done = logins.remove(&provider).map_err(|error| {
+        let removed = logins.remove(&provider).map_err(|error| {
             CliError::failed(format!("the login for {provider} can't be removed: {error}"), None)
         })?;
-        removed.extend(done.then_some(provider));
+        let Some(removed) = removed else { continue };
+        let rest = match removed.login.and_then(|login| revoked(&provider, &login)) {
+            Some(Ok(())) => "Its access is ended at the provider too.".to_owned(),
+            Some(Err(why)) => format!(
+                "Its access could not be ended at the provider ({why}): end it in ChatGPT's settings, or it expires \
+                 within 30 days."
+            ),
+            None => "The key itself stays valid until you delete it at the provider.".to_owned(),
+        };
+        text.push_str(&format!("Removed the stored login for {provider}. {rest}\n"));
     }
-    if removed.is_empty() {
-        return terminal::print("There is no stored login to remove.\n").map(|()| 0);
+    if text.is_empty() {
+        text.push_str("There is no stored login to remove.\n");
     }
-    let what = removed.join(", ");
-    terminal::print(&visible(&format!(
-        "Removed the stored login for {what}. The key itself stays valid until you delete it at the provider.\n"
-    )))
-    .map(|()| 0)
+    terminal::print(&visible(&text)).map(|()| 0)
+}
+
+/// Revokes the tokens of a removed login; `None` if it had none.
+fn revoked(provider: &str, login: &StoredLogin) -> Option<Result<(), String>> {
+    let settings = serve::settings(&serve::paths(), None);
+    let service = endpoint::service(provider, &settings, &serve::environment()).ok()?;
+    let runtime = serve::runtime().ok()?;
+    runtime.block_on(revoke(&Http::new(), &service, login))
 }
 
 /// Names that people use for the vendors of the built-in providers.

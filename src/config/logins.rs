@@ -137,13 +137,14 @@ impl Logins {
         Ok(LockedLogin { _lock: lock_for_change(&path)?, path })
     }
 
-    /// Removes a login; returns whether there was one. A file that isn't a login is removed too.
-    pub fn remove(&self, provider: &str) -> io::Result<bool> {
-        let Some(path) = self.file_of(provider).filter(|path| path.exists()) else { return Ok(false) };
+    /// Removes a login; `None` if there was none. A file that isn't a login is removed too.
+    pub fn remove(&self, provider: &str) -> io::Result<Option<RemovedLogin>> {
+        let Some(path) = self.file_of(provider).filter(|path| path.exists()) else { return Ok(None) };
         let _lock = lock_for_change(&path)?;
+        let login = read(&path).ok();
         match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(()) => Ok(Some(RemovedLogin { login })),
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -181,6 +182,12 @@ impl Logins {
         let directory = self.directory.as_ref().filter(|_| is_name)?;
         Some(directory.join(format!("{provider}.json")))
     }
+}
+
+/// A login that is no longer stored.
+pub struct RemovedLogin {
+    /// `None` if the file was damaged.
+    pub login: Option<StoredLogin>,
 }
 
 /// A login that nobody else changes.
@@ -238,8 +245,8 @@ mod tests {
         assert_eq!(mode(&data.path().join("logins/anthropic.json")), 0o600);
         assert_eq!(mode(&data.path().join("logins")), 0o700);
         assert!(!format!("{login:?}").contains("sk-made-up"));
-        assert!(logins.remove("anthropic").expect("it is removed"));
-        assert!(!other.remove("anthropic").expect("nothing is left"));
+        assert!(logins.remove("anthropic").expect("it is removed").is_some());
+        assert!(other.remove("anthropic").expect("nothing is left").is_none());
         assert_eq!(other.providers(), Vec::<String>::new());
     }
 
@@ -251,7 +258,7 @@ mod tests {
         fs::write(data.path().join("logins/openai.json"), "{\"key\":\"sk-made-up\"").expect("it is written");
         let error = logins.find("openai").expect_err("it is no login").to_string();
         assert_eq!(error, "it does not contain a login");
-        assert!(logins.remove("openai").expect("it is removed"));
+        assert!(logins.remove("openai").expect("it is removed").is_some());
     }
 
     #[test]

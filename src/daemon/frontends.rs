@@ -21,9 +21,11 @@ use epitome_acp::answers::{LoginNeed, LoginState};
 use epitome_acp::connection::Connection;
 use epitome_acp::server::{ConnectionConfig, UserLogin};
 use epitome_acp::writer::Positions;
-use epitome_config::{Logins, Settings};
+use epitome_config::{Logins, Settings, StoredLogin};
 use epitome_files::paths::Paths;
 use epitome_provider::endpoint::{self, ConfiguredModel, CredentialOrigin, provider_title};
+use epitome_provider::http::Http;
+use epitome_provider::sign_in;
 use epitome_session::registry::Overrides;
 use epitome_session::{ClientId, SessionError, provider_error};
 
@@ -47,6 +49,17 @@ impl ClientLogin {
             self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         };
         self.overrides.over(Settings::load(&self.paths, None, value).0)
+    }
+}
+
+impl ClientLogin {
+    /// Ends a removed login at its provider, too. A failure is only logged: what was asked for is done on this machine.
+    fn revoke(&self, provider: &str, login: &StoredLogin) {
+        let Ok(service) = endpoint::service(provider, &self.settings(), &self.environment) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if let Some(Err(why)) = runtime.block_on(sign_in::revoke(&Http::new(), &service, login)) {
+            tracing::warn!(provider, why, "the access could not be ended at the provider");
+        }
     }
 }
 
@@ -84,7 +97,11 @@ impl UserLogin for ClientLogin {
         let logins = Logins::below(&self.paths.data);
         let mut is_any = false;
         for provider in logins.providers() {
-            is_any |= logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+            let removed = logins.remove(&provider).map_err(|error| format!("{provider}: {error}"))?;
+            is_any |= removed.is_some();
+            if let Some(login) = removed.and_then(|removed| removed.login) {
+                self.revoke(&provider, &login);
+            }
         }
         Ok(is_any)
     }

@@ -37,6 +37,8 @@ const SIGNED_OUT: [&str; 6] = [
 const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
 /// Timeout of one request for tokens.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
+/// Timeout of each request that revokes tokens, for which a logout waits.
+const REVOKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long another refresh of the same login is waited for.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(45);
 /// Maximum bytes of an answer.
@@ -176,6 +178,26 @@ pub(super) async fn exchange_code(
         .and_then(|token| subject_of(token, issuer, client, nonce))
         .ok_or_else(|| "the answer does not identify the user".to_owned())?;
     read_tokens(&answer, subject).ok_or_else(|| "the answer has no tokens".to_owned())
+}
+
+/// Ends the tokens of a login at the issuer (RFC 7009), at the address in its discovery document. An error is a clause
+/// without secrets.
+pub(super) async fn revoke(http: &Http, issuer: &str, login: &ChatGptLogin) -> Result<(), String> {
+    let (Some(client), Some(tokens)) = (&login.client_id, &login.tokens) else { return Ok(()) };
+    let discovery = format!("{issuer}/.well-known/openid-configuration");
+    let (status, document) = http.get(&discovery, EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await?;
+    let document: Value = serde_json::from_slice(&document).unwrap_or_default();
+    let address = document["revocation_endpoint"]
+        .as_str()
+        .filter(|address| status == 200 && origin(address) == issuer)
+        .ok_or("the service does not publish where tokens are revoked")?;
+    let fields =
+        form(&[("token", &tokens.refresh), ("token_type_hint", "refresh_token"), ("client_id", client)]);
+    let headers = [("content-type".to_owned(), Secret::new("application/x-www-form-urlencoded"))];
+    match http.post(address, &headers, fields.into_bytes(), EXCHANGE_BYTES_MAX, REVOKE_TIME_MAX).await? {
+        (200, _) => Ok(()),
+        (status, _) => Err(format!("the service answers with HTTP {status}")),
+    }
 }
 
 async fn request_tokens(http: &Http, issuer: &str, fields: &[(&str, &str)]) -> Result<Value, ExchangeError> {

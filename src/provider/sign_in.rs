@@ -69,6 +69,15 @@ pub fn needs_sign_in(provider: &str) -> bool {
     provider == "chatgpt"
 }
 
+/// Ends what a removed login gave access to, at the service that issued it. `None` for a key, which only its owner can
+/// delete at the provider. An error is a clause without secrets. `service` is the provider's, for its network.
+pub async fn revoke(http: &Http, service: &Endpoint, removed: &StoredLogin) -> Option<Result<(), String>> {
+    let LoginSecret::ChatGpt(login) = &removed.secret else { return None };
+    login.tokens.as_ref()?;
+    let issuer = chatgpt::issuer(&removed.origin)?;
+    Some(chatgpt::revoke(&http.within(service.network.clone()), &issuer, login).await)
+}
+
 impl SignIn {
     /// Opens the port for the redirect. `service` is the provider's own, or a test's on this machine; `logins` has the
     /// registration of an earlier sign-in. An error is a clause.

@@ -32,6 +32,9 @@ struct OauthState {
     scope: &'static str,
     /// The error that a refresh is answered with.
     revoked: Option<&'static str>,
+    /// The tokens that were ended, and where the discovery document says that this is done.
+    ended: Vec<String>,
+    revocation: Option<String>,
 }
 
 impl OauthState {
@@ -65,6 +68,15 @@ impl OauthState {
                     true => (200, self.tokens(issuer)),
                     false => (400, r#"{"error":"invalid_grant"}"#.to_owned()),
                 }
+            }
+            "GET /.well-known/openid-configuration HTTP/1.1" => match &self.revocation {
+                Some(address) => (200, json!({ "issuer": issuer, "revocation_endpoint": address }).to_string()),
+                None => (404, "{}".to_owned()),
+            },
+            "POST /api/accounts/oauth/revoke HTTP/1.1" => {
+                assert_eq!((field("client_id"), field("token_type_hint")), (CLIENT.into(), "refresh_token".into()));
+                self.ended.push(field("token"));
+                (200, String::new())
             }
             "GET /v1/models HTTP/1.1" => match head.contains(&format!("Bearer access-{}\r\n", self.issued)) {
                 true => (200, r#"{"models":[{"slug":"gpt-6-sol","visibility":"list"},{"slug":"x","visibility":"hide"}]}"#.to_owned()),
@@ -377,6 +389,28 @@ async fn a_sign_in_that_was_revoked_asks_to_sign_in_again() {
         let kept = chatgpt(&settings);
         assert!(kept.tokens.is_none() && kept.client_id.as_deref() == Some(CLIENT));
     }
+}
+
+/// A logout removed the tokens only from this machine; whoever had a copy of them could go on for 30 days.
+#[tokio::test]
+async fn a_logout_revokes_the_tokens_at_the_issuer_and_nowhere_else() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = OauthServer::start().await;
+    let settings = server.signed_in(&data).await;
+    let removed = settings.logins.remove("chatgpt").expect("it is removed").expect("there was one");
+    let login = removed.login.expect("it is readable");
+    let service = service("chatgpt", &Settings::default(), &server.env()).expect("it is built in");
+    let revoke = || async { revoke(&Http::new(), &service, &login).await.expect("there are tokens") };
+
+    assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
+    server.state().revocation = Some("http://127.0.0.1:9/api/accounts/oauth/revoke".to_owned());
+    assert_eq!(revoke().await, Err("the service does not publish where tokens are revoked".to_owned()));
+    server.state().revocation = Some(format!("{}/api/accounts/oauth/revoke", server.origin));
+    assert_eq!(revoke().await, Ok(()));
+    assert_eq!(server.state().ended, ["refresh-1"]);
+
+    let key = StoredLogin::api_key("https://api.openai.com", "sk-made-up");
+    assert_eq!(super::revoke(&Http::new(), &service, &key).await, None, "only its owner can delete a key");
 }
 
 #[tokio::test]
