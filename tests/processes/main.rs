@@ -11,6 +11,7 @@ mod hooks_unchanged;
 mod login;
 mod observe;
 mod other_agents;
+mod packaging;
 mod process;
 mod protocol;
 mod terminal;
