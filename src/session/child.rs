@@ -194,7 +194,7 @@ pub struct Lineage {
     pub handlers: HandlerTable,
     /// The description of an agent's role, which follows the common system prompt; `None` if it is not an agent.
     pub role: Option<String>,
-    /// It was stopped and gives its last words: no call is run any more.
+    /// It was stopped and is wrapping up: no further tool calls are run.
     pub wraps_up: Arc<AtomicBool>,
     /// The first of its own entries; those before it were given to it.
     pub own_from: Seq,
