@@ -36,7 +36,7 @@ pub struct Called {
     pub output: CallbackOutput,
     /// How its text is used.
     pub becomes: OutputMode,
-    /// The effort as text, for the trail.
+    /// The rounds and tokens that it took, as text for the trail.
     pub took: String,
     /// Remarks for the trail, before the text is used.
     pub remarks: Vec<String>,

@@ -141,7 +141,7 @@ impl Core {
         }
     }
 
-    /// Releases the resources kept for further commands. A child must not do it: the checkpoints are its parent's.
+    /// Releases the resources kept for further commands. Does nothing in a child, whose checkpoints are its parent's.
     pub(super) fn release_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
         let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
         let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id().clone());
@@ -194,8 +194,8 @@ pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Out
     came_to
 }
 
-/// Work to do after a call, even if the call is cancelled. Always runs after the work before the call has ended, which
-/// a cancel may interrupt.
+/// Work to do after a call, even if the call is cancelled. Never runs before the work that precedes the call has ended,
+/// even if the cancel arrives during that work.
 struct AfterCall<F: FnOnce() + Send + 'static> {
     before: Option<JoinHandle<()>>,
     work: Option<F>,

@@ -75,7 +75,7 @@ impl ClientList {
         }
     }
 
-    // ── Who is there ───────────────────────────────────────────────────────────────────────────
+    // ── Membership ─────────────────────────────────────────────────────────────────────────────
 
     /// Whether no client could be asked.
     pub fn is_empty(&self) -> bool {
@@ -245,7 +245,7 @@ impl ClientList {
         self.prompt_author = Some(client);
     }
 
-    // ── Questions without anybody to answer ────────────────────────────────────────────────────
+    // ── Unanswerable questions ─────────────────────────────────────────────────────────────────
 
     /// Records that a client has no user who could answer this question. `open`: all open questions.
     pub fn set_absent(&mut self, client: ClientId, ask: AskId, open: &[AskId]) {

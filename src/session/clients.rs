@@ -117,7 +117,7 @@ impl Session {
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
-        // Without the client's instructions it is not attached.
+        // A client whose instructions can't be stored is not attached.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
             return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
         }
@@ -262,7 +262,7 @@ fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position
     }
 }
 
-// ── Observers, clients that come and go ────────────────────────────────────────────────────────────
+// ── Observers and leaving clients ──────────────────────────────────────────────────────────────────
 
 impl Core {
     /// From now on, works with the environment and directories of this client. Does nothing if the client has left.

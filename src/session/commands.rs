@@ -347,8 +347,6 @@ impl Session {
         };
         self.finish_command(prompt, ran);
     }
-
-    // ── One function each ──────────────────────────────────────────────────────────────────────
 }
 
 /// For commands that ignore the rest of their prompt.

@@ -352,7 +352,7 @@ impl Session {
 
     // ── The change ─────────────────────────────────────────────────────────────────────────────
 
-    /// Composes the compaction's entry on the CPU worker, or the reason why it would gain nothing.
+    /// Composes the compaction's entry on the CPU worker. Fails if it would gain nothing.
     pub(super) fn compose(&mut self) {
         let Some(CompactionDraft { plan, written, .. }) = self.compactor.draft.clone() else { return };
         let announced = self.compactor.announced.as_ref();

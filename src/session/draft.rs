@@ -115,8 +115,8 @@ impl ReplyDraft {
         })
     }
 
-    /// Reads the unfinished reply that an earlier process saved, as the change to commit. Blocks on disk access; called
-    /// at most once per session.
+    /// Reads the unfinished reply that an earlier process saved, as the change to commit; the file is removed after the
+    /// commit. Blocks on disk access; called at most once per session.
     pub fn take(&mut self, is_known: impl Fn(MessageId) -> bool) -> Option<Change> {
         let file = self.file.as_ref()?;
         let bytes = match std::fs::metadata(&file.path) {

@@ -112,7 +112,7 @@ impl HookHost {
         self.consent.verdict(item)
     }
 
-    // ── Running them ───────────────────────────────────────────────────────────────────────────
+    // ── Selecting what runs ────────────────────────────────────────────────────────────────────
 
     pub(super) fn has_any_for(&self, event: HookEvent) -> bool {
         self.found.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
@@ -139,7 +139,7 @@ impl HookHost {
         self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty())
     }
 
-    // ── What they did ──────────────────────────────────────────────────────────────────────────
+    // ── State while they run ───────────────────────────────────────────────────────────────────
 
     /// A recipe is being invoked: its `once` hooks may run again.
     pub(super) fn invoked(&mut self) {

@@ -89,7 +89,8 @@ impl Session {
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
-    /// The event for a call that the model requested, before the user is asked for permission.
+    /// The event for a call that the model requested, before the user is asked for permission; `None` if the call can't
+    /// run.
     pub(super) fn call_event(&self, id: &CallId) -> Option<EventData> {
         let call = self.core.thread.call(id)?;
         let input = call.input.as_object()?;
@@ -100,7 +101,7 @@ impl Session {
 
     pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
         let decided = resolution.decision.take();
-        // A denied call is also blocked.
+        // `block` is also set for a denied call, and for a call at which a hook ends the turn.
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
