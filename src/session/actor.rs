@@ -1,7 +1,7 @@
-//! The one writer: a task that owns a thread and at most one turn.
+//! The session's task: the only writer of its thread, with at most one turn.
 //!
-//! Everything that takes time runs elsewhere and comes back as an `ActorEvent`; only the model's stream is polled here, so
-//! that nothing stands between a delta and the client.
+//! Anything slow runs elsewhere and returns as an `ActorEvent`. Only the model's stream is polled here, so that a delta
+//! reaches the client directly.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::PendingEditorRequest;
 use epitome_tools::question::QuestionMessage;
 
-/// A live session: the core, and the components beside it.
+/// A live session: the core and the components.
 pub struct Session {
     pub(super) core: Core,
     pub(super) inbox: Inbox,
@@ -45,7 +45,7 @@ pub struct Session {
     pub(super) hooks: HookHost,
     pub(super) compactor: Compactor,
     pub(super) editors: EditorBuffers,
-    /// The files that hold instructions, as they were seen last.
+    /// The state of the instruction files at the last scan.
     pub(super) instructions: InstructionWatch,
     pub(super) subagents: Subagents,
     pub(super) mcp: McpHost,
@@ -57,9 +57,9 @@ enum ActorEvent {
     Model(ModelCallEvent),
     Job(Result<JobResult, tokio::task::JoinError>),
     Progress(CallId, String),
-    /// A command in the background has ended; those who follow the state are shown that.
+    /// A background command has ended. Clients that follow the session's state are notified.
     CommandEnded,
-    /// More of a summary.
+    /// The next piece of a summary.
     Summary(String),
     Child(ChildNews),
     Hook(HookNews),
@@ -98,15 +98,16 @@ impl Session {
         }
     }
 
-    /// Takes its place among the sessions of the process, which see its activity.
+    /// Connects the session with the others of its process, which can read its activity.
     pub(super) fn join_process(&mut self, process: HostProcess, activity: Arc<Activity>) {
         self.core.process = process;
         self.core.clients.share_activity(activity);
     }
 
-    /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
-    /// too late: the log can be opened again for them.
-    /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
+    /// Runs until the session is closed, its last client has left, or it is suspended. Returns the clients that tried
+    /// to attach too late; the caller can open the log again for them.
+    ///
+    /// Boxed, because a session is large and a future stores values moved into it several times.
     pub(super) async fn run(mut self: Box<Self>) -> Vec<Attaching> {
         self.watch_idle();
         self.take_up_checkpoints();
@@ -151,8 +152,8 @@ impl Session {
             None => (None, None),
         };
         let http = &self.core.services.http;
-        // In the order of their weight, and always in the same one, so that a simulation repeats. Nothing is kept from
-        // its turn for long: the queues are bounded, and the model's stream, which may be always ready, comes last.
+        // Always in the same order, by priority, so that simulations are reproducible. Nothing starves: the queues are
+        // bounded, and the model's stream, which may always be ready, comes last.
         tokio::select! {
             biased;
             command = self.inbox.next() => ActorEvent::Command(command),
@@ -171,7 +172,7 @@ impl Session {
             Some(done) = self.core.background.join_next(), if !self.core.background.is_empty() => ActorEvent::Background(done),
             step = async {
                 let call = model.expect("the branch is on only with a model call");
-                // A decoder that panics costs its reply, not the session.
+                // A panic in a decoder only fails the reply, not the session.
                 AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
             },
                 if model.is_some() => ActorEvent::Model(step),
@@ -181,13 +182,13 @@ impl Session {
     fn handle(&mut self, event: ActorEvent) {
         match event {
             ActorEvent::Command(Some(command)) => self.command(command),
-            // Every handle is gone: nobody can want anything any more.
+            // All senders are gone, so no command can arrive any more.
             ActorEvent::Command(None) => self.core.clients.close(),
             ActorEvent::Model(step) => self.model_step(step),
             ActorEvent::Job(Ok(done)) => self.job_done(done),
             ActorEvent::Job(Err(error)) if error.is_cancelled() => {}
             ActorEvent::Job(Err(error)) => {
-                // Jobs guard themselves; what still panics is not known by name.
+                // Jobs catch their own panics, so it is unknown which job this was.
                 tracing::error!(session = %self.core.id(), %error, "a job of a turn panicked");
                 self.cancel();
             }
@@ -221,7 +222,7 @@ impl Session {
         }
     }
 
-    /// The client whose prompt began the turn: its editor counts.
+    /// The client that sent the turn's prompt; file tools use its editor.
     pub(super) fn prompting_client(&self) -> Option<ClientId> {
         self.work.as_ref()?.responders.first().map(|(responder, _)| responder.client())
     }
@@ -230,13 +231,13 @@ impl Session {
         if self.tools.background().is_from(&call) {
             return self.core.clients.announce_to_followers(&SessionEvent::CallProgress { call, output });
         }
-        // What comes after the outcome is in the outcome.
+        // Output that arrives after the outcome is part of the outcome.
         if self.core.thread.open_calls().contains(&call) {
             self.core.announce(&SessionEvent::CallProgress { call, output });
         }
     }
 
-    /// Takes what running calls had printed so far; no more than may wait for it.
+    /// Processes the output that running calls have queued so far.
     pub(super) fn take_progress(&mut self) {
         for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);

@@ -1,22 +1,22 @@
-//! A callback in the background: it runs while the session goes on, and its output is applied at the next
-//! safe point, in the place of what it was made from.
+//! A callback that runs in the background while the session continues. At the next safe point, its output replaces the
+//! history that it was made from.
 
 use super::actor::Session;
 use super::callbacks::{Called, guarded};
 use super::work::BackgroundResult;
 use epitome_thread::{Change, HookRun, HookRunResult, Seq};
 
-/// The one background callback of a session.
+/// The background callback of a session; there is at most one.
 #[derive(Default)]
 pub(super) struct BackgroundCallback(Option<StartedCallback>);
 
 struct StartedCallback {
-    /// The hook that asked for it.
+    /// The hook that started it.
     by: String,
-    /// Where the history stood when it began.
+    /// The last entry of the history when it began.
     through: Seq,
     revision: Seq,
-    /// Its result, until the next safe point.
+    /// Its result, kept until the next safe point.
     result: Option<Result<Called, String>>,
 }
 
@@ -31,7 +31,7 @@ impl BackgroundCallback {
 }
 
 impl Session {
-    /// Starts a callback in the background; refused while another one runs.
+    /// Starts a callback in the background. Fails while another one is running.
     pub(super) fn start_background_callback(
         &mut self,
         by: String,
@@ -48,8 +48,8 @@ impl Session {
         Ok(())
     }
 
-    /// It has ended. Where no turn runs, now is a safe point; else the next one is at the latest the turn's
-    /// end.
+    /// The callback has ended. Without a running turn, now is a safe point; otherwise the end of the turn is one at the
+    /// latest.
     pub(super) fn background_callback_done(&mut self, result: Result<Called, String>) {
         if let BackgroundCallback(Some(started)) = self.hooks.background_callback() {
             started.result = Some(result);
@@ -59,9 +59,9 @@ impl Session {
         }
     }
 
-    /// Applies what the background callback came to, if it has ended.
+    /// Applies the result of the background callback, if it has ended.
     pub(super) fn apply_background_callback(&mut self) {
-        // A summary that is on its way to take the history's place would be made from another one.
+        // Applying it now would change the history that a pending summary was made from.
         if self.compactor.summary().is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Callbacks: what hooks have run at the end of a round, and what is made of its output.
+//! Callbacks: functions and recipes that hooks run at the end of a round, and the use of their output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,20 +27,20 @@ use epitome_recipe::parse::{Context, HistoryMode, OutputMode, Recipe, RecipeMode
 use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
 use epitome_turn::CompactionReason;
 
-/// Why a history is not replaced twice: the model would never have seen the first one.
+/// Why a history is not replaced twice: the model would never have seen the first replacement.
 const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
 
-/// What a callback came to, for the session.
+/// The result of a callback.
 #[derive(Debug)]
 pub struct Called {
     pub output: CallbackOutput,
-    /// What its text is for.
+    /// How its text is used.
     pub becomes: OutputMode,
-    /// In words, for the trail.
+    /// The rounds and tokens that it took, as text for the trail.
     pub took: String,
-    /// What the trail says before its text is used.
+    /// Remarks for the trail, before the text is used.
     pub remarks: Vec<String>,
-    /// Histories that hooks of its own run made for this conversation.
+    /// Replacement histories for this conversation, from hooks of the callback's run.
     pub handed: Vec<HandedHistory>,
 }
 
@@ -70,14 +70,14 @@ impl Called {
     }
 }
 
-/// What a hook calls, ready to begin.
+/// A callback, ready to start.
 enum Callable {
-    /// A recipe that makes a summary of this conversation.
+    /// A recipe that summarizes this conversation.
     Compaction(Arc<Recipe>, CallbackRequest),
     Run(BoxFuture<'static, Result<Called, String>>),
 }
 
-/// What a callback's output is made into.
+/// The changes made from a callback's output.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub changes: Vec<Change>,
@@ -86,8 +86,7 @@ pub(super) struct Applied {
 }
 
 impl Session {
-    /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
-    /// other recipe as a child.
+    /// Runs a hook's callback: a function, a recipe that summarizes this conversation, or another recipe as a child.
     pub(super) fn call_back(&mut self, pending: PendingResolution, callback: CallbackRequest) {
         let asynchronous = callback.asynchronous;
         match self.callable(pending.event, callback) {
@@ -130,7 +129,7 @@ impl Session {
         Ok(Callable::Run(async move { Ok(Called::by_child(run.await?, becomes)) }.boxed()))
     }
 
-    /// A hook calls a recipe that makes a summary of this conversation, and it is known whether that gains anything.
+    /// Continues with a hook's recipe that summarizes this conversation, once it is known whether that gains anything.
     pub(super) fn compaction_weighed(
         &mut self,
         recipe: Arc<Recipe>,
@@ -155,7 +154,7 @@ impl Session {
         }
     }
 
-    /// How a recipe that makes a summary of this conversation is run for a hook.
+    /// How to make a compaction with a recipe that a hook called.
     fn compaction_called(
         &self,
         recipe: Arc<Recipe>,
@@ -228,7 +227,7 @@ impl Session {
     }
 
     pub(super) fn called_back(&mut self, called: Result<Called, String>) {
-        // What it spent is told before it ends.
+        // Its spending is recorded before it ends.
         self.take_child_news();
         let Some(mut pending) = self.take_pending() else { return };
         let by = pending.resolution.action_by.clone();
@@ -247,8 +246,8 @@ impl Session {
         self.settle_round(pending);
     }
 
-    /// What a callback's output is made into. `through` is where the history stood when a background
-    /// callback began; what came since stays behind it.
+    /// Makes changes from a callback's output. `through` is the last entry of the history when a background callback
+    /// began; entries after it stay.
     pub(super) fn apply_called(
         &mut self,
         by: &str,
@@ -277,7 +276,7 @@ impl Session {
         let CallbackOutput { text, messages, .. } = called.output;
         let mut changes = Vec::new();
         if !messages.is_empty() {
-            // The text is left aside.
+            // The text is ignored.
             changes.push(self.replacement_once(by, messages, 0, through)?);
             return Ok(Applied { changes, remarks });
         }
@@ -299,7 +298,7 @@ impl Session {
         Ok(Applied { changes, remarks })
     }
 
-    /// As `mutation`, once between two model calls.
+    /// Like `Core::mutation`, but at most once between two model calls.
     fn replacement_once(
         &mut self,
         by: &str,
@@ -313,7 +312,7 @@ impl Session {
         self.core.mutation(by, messages, preserve_recent, through)
     }
 
-    /// Runs a recipe as a child. An error is what keeps it from being begun.
+    /// Prepares the run of a recipe as a child. Fails if it can't be started.
     pub(super) fn child_run(
         &mut self,
         recipe: &Arc<Recipe>,
@@ -331,7 +330,7 @@ impl Session {
         })
     }
 
-    /// What a child that runs a recipe is told, all but its prompt.
+    /// The order for a child that runs a recipe, without its prompt.
     fn child_order(
         &mut self,
         recipe: &Recipe,
@@ -382,12 +381,12 @@ impl Session {
     }
 }
 
-/// Runs what a hook called; a panic is an error, in words.
+/// Runs a callback and turns a panic into an error.
 pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     effects::guarded(called, || Err(cpu_worker::FAULT.to_owned())).await
 }
 
-/// A hook's arguments as the recipe takes them; `input` is the free text.
+/// Converts a hook's arguments to those of the recipe; `input` is the free text.
 fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<RecipeArguments, String> {
     let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
     let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();

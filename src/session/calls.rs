@@ -1,4 +1,4 @@
-//! A session's tool calls: who may run, who is asked, and what came of it.
+//! A session's tool calls: permission, execution and outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,8 +24,8 @@ use epitome_tools::{Access, Needs, Tool, ToolContext};
 use epitome_turn::{EffectResult, Permit};
 
 impl Core {
-    /// Whether the call would still touch what the user was asked about: a link on the way may have
-    /// been exchanged while they thought.
+    /// Whether the call would still touch what the user was asked about. A symbolic link may have been swapped
+    /// meanwhile.
     pub(super) fn still_touches(&self, id: &CallId, access: &Access) -> bool {
         let now = self.effective_call(id).and_then(|call| {
             let tool = self.services.toolbox.get(&call.name)?;
@@ -34,7 +34,7 @@ impl Core {
         now.as_ref() == Some(access)
     }
 
-    /// A call as it is run: with the input that a hook gave it, where one did.
+    /// A call as it is run: with the input that a hook gave it, if any.
     fn effective_call(&self, id: &CallId) -> Option<ToolCall> {
         let call = self.thread.call(id)?;
         match self.thread.input_of(id) {
@@ -58,7 +58,7 @@ impl Session {
         let call = self.core.effective_call(&id);
         let work = self.work.as_ref();
         let mode = self.core.thread.mode();
-        // Only this mode depends on it, and to find it out takes a process.
+        // Only this mode depends on it, and finding it out starts a process.
         let is_sandboxed = mode == Mode::Auto && self.core.sandbox_rules().is_complete();
         let ruling = self.core.permissions.rule(
             call.as_ref(),
@@ -94,7 +94,7 @@ impl Session {
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         let context = self.tool_context(&tool, &id);
         let look = self.editor_look(&tool, &question.access);
-        // What an edit before it in the same reply writes is there when it is looked at.
+        // Waits for earlier edits of the same reply, so that the preview sees what they write.
         let entrance = self.tools.enter(&Access::Read(Vec::new()));
         let Some(work) = &mut self.work else { return };
         self.core.permissions.open(id.clone(), question);
@@ -109,24 +109,24 @@ impl Session {
         });
     }
 
-    /// Keeps who decided about a call, for its outcome.
+    /// Records who decided about a call, for its outcome.
     pub(super) fn note_decided(&mut self, id: &CallId, decided: Option<RecordedDecision>) {
         if let Some(decided) = decided {
             self.tools.call(id).decided = Some(decided);
         }
     }
 
-    /// A call that was to be asked about cannot run as things stand.
+    /// Answers a permission request whose call can't run in the current state.
     pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
         if self.core.permissions.drop_permission(&id) {
             self.answer_turn(EffectResult::Permission(id, Permit::Impossible(why)));
         }
     }
 
-    /// What the tool has at hand for this call.
+    /// The context in which a tool runs this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
         let files = self.tools.files(&self.core.thread, &self.core.workspace);
-        // What a hook will see first may hold what it takes out.
+        // A hook may remove something from the outcome, so live output is hidden until the hook has seen it.
         let call = self.core.effective_call(id);
         let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
         let masker = self.tools.masker(&self.core);
@@ -191,7 +191,7 @@ impl Session {
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         self.tools.call(&id).started = Some(Instant::now());
         self.core.announce(&SessionEvent::CallStarted { call: id.clone() });
-        // As it was decided: a path of the input may lead elsewhere by now.
+        // The access that was decided: the same path may lead elsewhere now.
         let access = match &self.tools.call(&id).access {
             Some(access) => Ok(Access::clone(access)),
             None => tool.access(&call.input, &self.core.workspace),
@@ -204,7 +204,7 @@ impl Session {
         let sync_first = (!reads).then(|| self.core.log.syncer());
         let agents = tool.agent_order(&call.input).map(|order| self.agents_for(&id, order));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
-        // Once more behind a card: the user may have typed while it was open.
+        // Looks at the editor again after a permission request: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.tools.masker(&self.core);
@@ -222,10 +222,10 @@ impl Session {
             let (mut outcome, plan) = tokio::select! {
                 biased;
                 done = effects::guarded(run, || (internal_error(id.clone()), None)) => done,
-                // Dropping the tool's future ends what it runs.
+                // Dropping the tool's future stops what it runs.
                 () = stop.notified() => (stopped(id.clone()), None),
             };
-            // Here and not on the session's task: an outcome may have some megabytes.
+            // Masked here and not in the session's task, because an outcome may have several megabytes.
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
             }
@@ -235,7 +235,7 @@ impl Session {
         work.jobs.spawn(job.instrument(span));
     }
 
-    /// The look at the editor that a call takes before it touches files.
+    /// The query for the editor's unsaved texts that precedes a call's access to files.
     fn editor_look(&self, tool: &Arc<dyn Tool>, access: &Access) -> Option<BufferQuery> {
         let how = (self.core.settings.editor_writes, &self.core.workspace);
         self.editors.look((tool, access), self.prompting_client(), &self.core.clients, how)
@@ -254,14 +254,14 @@ impl Session {
             return self.abandon(&error);
         }
         self.subagents.ended(call);
-        // What an agent spent is told before it ends, and what a call printed before its outcome.
+        // Record an agent's spending, and show a call's output, before the outcome.
         self.take_child_news();
         self.take_progress();
         self.answer_turn(EffectResult::Ran(outcome));
     }
 }
 
-/// The outcome of a call that the user ended while it ran.
+/// The outcome of a call that the user stopped.
 fn stopped(call: CallId) -> ToolOutcome {
     let text = "The user stopped this call while it ran. What it did until then remains.";
     ToolOutcome::text(call, OutcomeStatus::Interrupted, text)

@@ -1,5 +1,5 @@
-//! A session and its checkpoints: what is recorded around calls, and what `/rewind` and `/checkpoints` do. What a
-//! rewind of files does to the disk is decided and done in `checkpoint`.
+//! A session's checkpoints: recording changes of files around calls, and reporting rewinds (`/rewind`, `/checkpoints`).
+//! The rewind of files itself is in the crate `checkpoint`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use epitome_platform::blocking;
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
 
-/// Who says in the log what became of files. No hook has this name: a hook's is that of a file.
+/// The source of notes about rewound files in the log. No hook can have this name, because a hook is named by its file.
 pub(super) const BY: &str = "/rewind";
 
-/// Files that one entry of the log names.
+/// Maximum number of files named in one entry of the log.
 const FILES_NAMED_MAX: usize = 1_000;
 
 /// What is recorded around one call.
@@ -30,7 +30,7 @@ pub(super) struct CallCheckpoint {
 }
 
 impl Core {
-    /// What has to be recorded around a call that touches this; `None` where it changes no file.
+    /// Returns what to record around a call with this access; `None` if the call changes no file.
     pub(super) fn call_checkpoint(&self, access: &Result<Access, String>) -> Option<CallCheckpoint> {
         let what = match access {
             Ok(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
@@ -38,7 +38,7 @@ impl Core {
             Ok(Access::Read(_) | Access::Nothing | Access::Fetch { .. }) | Err(_) => return None,
         };
         let checkpoints = self.services.checkpoints.clone()?;
-        // A child's work is that of the turn that started it.
+        // A child's changes belong to the turn that started it.
         if !self.lineage.is_child() {
             checkpoints.begin_turn(self.thread.turn_start(self.thread.next_seq()));
         }
@@ -49,7 +49,7 @@ impl Core {
         std::iter::once(&self.workspace.cwd).chain(&self.workspace.directories).cloned().collect()
     }
 
-    /// Tells what could not be recorded.
+    /// Warns the user about changes that could not be recorded.
     pub(super) fn report_checkpoint_errors(&mut self) {
         let troubles =
             { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
@@ -61,11 +61,11 @@ impl Core {
         }
     }
 
-    /// A rewind that the process before this one did, or only began, and did not write into the log.
+    /// Reports a rewind that an earlier process completed or only began, without an entry in the log.
     fn report_late_rewind(&mut self, report: &RewindReport) {
         let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
         if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
-            // The process ended before it could be noted that the log has it.
+            // The process ended before it could mark the rewind as reported.
             return self.mark_reported(report);
         }
         let mut changes = self.files_rewound(report, false);
@@ -76,7 +76,7 @@ impl Core {
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });
         for change in changes {
-            // It is reported when the log can be written again.
+            // It is reported again when the log is writable.
             if self.commit(change).is_err() {
                 return;
             }
@@ -84,7 +84,7 @@ impl Core {
         self.mark_reported(report);
     }
 
-    /// The entries by which the log, and the model, know of a rewind of files.
+    /// The entries that record a rewind of files in the log and report it to the model.
     pub(super) fn files_rewound(&mut self, report: &RewindReport, undo: bool) -> Vec<Change> {
         let Some(rewind) = report.number else { return Vec::new() };
         let named = report.changed.iter().take(FILES_NAMED_MAX);
@@ -94,7 +94,7 @@ impl Core {
             turn: report.turns.first().copied().unwrap_or_default(),
             rewind,
             undo,
-            // What is no text can't be stored as a path.
+            // A path that is not UTF-8 can't be stored unchanged.
             files: named.map(|(path, _)| PathBuf::from(path.to_string_lossy().into_owned())).collect(),
             more: u32::try_from(more).unwrap_or(u32::MAX),
             left: u32::try_from(left).unwrap_or(u32::MAX),
@@ -107,7 +107,7 @@ impl Core {
         Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
 
-    /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
+    /// Marks a rewind as reported once the log is on disk. If that fails, it is reported again at the next start.
     pub(super) fn mark_reported(&mut self, report: &RewindReport) {
         let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
             return;
@@ -125,13 +125,14 @@ impl Core {
         });
     }
 
-    /// The paths of a report as a user would write them here.
+    /// The paths of a report as displayed to the user.
     pub(super) fn shown_paths(&self, report: &RewindReport) -> Vec<(String, &'static str)> {
         let shown = self.shown_path();
         report.changed.iter().map(|(path, verb)| (shown(path), *verb)).collect()
     }
 
-    /// How a path is written here. The disk is asked once, whose links these are.
+    /// Returns a function that displays a path, relative to the working directory if possible. Resolves the working
+    /// directory's symbolic links once.
     pub(super) fn shown_path(&self) -> impl Fn(&Path) -> String + use<'_> {
         let real = self.workspace.cwd.canonicalize().ok();
         move |path| match real.as_ref().and_then(|real| path.strip_prefix(real).ok()) {
@@ -140,7 +141,7 @@ impl Core {
         }
     }
 
-    /// Lets go of what is kept for commands to come. Nobody else may have these checkpoints open.
+    /// Releases the resources kept for further commands. Does nothing in a child, whose checkpoints are its parent's.
     pub(super) fn release_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
         let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
         let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id().clone());
@@ -155,7 +156,7 @@ impl Core {
 }
 
 impl Session {
-    /// Finishes what a process before this one left half done. Prompts wait for it.
+    /// Completes what an earlier process left unfinished. Prompts wait until it is done.
     pub(super) fn take_up_checkpoints(&mut self) {
         let Some(checkpoints) = self.core.services.checkpoints.clone() else { return };
         if self.core.lineage.is_child() || !checkpoints.exist() {
@@ -180,7 +181,7 @@ impl Session {
     }
 }
 
-/// Records what a call changes while it runs. What can't be recorded is told, and the call runs all the same.
+/// Records the files that a call changes while it runs. If that fails, it is reported, and the call runs anyway.
 pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Output = T>) -> T {
     let Some(kept) = kept else { return run.await };
     let CallCheckpoint { checkpoints, roots, what } = kept;
@@ -193,8 +194,8 @@ pub(super) async fn around<T>(kept: Option<CallCheckpoint>, run: impl Future<Out
     came_to
 }
 
-/// What is done behind a call, also where it is cancelled and nobody waits for it; never before what is done in
-/// front of the call has ended, which a cancel may meet.
+/// Work to do after a call, even if the call is cancelled. Never runs before the work that precedes the call has ended,
+/// even if the cancel arrives during that work.
 struct AfterCall<F: FnOnce() + Send + 'static> {
     before: Option<JoinHandle<()>>,
     work: Option<F>,
@@ -207,7 +208,7 @@ impl<F: FnOnce() + Send + 'static> AfterCall<F> {
 
     async fn begun(&mut self) {
         if let Some(before) = &mut self.before {
-            // A panic there is no reason not to run.
+            // The call runs even if that panicked.
             drop(before.await);
         }
         self.before = None;
@@ -240,8 +241,8 @@ mod tests {
 
     use super::*;
 
-    /// A call that was cancelled while the workspace was still looked at before it had its end recorded first and
-    /// its beginning then: it counted as running for ever, and each rewind waited for it.
+    /// A call cancelled while the workspace was being recorded had its end recorded before its beginning: it counted as
+    /// running forever, and every rewind waited for it.
     #[tokio::test]
     async fn a_call_that_is_cancelled_while_it_begins_ends_behind_its_beginning() {
         let told = Arc::new(Mutex::new(Vec::new()));

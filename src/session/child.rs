@@ -1,10 +1,10 @@
-//! A child: a session of its own that a session starts for a recipe's text or for a task of the model's, without
-//! a journal and without clients.
+//! A child: a session that another session starts to run a recipe or a task that the model delegated. It has no journal
+//! on disk and no clients.
 //!
-//! It is an ordinary session with another outlet: what it must ask goes to the parent's clients (`ChildNews`), and
-//! so does what an agent streams, for those that show agents. The last reply's text is what comes of it. No listing
-//! knows it and nobody can load it. It lives inside the future that `run` gives: dropping that ends the child, its
-//! model call and its tools.
+//! It is an ordinary session with a different outlet. Its questions go to the parent's clients (`ChildNews`), and so do
+//! an agent's events, for clients that show agents. Its result is the text of its last reply. It is not listed and
+//! can't be loaded. It lives inside the future that `run` returns: dropping that future ends the child, its model call
+//! and its tools.
 
 mod ending;
 mod history;
@@ -52,45 +52,45 @@ pub use news::{ChildNews, NewsReceiver, NewsSender, news};
 pub use outlet::ChildLog;
 use outlet::ChildOutlet;
 
-/// Commands that may wait for a child: a decision for each card, and there is one card at a time.
+/// Maximum number of waiting commands: one decision for each permission request, of which only one is open at a time.
 const COMMANDS_MAX: usize = 16;
 
-/// A history in flat text below this many bytes is not made smaller any more.
+/// A flat history below this many bytes is not shortened further.
 const FLAT_BYTES_MIN: usize = 1_024;
 
-/// What a child is to do, and with what.
+/// A child's task, and everything that it needs.
 #[derive(Clone)]
 pub struct ChildOrder {
     pub lineage: Lineage,
-    /// The recipe's text, rendered. A slash at its beginning means nothing.
+    /// The recipe's rendered text. A leading slash has no meaning.
     pub prompt: String,
     pub history: ChildHistory,
-    /// The parent's frozen system text and tools. A child that has all tools begins its requests with the
-    /// same bytes, so that the provider's cached prefix is used again. `None` makes a new frame.
+    /// The parent's frame. If the child has all tools, its requests begin with the same bytes and use the provider's
+    /// cached prefix. `None` makes a new frame.
     pub frame: Option<Arc<Entry>>,
     pub workspace: Arc<Workspace>,
     pub overrides: Arc<Overrides>,
     pub model: ChildModel,
-    /// The parent's, or the cached prefix is another one.
+    /// The parent's; otherwise the cached prefix would differ.
     pub thought: ThoughtLevel,
     pub mode: Mode,
-    /// What the user allowed for the rest of the session, shared with the parent: what is allowed at one of them
-    /// meanwhile holds for the other.
+    /// The user's permissions for the rest of the session, shared with the parent: a permission given to one of them
+    /// while both run applies to the other.
     pub session_permissions: SessionPermissions,
-    /// The only tools that it is told of; `None` gives all, an empty list none.
+    /// The only tools that it has; `None` means all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
-    /// Model calls that it may make; `None` takes what is configured for a turn.
+    /// Maximum number of model calls; `None` for the configured limit of a turn.
     pub max_rounds: Option<u32>,
-    /// How long it may take, with the user's answers.
+    /// Time limit, including the time the user needs to answer.
     pub time: Duration,
-    /// The hooks that see its work.
+    /// The hooks that observe its work.
     pub hooks: Arc<FoundHooks>,
-    /// For an agent that the model gave a task to; `None` is a callback.
+    /// For an agent that the model delegated a task to; `None` for a callback.
     pub agent: Option<ChildAgent>,
 }
 
 impl Core {
-    /// An order with what a child has of this session, for a recipe or an agent of this name.
+    /// An order for a recipe or agent with this name, with everything that a child inherits from this session.
     pub(super) fn child_order(&self, name: String, time: Duration, hooks: Arc<FoundHooks>) -> ChildOrder {
         ChildOrder {
             lineage: Lineage {
@@ -117,30 +117,30 @@ impl Core {
     }
 }
 
-/// What holds for an agent and not for a callback: it may work for long, so it compacts its conversation when that
-/// is due, and where a bound stops it, it is asked for its last words.
+/// What an agent has in addition to a callback. It may work for a long time, so it compacts its conversation when that
+/// is due, and is asked to wrap up when it reaches a limit.
 #[derive(Clone)]
 pub struct ChildAgent {
     /// Its id.
     pub session: SessionId,
-    /// What clients are told of it.
+    /// Shown to clients.
     pub about: Arc<SubagentInfo>,
-    /// Tokens that its model calls may take, what a cache had left out.
+    /// Tokens that its model calls may use, not counting those read from a cache.
     pub tokens_max: u64,
-    /// Whether a mode that the user chooses meanwhile is its own.
+    /// Whether it adopts a mode that the user chooses while it runs.
     pub follows_mode: bool,
-    /// Takes a line for what it does now.
+    /// Receives a line that describes its current activity.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
-    /// Its entries, as they come: who stops it has what it did so far.
+    /// Its entries so far, so that stopping it doesn't lose its work.
     pub child_log: Arc<ChildLog>,
 }
 
-/// What a child knows of its parent's conversation.
+/// The part of its parent's conversation that a child sees.
 #[derive(Clone)]
 pub enum ChildHistory {
-    /// All of it, as messages. Where that does not fit the model's window it becomes `Flat`.
+    /// The complete history, as messages. Becomes `Flat` if it does not fit the model's window.
     Native(View),
-    /// As one text, as much as there is room for.
+    /// As a single text, shortened to the available room.
     Flat(View),
     None,
 }
@@ -148,56 +148,55 @@ pub enum ChildHistory {
 /// The model that a child calls.
 #[derive(Clone)]
 pub enum ChildModel {
-    /// Where the parent calls its own: the true window is known there.
+    /// The parent's endpoint, whose actual window is known.
     At(Endpoint),
     Named(ModelName),
-    /// What is configured for new sessions.
+    /// The model configured for new sessions.
     Configured,
 }
 
-/// What came of a child.
+/// The result of a child.
 #[derive(Clone, Debug)]
 pub struct ChildOutcome {
-    /// The last reply's text; empty if it said nothing.
+    /// The text of the last reply; empty if there was none.
     pub text: String,
-    /// `EndTurn`; `MaxTokens` or `MaxRounds` where it was stopped before it was done.
+    /// `EndTurn`; `MaxTokens` or `MaxRounds` if it was stopped early.
     pub reason: StopReason,
-    /// What stopped an agent that was not done.
+    /// The limit that stopped an agent early.
     pub stopped_by: Option<AgentLimit>,
-    /// Why an agent came to no end of its own; what it said before stands.
+    /// Why an agent failed. Its text so far is still valid.
     pub failure: Option<String>,
     pub usage: Usage,
-    /// Model calls that were answered.
+    /// Number of model calls that were answered.
     pub rounds: u32,
     /// Its own entries, without the history that it was given.
     pub entries: Vec<Arc<Entry>>,
-    /// What a client would have been told beside: a provider that was waited for.
+    /// Notices that a client would have been shown, such as waiting for a provider.
     pub notices: Vec<String>,
-    /// Histories that hooks of the child made for its parent, in their order.
+    /// Replacement histories for its parent, from the child's hooks, in order.
     pub handed: Vec<HandedHistory>,
 }
 
-/// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone. By default it is
-/// a session of a client.
+/// A session's place among its parents and children. The default is a session with clients.
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
-    /// 0 for a session of a client, 1 for its children.
+    /// 0 for a session with clients, 1 for its children.
     pub depth: u32,
-    /// The recipe or the agent that a child runs: it goes into permission cards, errors and the hooks' payloads. Empty
-    /// for a session of a client.
+    /// The recipe or agent that a child runs, named in permission requests, errors and payloads of hooks. Empty for a
+    /// session with clients.
     pub recipe: String,
     pub callback_args: BTreeMap<String, String>,
     pub parent: Option<SessionId>,
-    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The user is
-    /// asked all the same.
+    /// The only command lines that it may run, as patterns with `*`; `None` for no restriction. The user is asked
+    /// nevertheless.
     pub allowed_commands: Option<Vec<String>>,
-    /// What its recipe declares to be done at moments of its run.
+    /// Handlers that its recipe declares for events of its run.
     pub handlers: HandlerTable,
-    /// What an agent is told of its part, behind the system text that every session has; `None` for what is no agent.
+    /// The description of an agent's role, which follows the common system prompt; `None` if it is not an agent.
     pub role: Option<String>,
-    /// It was stopped and gives its last words: no call is run any more.
+    /// It was stopped and is wrapping up: no further tool calls are run.
     pub wraps_up: Arc<AtomicBool>,
-    /// The first entry that is its own: what stands before was given to it.
+    /// The first of its own entries; those before it were given to it.
     pub own_from: Seq,
     /// Where its hooks leave histories for its parent.
     pub handed: Handover,
@@ -208,7 +207,7 @@ impl Lineage {
         self.parent.is_some()
     }
 
-    /// A child whose conversation is its own, and not its parent's with something behind it.
+    /// Whether it is a child with its own conversation, instead of a continuation of its parent's.
     pub fn is_agent(&self) -> bool {
         self.role.is_some()
     }
@@ -217,7 +216,7 @@ impl Lineage {
         self.wraps_up.load(Ordering::Relaxed)
     }
 
-    /// Where its prompts come from.
+    /// The origin of its prompts.
     pub fn origin(&self) -> Origin {
         match self.is_child() && !self.is_agent() {
             true => Origin::Recipe { recipe: self.recipe.clone(), typed: String::new() },
@@ -226,10 +225,10 @@ impl Lineage {
     }
 }
 
-/// Runs a child to its end. An error is a sentence that names the recipe or the agent.
+/// Runs a child to its end. An error is a sentence that names the recipe or agent.
 ///
-/// A history that is too long for the model is made shorter until it fits. What must be asked, and what
-/// became of it, goes to `news`; where nobody listens, what must be asked is denied.
+/// A history that is too long for the model is shortened until it fits. Questions and their results go to `news`; if
+/// nothing receives them, questions are denied.
 pub fn run(
     services: SessionServices,
     order: ChildOrder,
@@ -239,7 +238,7 @@ pub fn run(
     Box::pin(async move {
         let (name, what) =
             (order.lineage.recipe.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
-        // An agent minds its time itself, and has some more for its last words.
+        // An agent watches its own time limit, and gets more time to wrap up.
         let grace = if order.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
         let time = order.time + grace;
         let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
@@ -280,7 +279,7 @@ async fn attempts(
     }
 }
 
-/// The same history in fewer bytes; `None` where there is nothing to gain.
+/// The same history in fewer bytes; `None` if it can't be shortened.
 fn smaller(history: &ChildHistory, shape: &Shape, window: u64) -> Option<Shape> {
     let view = match history {
         ChildHistory::Native(view) | ChildHistory::Flat(view) => view,
@@ -310,9 +309,9 @@ async fn endpoint(services: &SessionServices, order: &ChildOrder) -> Result<Endp
     found.map_err(|error| sentence(&error))
 }
 
-/// Why a child came to nothing.
+/// Why a child has no result.
 enum ChildFailure {
-    /// Its first request does not fit; the window, as far as the provider told it.
+    /// Its first request is too long. `window`: the model's window, if the provider reported it.
     TooLong {
         why: String,
         window: Option<u64>,
@@ -320,7 +319,7 @@ enum ChildFailure {
     Other(String),
 }
 
-/// A child that has not begun.
+/// A child that is ready to start.
 struct PreparedChild {
     session: Box<Session>,
     outlet: Arc<ChildOutlet>,
@@ -329,7 +328,7 @@ struct PreparedChild {
     max_output: u64,
     time: Duration,
     is_agent: bool,
-    /// Keeps the child's commands open, and tells the parent when it is gone.
+    /// Keeps the child's command channel open.
     commands: mpsc::Sender<SessionCommand>,
     gone: ChildGoneGuard,
 }
@@ -361,7 +360,7 @@ impl PreparedChild {
             follows_mode: order.agent.as_ref().is_none_or(|agent| agent.follows_mode),
             about: order.agent.as_ref().map(|agent| agent.about.clone()),
         });
-        // It is gone wherever the way ends: what follows may fail.
+        // The guard reports the end on every path, because the following steps may fail.
         let end = SubagentEnd::Stopped(StopReason::Cancelled);
         let gone = ChildGoneGuard { child: id.clone(), end, news: news.clone() };
         let attachment = Attachment { client: ClientId(0), outlet: outlet.clone() };
@@ -383,7 +382,7 @@ impl PreparedChild {
             settings.compaction.auto &= order.agent.is_some();
             settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
         });
-        // A prompt of a child is no command, so no recipe is needed.
+        // A child's prompt is never a command, so it needs no recipes.
         session.recipes.give_up_reading();
         session.hooks = HookHost::new_for_child(order.hooks.clone());
         if let Some(exports) = order.workspace.exports() {
@@ -415,7 +414,7 @@ impl PreparedChild {
         Ok(PreparedChild { session, outlet, answered, prompt, max_output, time, is_agent, commands, gone })
     }
 
-    /// The tokens that the first request takes with its reply, by estimate.
+    /// Estimated tokens of the first request and its reply.
     fn tokens(&self) -> u64 {
         let ruler = self.session.core.ruler();
         let text = self.prompt.content.iter().filter_map(Content::as_text).map(|text| ruler.text(text));

@@ -1,22 +1,22 @@
-//! What children of a session say, taken in, and what is spent besides the turn's own model calls.
+//! Processes the events of a session's children, and records spending besides the turn's own model calls.
 
 use super::actor::Session;
 use super::child::ChildNews;
 use super::subagents::LogRecord;
 use epitome_thread::{Change, ModelName, Usage};
 
-/// Whose calls they were that wrote a summary which is not used, in the log.
+/// The source of spending on summaries that are not used, as recorded in the log.
 pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";
 
 impl Session {
-    /// Hears what children have said so far: what they spent belongs to the turn that goes on or ends now.
+    /// Processes all pending events of children, so that their spending belongs to the current turn.
     pub(super) fn take_child_news(&mut self) {
         while let Some(news) = self.subagents.next_now() {
             self.child_news(news);
         }
     }
 
-    /// Counts what was spent beside the turn's own model calls; `by` is whose calls they were.
+    /// Records spending besides the turn's own model calls. `by`: who made the calls.
     pub(super) fn spend(&mut self, model: ModelName, usage: Usage, by: String) {
         if let Some(work) = &mut self.work {
             work.turn.add_usage(&usage);

@@ -1,5 +1,5 @@
-//! The questions of a child in its parent's clients. The child is played: what it would say is sent, and
-//! what it is told is read.
+//! Questions of a child, shown by its parent's clients. The child is simulated: the tests send its events and read the
+//! commands to it.
 
 use std::sync::{Arc, mpsc as news};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use epitome_thread::{
 };
 use epitome_tools::{RunningCommands, Toolbox};
 
-/// Nothing here takes this long; a test that waits longer has failed.
+/// Time limit: nothing here takes this long.
 const WITHIN: Duration = Duration::from_secs(20);
 
 struct TestClient {
@@ -46,7 +46,7 @@ impl TestClient {
         TestClient { outlet: Arc::new(TestSink(std::sync::Mutex::new(sender))), told }
     }
 
-    /// The next thing of this kind.
+    /// The next matching event.
     fn until<T>(&self, wanted: impl Fn(&SessionEvent) -> Option<T>) -> T {
         loop {
             let out = self.told.recv_timeout(WITHIN).expect("it did not come");
@@ -78,11 +78,11 @@ impl TestClient {
     }
 }
 
-/// A live session, and a child that is played.
+/// A live session with a simulated child.
 struct Parent {
     commands: mpsc::Sender<SessionCommand>,
     news: NewsSender,
-    /// What the child is told.
+    /// Commands to the child.
     child: mpsc::Receiver<SessionCommand>,
     answers: mpsc::Sender<SessionCommand>,
     directory: tempfile::TempDir,
@@ -160,7 +160,7 @@ impl Parent {
         self.report(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });
     }
 
-    /// What the child is told next.
+    /// The next decision sent to the child.
     fn next_decision(&mut self) -> (AskId, UserDecision) {
         let told = async { tokio::time::timeout(WITHIN, self.child.recv()).await };
         match self.runtime.block_on(told).expect("it did not come") {
@@ -206,7 +206,7 @@ fn every_client_is_asked_also_one_that_comes_later_and_the_child_gets_the_answer
     assert_eq!(first.finished(), (call, OutcomeStatus::Completed));
 }
 
-/// Two children number their questions alike.
+/// Two children may use the same ids for their questions.
 #[test]
 fn questions_of_two_children_are_told_apart() {
     let mut parent = Parent::new();

@@ -1,7 +1,8 @@
-//! The clients of a session, of whom each may send prompts and be asked, and observers, who only look on.
+//! The clients of a session, each of which may send prompts and answer questions, and its observers, which only receive
+//! events.
 //!
-//! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
-//! handed back, to be there again when it is opened the next time.
+//! A session lives as long as it has a client. Observers don't keep it alive: when the session ends, they are kept
+//! until it is opened again.
 
 mod notices;
 
@@ -20,7 +21,7 @@ use super::{
 };
 use epitome_thread::{Entry, Seq, SessionId};
 
-/// Somebody who looks on, and the first entry that they have not seen.
+/// An observer, and the first entry that it has not seen.
 pub struct Watcher {
     pub from: Seq,
     pub attachment: Attachment,
@@ -28,7 +29,7 @@ pub struct Watcher {
 
 /// Somebody who looks on.
 struct Observer {
-    /// As it was given, for when the session is opened the next time.
+    /// Not gated, for when the session is opened again.
     attachment: Attachment,
     gated: Attachment,
 }
@@ -36,22 +37,22 @@ struct Observer {
 /// The clients and observers of one session.
 pub(super) struct ClientList {
     session: SessionId,
-    /// With how each client was opened: its directories, its environment.
+    /// How each client was opened, with its directories and environment.
     openings: Vec<Opening>,
     observers: Vec<Observer>,
-    /// Which clients have nobody whom they could ask an open question.
+    /// Clients without a user who could answer an open question.
     absences: Vec<(ClientId, AskId)>,
-    /// Who sent the newest prompt: their own words are not shown to them again.
+    /// The sender of the newest prompt, which is not sent to it again.
     prompt_author: Option<ClientId>,
-    /// Clients that leave once the turn has ended.
+    /// Clients that leave at the end of the turn.
     closers: Vec<LeavingClient>,
-    /// The session ends.
+    /// The session is ending.
     closing: bool,
-    /// When somebody wanted something last.
+    /// The time of the last command.
     active_at: Instant,
     activity: Arc<Activity>,
     notices: Notices,
-    /// What followers of the session's state were shown last.
+    /// The last state that was announced.
     state: Arc<SessionState>,
     gate: EventGate,
 }
@@ -74,9 +75,9 @@ impl ClientList {
         }
     }
 
-    // ── Who is there ───────────────────────────────────────────────────────────────────────────
+    // ── Membership ─────────────────────────────────────────────────────────────────────────────
 
-    /// Whether no client is there who could be asked.
+    /// Whether no client could be asked.
     pub fn is_empty(&self) -> bool {
         self.openings.is_empty()
     }
@@ -94,12 +95,12 @@ impl ClientList {
         self.opening(client).map(|opening| &opening.attachment)
     }
 
-    /// An attachment whose events wait for the log, as those of all clients do.
+    /// An attachment whose events wait for the log, like those of all clients.
     pub fn gated(&self, attachment: &Attachment) -> Attachment {
         self.gate.attachment(attachment)
     }
 
-    /// The client that has been there longest.
+    /// The client that has been attached for the longest time.
     pub fn first(&self) -> Option<&Opening> {
         self.openings.first()
     }
@@ -110,24 +111,24 @@ impl ClientList {
         self.openings.iter().map(|opening| &opening.attachment).chain(observers)
     }
 
-    /// The questions that at least one client or observer can show. Observers may answer, too.
+    /// The questions that at least one client or observer can show. Observers may answer them, too.
     pub fn shows(&self) -> QuestionSupport {
         self.attachments()
             .fold(QuestionSupport::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
     }
 
-    /// The number of clients and of observers.
+    /// The numbers of clients and observers.
     pub fn counts(&self) -> (usize, usize) {
         (self.openings.len(), self.observers.len())
     }
 
-    /// Adds a client; one that is there already moves to its new opening.
+    /// Adds a client, or replaces its opening.
     pub fn join(&mut self, opening: Opening) {
         self.leave(opening.attachment.client);
         self.openings.push(opening);
     }
 
-    /// Removes a client; returns whether it was there.
+    /// Removes a client; returns whether it was attached.
     pub fn leave(&mut self, client: ClientId) -> bool {
         let before = self.openings.len();
         self.openings.retain(|opening| opening.attachment.client != client);
@@ -144,7 +145,7 @@ impl ClientList {
         self.observers.retain(|observer| observer.attachment.client != client);
     }
 
-    /// Removes the observers, who have seen all before this entry.
+    /// Removes and returns the observers. They have seen all entries before `from`.
     pub fn take_watchers(&mut self, from: Seq) -> Vec<Watcher> {
         let attachments = self.observers.drain(..).map(|observer| observer.attachment);
         attachments.map(|attachment| Watcher { from, attachment }).collect()
@@ -152,35 +153,35 @@ impl ClientList {
 
     // ── Announcing ─────────────────────────────────────────────────────────────────────────────
 
-    /// Keeps all events back from now on, because they follow an entry that is not written yet.
+    /// Holds all events from now on, because they follow an entry that is not written yet.
     pub fn hold_events(&self) {
         self.gate.close();
     }
 
-    /// Sends what was kept back.
+    /// Sends the held events.
     pub fn release_events(&self) {
         self.gate.open();
     }
 
-    /// The same after entries from this one on could not be written: without them, and with the error in the place of
-    /// good answers. Returns the clients that were to be told that they are attached.
+    /// Sends the held events after entries from this one on could not be written: without these entries, and with
+    /// successful answers replaced by the error. Returns the clients whose successful answer to `Attach` was replaced.
     pub fn drop_events(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
         self.gate.fail(from, error)
     }
 
-    /// Sends something to all.
+    /// Sends an event to all clients and observers.
     pub fn announce(&self, out: &SessionEvent) {
         self.send_each(|_| out.clone());
     }
 
-    /// Sends something to one client, if it is still there.
+    /// Sends an event to one client, if it is still attached.
     pub fn send(&self, client: ClientId, out: SessionEvent) {
         if let Some(attachment) = self.attachment(client) {
             attachment.outlet.put(&self.session, out);
         }
     }
 
-    /// Sends a new entry of the log to all.
+    /// Sends a new entry of the log to all clients and observers.
     pub fn announce_entry(&self, entry: &Arc<Entry>) {
         self.send_each(|client| SessionEvent::Entry {
             entry: entry.clone(),
@@ -195,8 +196,7 @@ impl ClientList {
         }
     }
 
-    /// Sends a piece of a subagent's stream, under the id of the session that it belongs to, to those that show
-    /// subagents.
+    /// Sends an event of a subagent, under the id of its session, to the clients and observers that show subagents.
     pub fn announce_subagent(&self, session: &SessionId, out: &SessionEvent) {
         for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_agents()) {
             attachment.outlet.put(session, out.clone());
@@ -205,17 +205,18 @@ impl ClientList {
 
     // ── The session's state ────────────────────────────────────────────────────────────────────
 
-    /// Whether somebody follows the session's state.
+    /// Whether any client or observer follows the session's state.
     pub fn is_followed(&self) -> bool {
         self.attachments().any(|attachment| attachment.outlet.follows_state())
     }
 
-    /// What followers were shown last.
+    /// The last state that was announced.
     pub fn state(&self) -> Arc<SessionState> {
         self.state.clone()
     }
 
-    /// Shows a state to followers if it differs. Work that nobody was shown to run is shown before its end.
+    /// Announces a state to followers if it differs. Work that ended unannounced is announced as running before its
+    /// end.
     pub fn set_state(&mut self, state: SessionState) {
         use Foreground::{Idle, RequiresAction, Running};
         let is_known = match (&self.state.foreground, &state.foreground) {
@@ -244,9 +245,9 @@ impl ClientList {
         self.prompt_author = Some(client);
     }
 
-    // ── Questions without anybody to answer ────────────────────────────────────────────────────
+    // ── Unanswerable questions ─────────────────────────────────────────────────────────────────
 
-    /// Records that a client has nobody to ask this; `open` are all questions that wait for an answer.
+    /// Records that a client has no user who could answer this question. `open`: all open questions.
     pub fn set_absent(&mut self, client: ClientId, ask: AskId, open: &[AskId]) {
         self.absences.retain(|(_, about)| open.contains(about));
         let is_known = self.absences.contains(&(client, ask));
@@ -255,7 +256,7 @@ impl ClientList {
         }
     }
 
-    /// Takes out the questions for which no client that stays has anybody; without clients, none.
+    /// Removes and returns the questions that no remaining client can answer. Returns none if no client remains.
     pub fn take_unanswerable(&mut self) -> BTreeSet<AskId> {
         let staying: Vec<ClientId> = self.ids().filter(|client| !self.is_leaving(*client)).collect();
         let is_unanswerable = |ask: &AskId| {
@@ -269,12 +270,12 @@ impl ClientList {
 
     // ── Leaving and ending ─────────────────────────────────────────────────────────────────────
 
-    /// Lets a client go once the turn has ended.
+    /// Removes a client once the turn has ended.
     pub fn leave_later(&mut self, closer: LeavingClient) {
         self.closers.push(closer);
     }
 
-    /// Whether a client waits for the turn's end to leave.
+    /// Whether any client is waiting for the end of the turn to leave.
     pub fn wait_to_leave(&self) -> bool {
         !self.closers.is_empty()
     }
@@ -283,13 +284,13 @@ impl ClientList {
         self.closers.iter().any(|closer| closer.client() == client)
     }
 
-    /// Whether others than this client stay.
+    /// Whether any other client stays.
     pub fn others_stay(&self, client: ClientId) -> bool {
         self.ids().any(|other| other != client && !self.is_leaving(other))
     }
 
-    /// Lets those go that waited for the turn's end; with the last client the session ends, and who asked is answered
-    /// at the very end.
+    /// Removes the clients that were waiting for the end of the turn. If no others remain, the session ends instead,
+    /// and those clients are answered at its end.
     pub fn release(&mut self) {
         if self.closers.is_empty() {
             return;
@@ -313,29 +314,29 @@ impl ClientList {
         self.closing
     }
 
-    /// Answers those who asked for the end, which has come.
+    /// Answers the clients that requested the end of the session.
     pub fn answer_closers(self) {
         self.closers.into_iter().for_each(LeavingClient::answer);
     }
 
     // ── Activity ───────────────────────────────────────────────────────────────────────────────
 
-    /// Somebody wants something now.
+    /// Records that a command has arrived.
     pub fn note_activity(&mut self) {
         self.active_at = Instant::now();
     }
 
-    /// How long nobody has wanted anything.
+    /// The time since the last command.
     pub fn idle_for(&self) -> Duration {
         self.active_at.elapsed()
     }
 
-    /// Where others read the session's activity.
+    /// Sets where the session publishes its activity.
     pub fn share_activity(&mut self, activity: Arc<Activity>) {
         self.activity = activity;
     }
 
-    /// Publishes what the session does; `unsynced`: whether entries are not known to be on the disk.
+    /// Publishes the session's activity. `unsynced`: some entries may not be on disk yet.
     pub fn publish_activity(&self, running: bool, prompts: usize, unsynced: bool) {
         let (clients, watchers) = self.counts();
         *self.activity.lock() = ActivityNow { running, clients, watchers, prompts, unsynced };
@@ -357,20 +358,20 @@ impl LeavingClient {
     }
 }
 
-/// What a session does now, readable from outside without asking it.
+/// A session's activity, readable from outside without sending it a command.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ActivityNow {
-    /// A turn runs or waits.
+    /// A turn is running or waiting.
     pub running: bool,
     pub clients: usize,
     pub watchers: usize,
-    /// Prompts that wait for their turn, or for a turn to take them in.
+    /// Prompts waiting for their turn or to enter the running one.
     pub prompts: usize,
-    /// Whether entries are not known to be on the disk yet.
+    /// Some entries may not be on disk yet.
     pub unsynced: bool,
 }
 
-/// Where it is read.
+/// The shared place where a session publishes its activity.
 #[derive(Default)]
 pub(super) struct Activity(Mutex<ActivityNow>);
 
@@ -380,7 +381,7 @@ impl Activity {
     }
 
     fn lock(&self) -> MutexGuard<'_, ActivityNow> {
-        // Nothing that could panic runs under this lock.
+        // Code under this lock does not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A session's clients: attaching, leaving, prompts and slash commands, and the work outside of turns.
+//! A session's clients: attaching, leaving, prompts and slash commands; also the results of background work.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
 use epitome_tools::question::QuestionReply;
 use epitome_turn::{Turn, TurnLimits};
 
-/// How many prompts may wait for a turn to end or for a model to be found.
+/// Maximum number of prompts waiting for the end of a turn or for a model to be found.
 const WAITING_MAX: usize = 64;
 
-/// The longest title, in characters.
+/// Maximum length of a title, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
 impl Core {
@@ -71,7 +71,7 @@ impl Session {
             }
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                // A stricter mode must survive a power cut.
+                // A stricter mode must survive a power failure.
                 let chosen = self.choose("mode", &mode);
                 self.core.answer_when_synced(responder, chosen);
             }
@@ -117,7 +117,7 @@ impl Session {
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = self.core.clients.gated(&opening.attachment);
         let opening = Opening { attachment: attachment.clone(), ..opening };
-        // A session that can't follow them is not opened.
+        // A client whose instructions can't be stored is not attached.
         if let Err(error) = instructions::client::take(&mut self.core, opening.instructions.as_ref()) {
             return Responder::new(ticket, self.core.id().clone(), attachment).answer(Err(error));
         }
@@ -140,7 +140,7 @@ impl Session {
                 show_rest(self, &attachment, position, prompts);
                 position.replay
             }
-            // What it was shown is known already.
+            // The client has seen it.
             Replay::Nothing if follows_already => false,
             Replay::Nothing => {
                 // The client has the conversation from elsewhere.
@@ -161,13 +161,13 @@ impl Session {
             options: self.core.options(),
             now: attachment.outlet.follows_state().then(|| Arc::new(session_state::now(self))),
         }));
-        // Without a replay nothing of the conversation may stand before the answer.
+        // Without a replay, the answer must precede all events of the conversation.
         if !is_replay && !follows_already {
             self.show_live_text(&attachment);
             self.subagents.show_at_work(&attachment, false);
         }
         self.core.clients.join(opening.clone());
-        // What runs goes on in the surroundings of who sent it.
+        // A running turn keeps the environment of its prompt's sender.
         if is_alone && self.work.is_none() {
             self.core.work_for(attachment.client);
         }
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    /// The questions that wait for an answer, for somebody who comes later than they did.
+    /// Sends the open questions to a client that attaches after they were asked.
     pub(super) fn show_open_asks(&self, attachment: &Attachment) {
         if let Some(card) = self.core.permissions.shown() {
             attachment.outlet.put(self.core.id(), card);
@@ -206,14 +206,14 @@ impl Session {
         }
     }
 
-    /// What was streamed of the running reply or summary, for a client that joins in the middle of it.
+    /// Sends what was streamed so far of the running reply or summary, for a client that attaches in the middle of it.
     pub(super) fn show_live_text(&self, attachment: &Attachment) {
         for out in self.live_text().into_iter().chain(self.compactor.live()) {
             attachment.outlet.put(self.core.id(), out);
         }
     }
 
-    /// Refuses what came too late; gives back a client that wanted to attach.
+    /// Refuses a command that came too late. Returns a client that wanted to attach.
     pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<Attaching> {
         let asker = command.asker();
         match (command, asker) {
@@ -233,7 +233,7 @@ impl Session {
     }
 }
 
-/// Shows a client of a dead process everything after its position, and answers the prompts it waits for.
+/// Sends a client of an earlier process everything after its position, and answers its pending prompts.
 fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position, prompts: &[PendingPrompt]) {
     let id = session.core.id().clone();
     let rest = resumed::rest(session.core.thread.entries(), position, prompts);
@@ -262,11 +262,10 @@ fn show_rest(session: &mut Session, attachment: &Attachment, position: &Position
     }
 }
 
-// ── Observers, clients that come and go ────────────────────────────────────────────────────────────
+// ── Observers and leaving clients ──────────────────────────────────────────────────────────────────
 
 impl Core {
-    /// Works in the surroundings of a client from now on: its keys, its directories. Those of the log's own
-    /// directory stay where the client is gone already.
+    /// From now on, works with the environment and directories of this client. Does nothing if the client has left.
     pub(super) fn work_for(&mut self, client: ClientId) {
         let Some(opening) = self.clients.opening(client) else { return };
         let (environment, directories) = (opening.environment.clone(), opening.directories.clone());
@@ -276,7 +275,7 @@ impl Core {
             return;
         }
         if !same {
-            // Keys and addresses are looked up in the new one.
+            // Keys and addresses must be looked up again, in the new environment.
             self.model.forget_endpoint();
         }
         self.workspace = Arc::new(self.workspace.changed(directories, environment));
@@ -295,7 +294,7 @@ impl Session {
         self.editors.set_busy(may_change_files);
     }
 
-    /// Lets somebody look on, who is told of everything from this entry on.
+    /// Adds an observer, and sends it everything from this entry on.
     pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
         let gated = self.core.clients.gated(&attachment);
         for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
@@ -311,8 +310,8 @@ impl Session {
         self.core.clients.watch(attachment);
     }
 
-    /// A client goes and others stay: nothing that runs is cancelled. What it had asked for is answered at
-    /// once, and goes on for those who stay.
+    /// Removes a client while others stay: nothing that runs is cancelled. Its prompts are answered as cancelled; the
+    /// turn goes on for the others.
     pub(super) fn leave_to_others(&mut self, client: ClientId) {
         self.core.clients.leave(client);
         let is_theirs = |responder: &Responder| responder.client() == client;
@@ -326,21 +325,22 @@ impl Session {
         }
     }
 
-    /// Records that a client has nobody to ask. A late or unknown question is ignored, as is a stranger's word.
+    /// Records that a client has no user who could answer. Ignored if the question is not open or the client is
+    /// unknown.
     fn absent(&mut self, ask: AskId, client: ClientId) {
         let open = self.open_permissions();
         self.core.clients.set_absent(client, ask, &open);
     }
 
-    /// Settles the questions that nobody can answer who is still there. It is looked at behind every event: a client
-    /// that leaves may have been the only one with a user.
+    /// Settles the questions that no remaining client can answer. Checked after every event, because a client that
+    /// leaves may have been the only one with a user.
     pub(super) fn settle_absent(&mut self) {
         for ask in self.core.clients.take_unanswerable() {
             self.decided(ask, UserDecision::Absent);
         }
     }
 
-    /// The questions for permission that are open, this session's and its children's.
+    /// The open permission requests of this session and its children.
     fn open_permissions(&self) -> Vec<AskId> {
         let own = self.core.permissions.open_ask();
         let consent = self.hooks.open_consent().map(|(ask, _)| ask);
@@ -351,7 +351,7 @@ impl Session {
 // ── Prompts and slash commands ─────────────────────────────────────────────────────────────────────
 
 impl Core {
-    /// Tells the user where the model can't be sent what they attached.
+    /// Warns the user if the model can't receive some of the attachments.
     fn report_dropped_attachments(&self, content: &[Content]) {
         let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
@@ -378,7 +378,7 @@ impl Core {
 }
 
 impl Session {
-    /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
+    /// Accepts a prompt: into the running turn if possible, otherwise into the queue.
     pub(super) fn prompt(&mut self, prompt: QueuedPrompt) {
         let waiting = self.inbox.prompts() + self.core.thread.queued().len();
         if waiting >= WAITING_MAX {
@@ -388,14 +388,14 @@ impl Session {
             true => self.command_in(&prompt.content).is_some(),
             false => prompt.may_be_command(),
         };
-        // What is said behind a command that waits means what comes after it.
+        // A prompt sent after a waiting command is meant to follow it.
         if self.work.is_some() && !is_command && !self.inbox.has_prompts() {
             return self.steer(prompt);
         }
         self.inbox.push(prompt);
     }
 
-    /// A prompt during a turn enters before its next model call.
+    /// Queues a prompt that enters the running turn before its next model call.
     fn steer(&mut self, prompt: QueuedPrompt) {
         self.recipes.report_unknown(&self.core, &prompt.content);
         match self.queue(prompt.client, prompt.content, prompt.responder.key()) {
@@ -429,8 +429,8 @@ impl Session {
         Ok(queued)
     }
 
-    /// The same for who wants to know at once whether it will enter. What begins a turn, or comes behind one, is for
-    /// a prompt: its answer is how a client learns of the turn's end.
+    /// Like `steer`, but reports at once whether the message will enter the turn. Anything that would begin a turn, or
+    /// has to wait for one, must be sent as a prompt, whose answer reports the end of its turn.
     fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
         let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
         let waiting = self.inbox.prompts() + self.core.thread.queued().len();
@@ -449,9 +449,9 @@ impl Session {
         self.queue(client, content, None).map(|_| Steered::Injected)
     }
 
-    /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
+    /// Begins a turn with a prompt. Returns `false` if a model is still being looked for; the prompt is then kept.
     pub(super) fn begin(&mut self, prompt: QueuedPrompt) -> bool {
-        // The same request may have come twice while it waited.
+        // The same request may have arrived again while the prompt was waiting.
         let Some(prompt) = session_state::answer_repeated(&self.core, prompt) else { return true };
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if typed.as_deref().is_some_and(commands::is_repair)
@@ -506,7 +506,7 @@ impl Session {
                         Change::Said { message, origin: self.core.lineage.origin() }
                     }
                 };
-                // Last words are one reply.
+                // An agent that wraps up gets a single reply.
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
                 self.begin_said(said, prompt.responder, rounds);
                 if let Some(work) = &mut self.work {
@@ -525,8 +525,8 @@ impl Session {
         self.start_work(RunningTurn::new(turn, responder));
     }
 
-    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
-    /// editors send what was cancelled, or what they attach, as a text before what is typed.
+    /// The command in a prompt, with the index of its content part. Only the first and the last text are considered:
+    /// some editors put a cancelled prompt or an attachment as text before the typed text.
     pub(super) fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
         if self.core.lineage.is_child() {
             return None;
@@ -593,7 +593,7 @@ impl Session {
                 self.core.model_learned(effects);
             }
             BackgroundResult::Served => {}
-            // It is asked before it comes here whether to rest.
+            // `run` has already checked whether to suspend the session.
             BackgroundResult::Idle => self.watch_idle(),
             BackgroundResult::Rested(at) => {
                 if self.work.is_none() && self.core.thread.next_seq() == at {
@@ -612,7 +612,7 @@ impl Session {
         }
     }
 
-    /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
+    /// Background work panicked. It is unknown which, so everything that may be waiting for some is released.
     pub(super) fn background_panicked(&mut self) {
         if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
@@ -628,7 +628,7 @@ impl Session {
     }
 }
 
-/// What a prompt is answered with where a provider refuses or can't be reached.
+/// The answer to a prompt whose provider refuses or can't be reached.
 pub fn provider_error(error: &ProviderError) -> SessionError {
     match error.class {
         epitome_provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
@@ -636,13 +636,13 @@ pub fn provider_error(error: &ProviderError) -> SessionError {
     }
 }
 
-/// The first and the last text of a prompt, each with the index of its part: where a command may be.
+/// The first and the last text of a prompt, each with the index of its content part: where a command may be.
 pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
     let mut texts = content.iter().enumerate().filter_map(|(at, part)| Some((at, part.as_text()?)));
     [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
-/// Commits a change that was requested from outside of any prompt, and answers once it is on disk.
+/// Commits a change that was requested outside of any prompt, and answers once it is on disk.
 fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), SessionError>>) {
     if let Err(error) = core.commit(change) {
         return drop(answer.send(Err(error)));
@@ -654,13 +654,13 @@ fn record(core: &mut Core, change: Change, answer: oneshot::Sender<Result<(), Se
             Ok(()) => Ok(()),
             Err(error) => Err(SessionError::Store(error.to_string())),
         };
-        // A client that has given up meanwhile wants no answer.
+        // The receiver may be gone.
         drop(answer.send(recorded));
         BackgroundResult::Synced(synced)
     });
 }
 
-/// A title from what the user said first: its first line, cut at a word.
+/// The title for a first message: its first non-empty line, truncated at a word.
 fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_CHARS_MAX {

@@ -1,7 +1,7 @@
-//! The slash commands that are no recipes: one table, and what each of them does.
+//! The built-in slash commands: their table and implementations.
 //!
-//! None calls a model, and each works where none is configured. What a command says is an entry of the
-//! log, so that it is shown again whenever the session is.
+//! None of them calls a model, so they work without a configured model. A command's output is an entry of the log, so
+//! it is shown again when the session is loaded.
 
 pub(super) mod compact;
 mod context;
@@ -39,7 +39,7 @@ use epitome_recipe::command;
 use epitome_thread::diff::similar_texts;
 use epitome_thread::{Change, Content, ModelName, StopReason, Usage};
 
-/// The longest title that a user may give, in characters. Lists of sessions show one line.
+/// Maximum length of a title given by the user, in characters. Lists of sessions show it on one line.
 pub(super) const TITLE_CHARS_MAX: usize = 200;
 
 /// The command that accepts the damage of a log.
@@ -47,21 +47,21 @@ const REPAIR: &str = "repair";
 /// The command for MCP servers.
 const MCP: &str = "mcp";
 
-/// The longest goal, in bytes: it is sent along again after every compaction.
+/// Maximum length of a goal, in bytes: it is sent again after every compaction.
 const GOAL_BYTES_MAX: usize = 8 * 1024;
 
-/// The longest name of a command that is looked at, in bytes.
+/// Maximum length of a name that is treated as a mistyped command, in bytes.
 const COMMAND_BYTES_MAX: usize = 60;
 
-/// How similar the name of another command must be to be suggested, from 0 to 1.
+/// Minimum similarity, from 0 to 1, of a suggested command's name.
 const NEARNESS: f32 = 0.6;
 
-/// A command that Epitome carries out itself. A recipe of its name is not run by it.
+/// A built-in command. It takes precedence over a recipe with the same name.
 pub(super) struct BuiltInCommand {
     name: &'static str,
     description: &'static str,
     hint: Option<&'static str>,
-    /// Is given what was typed behind the name.
+    /// Receives the text typed after the name.
     run: CommandFunction,
 }
 
@@ -84,7 +84,7 @@ const fn built_in(
     BuiltInCommand { name, description, hint, run }
 }
 
-/// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
+/// In the order of `/help`. The names are those in `command::RESERVED`.
 const BUILT_IN: &[BuiltInCommand] = &[
     built_in("help", "List the commands, and where recipes come from", None, help),
     built_in("context", "Show how full the context window is, and what fills it", None, show_context),
@@ -155,21 +155,21 @@ const BUILT_IN: &[BuiltInCommand] = &[
     ),
 ];
 
-/// What a command came to.
+/// The result of a command.
 pub(super) struct CommandOutcome {
     changes: Vec<Change>,
-    /// Goes into the answer's `_meta`.
+    /// The `_meta` of the answer.
     meta: Option<serde_json::Value>,
-    /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
+    /// Disk work on which the result depends; all other fields are then empty.
     later: Option<DiskWork>,
-    /// A rewind of files that the changes tell of.
+    /// The rewind of files that the changes report.
     rewound_files: Option<RewindReport>,
 }
 
-/// Work on the disk, for a command.
+/// Disk work of a command.
 type DiskWork = Box<dyn FnOnce() -> DiskResult + Send>;
 
-/// What work on the disk came to.
+/// The result of a command's disk work.
 pub enum DiskResult {
     Rewound(Box<rewind::RewindPlan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
@@ -184,23 +184,24 @@ impl CommandOutcome {
         CommandOutcome { later: Some(work), ..CommandOutcome::from_changes(Vec::new()) }
     }
 
-    /// With what a machine is told of it, below the command's name.
+    /// Adds machine-readable data about the command to `_meta`, under this name.
     fn with(self, command: &str, told: serde_json::Value) -> CommandOutcome {
         CommandOutcome { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
     }
 }
 
-/// The window does not hold what would be in view; all in tokens.
+/// The new view does not fit the context window. All sizes are in tokens.
 struct NoRoom {
     after: u64,
-    /// Kept for the reply.
+    /// Reserved for the reply.
     reserve: u64,
     model: ModelName,
     window: u64,
 }
 
 impl Core {
-    /// The tokens in context before and after a change of the view, where the window has room for what they become.
+    /// Returns the tokens in context before and after a change of the view. Fails if the larger view does not fit the
+    /// window.
     fn sizes_with(&self, change: Change) -> Result<(u64, u64), NoRoom> {
         let mut then = self.thread.clone();
         apply_to(&mut then, change);
@@ -216,7 +217,7 @@ impl Core {
     }
 }
 
-/// The command that a text is, if it is one of ours.
+/// Returns the built-in command in a text, if any.
 pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
     let name = command::parse(typed)?.name;
     BUILT_IN.iter().find(|built_in| built_in.name == name)
@@ -226,7 +227,7 @@ pub(super) fn find(typed: &str) -> Option<&'static BuiltInCommand> {
 fn unknown(typed: &str, known: &[CommandInfo]) -> Option<String> {
     let name = command::parse(typed)?.name;
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
-    // A path is none, such as /tmp or /usr/bin.
+    // A path such as /tmp or /usr/bin is not a command.
     if name.len() > COMMAND_BYTES_MAX || !name.chars().all(is_word) || Path::new("/").join(name).exists() {
         return None;
     }
@@ -248,7 +249,7 @@ pub(super) fn is_built_in(name: &str) -> bool {
 /// The commands that clients list first.
 const FIRST: [&str; 3] = ["compact", "undo", "context"];
 
-/// Where a command is listed: the smaller, the earlier.
+/// A command's position in lists: lower ranks come first.
 pub(super) fn rank(name: &str) -> usize {
     FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
 }
@@ -263,7 +264,7 @@ pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
 }
 
 impl SessionRecipes {
-    /// Notifies the user if what they typed looks like a command but isn't one.
+    /// Notifies the user if a typed text looks like a command but isn't one.
     pub(super) fn report_unknown(&self, core: &Core, content: &[Content]) {
         let list = self.command_list();
         let typed = outer_texts(content).next().filter(|_| !core.lineage.is_child());
@@ -274,12 +275,12 @@ impl SessionRecipes {
 }
 
 impl Session {
-    /// Whether a prompt is one of these commands. They need nobody's consent.
+    /// Whether a prompt is a built-in command, which needs no consent.
     pub(super) fn is_built_in(&self, prompt: &QueuedPrompt) -> bool {
         self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
     }
 
-    /// Carries a command out, as a turn without a model call.
+    /// Runs a command, as a turn without a model call.
     pub(super) fn run_built_in(&mut self, prompt: QueuedPrompt, built_in: &BuiltInCommand, typed: String) {
         report_unsent_attachments(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
@@ -290,8 +291,7 @@ impl Session {
         });
     }
 
-    /// Commits the command, then what it comes to, and ends the turn. What the command runs sees its own
-    /// entry as the newest.
+    /// Commits the command, then its result, and ends the turn. While it runs, its own entry is the newest one.
     pub(super) fn carry_out(
         &mut self,
         prompt: QueuedPrompt,
@@ -309,7 +309,7 @@ impl Session {
         self.finish_command(prompt, ran);
     }
 
-    /// Commits what a command came to and ends its turn, at once or when the disk has done its part.
+    /// Commits the result of a command and ends its turn, after its disk work if it has any.
     fn finish_command(&mut self, prompt: QueuedPrompt, ran: CommandOutcome) {
         let CommandOutcome { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
@@ -334,7 +334,7 @@ impl Session {
         self.core.answer_when_synced(prompt.responder, Ok(SessionAnswer::TurnEnded { reason, usage, meta }));
     }
 
-    /// A command's work on the disk is done.
+    /// Continues a command after its disk work.
     pub(super) fn on_disk(&mut self, prompt: QueuedPrompt, came: Option<DiskResult>) {
         self.inbox.set_paused(false);
         let ran = match came {
@@ -347,11 +347,9 @@ impl Session {
         };
         self.finish_command(prompt, ran);
     }
-
-    // ── One function each ──────────────────────────────────────────────────────────────────────
 }
 
-/// For commands that send the model nothing of what came beside them.
+/// For commands that ignore the rest of their prompt.
 pub(super) fn report_unsent_attachments(core: &Core, prompt: &QueuedPrompt) {
     if prompt.content.len() > 1 {
         let text = "Only the command was run; the rest of the prompt was left out.".to_owned();
@@ -363,7 +361,7 @@ fn noted(core: &mut Core, text: impl Into<String>) -> Change {
     Change::Noted { message: core.fresh_message(), text: text.into() }
 }
 
-/// A command that only says something.
+/// The result of a command that only outputs a text.
 fn text_reply(core: &mut Core, text: impl Into<String>) -> CommandOutcome {
     CommandOutcome::from_changes(vec![noted(core, text)])
 }
@@ -374,7 +372,7 @@ fn help(core: &mut Core, beside: &CommandContext<'_>, _: &str) -> CommandOutcome
     text_reply(core, text)
 }
 
-/// The damage was accepted before this command was written into the log.
+/// The damage has been accepted before this command was committed.
 fn repair(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcome {
     let lost =
         core.thread.entries().iter().filter(|entry| matches!(entry.change, Change::Lost { .. })).count();
@@ -438,13 +436,13 @@ fn show_usage(core: &mut Core, _: &CommandContext<'_>, _: &str) -> CommandOutcom
     text_reply(core, text)
 }
 
-/// A `/compact` that can't be made as it is asked for.
+/// The result of a `/compact` that can't be made.
 pub(super) fn no_compaction(core: &mut Core, why: &str) -> CommandOutcome {
     let told = serde_json::json!({ "status": "refused", "reason": why });
     text_reply(core, format!("Not compacted: {why}")).with("compaction", told)
 }
 
-/// Tells what a compaction would do.
+/// Reports what a compaction would do.
 pub(super) fn dry_run(
     core: &mut Core,
     preview: &Preview,
@@ -501,7 +499,7 @@ fn goal(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> CommandOutcome 
         }
         goal => Some(goal.to_owned()),
     };
-    // The entry is shown in its own words; the model is told before its next reply.
+    // The entry's own text is shown; the model is informed before its next reply.
     CommandOutcome::from_changes(vec![Change::GoalSet { goal }])
 }
 
@@ -540,7 +538,7 @@ mod tests {
         assert_eq!(names, command::RESERVED);
     }
 
-    /// `/nope` went to the model as text, and nobody said so.
+    /// `/nope` was sent to the model as text without any notice.
     #[test]
     fn a_text_that_looks_like_a_command_is_reported_unless_it_is_a_path() {
         let list: Vec<CommandInfo> = listed().collect();
@@ -560,7 +558,7 @@ mod tests {
         }
     }
 
-    /// Clients listed commands by their names: /checkpoints came first, and a slow one took it for Enter.
+    /// Clients sorted commands by name: /checkpoints came first, and a slow client ran it on Enter.
     #[test]
     fn the_most_used_commands_are_listed_first() {
         let names: Vec<String> =

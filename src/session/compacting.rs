@@ -1,5 +1,5 @@
-//! Compaction in a session: who writes the summary, what is committed. When one is due, what it may take and what
-//! clients see of it is in the files beside this one.
+//! Compaction in a session: planning, writing the summary, composing the entry. Submodules decide when a compaction is
+//! due and how much it may replace, and show its progress to clients.
 
 mod budget;
 mod ease;
@@ -40,38 +40,38 @@ pub(super) use order::without_swap;
 use prepared::PreparedSummary;
 use shown::Announced;
 
-/// The compactions of a session: the one that the running turn makes, and what outlasts turns.
+/// The compaction of the running turn, and the state that outlives turns.
 #[derive(Default)]
 pub struct Compactor {
     backoff: CompactionBackoff,
-    /// A summary that is written before it is needed.
+    /// A summary written in advance.
     prepared: PreparedSummary,
-    /// Tokens in context when old outcomes were last looked through.
+    /// Tokens in context when old tool results were last considered for pruning.
     eased_at: u64,
-    /// How the next compaction of the turn is to be made.
+    /// How to make the next compaction of the turn.
     order: CompactionOrder,
-    /// The compaction that is planned.
+    /// The planned compaction.
     draft: Option<CompactionDraft>,
-    /// The compaction that clients were told of.
+    /// The compaction that clients were notified of.
     announced: Option<Announced>,
-    /// The summary, as it is being written.
+    /// The pieces of the summary that is being written.
     pieces: Option<mpsc::Receiver<String>>,
-    /// The summary that hooks see before it takes the history's place.
+    /// The summary that hooks see before it replaces the history.
     summary: Option<String>,
 }
 
 impl Compactor {
-    /// What of it outlives a rest of its session.
+    /// What is kept while the session is suspended.
     pub(super) fn at_rest(self) -> Compactor {
         Compactor { backoff: self.backoff, ..Compactor::default() }
     }
 
-    /// Forgets the summary that was prepared: the view that it is for may be none that ever was.
+    /// Drops the prepared summary, because entries that it covers may have been undone.
     pub(super) fn forget_prepared(&mut self) {
         self.prepared = PreparedSummary::default();
     }
 
-    /// Forgets what belonged to the turn.
+    /// Drops everything that belongs to the turn.
     pub(super) fn end_turn(&mut self) {
         let Compactor { backoff, prepared, eased_at, .. } = std::mem::take(self);
         *self = Compactor { backoff, prepared, eased_at, ..Compactor::default() };
@@ -81,7 +81,7 @@ impl Compactor {
         self.order = order;
     }
 
-    /// What a model does to write the summary for a plan. The frame must be there.
+    /// Returns the future that writes the summary for a plan. The frame must exist.
     pub(super) fn writing(
         &self,
         core: &Core,
@@ -127,7 +127,7 @@ impl Compactor {
         }
     }
 
-    /// What the model is told to write.
+    /// The prompt for the summary.
     fn instruction(&self, core: &Core, recipes: &SessionRecipes) -> String {
         let order = &self.order;
         match (&order.instruction, &order.recipe) {
@@ -140,23 +140,23 @@ impl Compactor {
         }
     }
 
-    /// The summary that hooks see before it takes the history's place.
+    /// The summary that hooks see before it replaces the history.
     pub(super) fn summary(&self) -> Option<&String> {
         self.summary.as_ref()
     }
 }
 
-/// A compaction that is planned; how far it is, the turn knows.
+/// A planned compaction. Its stage is a state of the turn.
 #[derive(Clone)]
 pub struct CompactionDraft {
     why: CompactionReason,
     plan: CompactionPlan,
-    /// What stands for the plan's part of the view, once it is there.
+    /// The text that replaces the plan's part of the view, once written.
     written: SummaryResult,
 }
 
 impl Core {
-    /// What an attempt came to, once what it tells of windows is known.
+    /// Applies the context windows that an attempt revealed, and returns its summary.
     pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<WrittenSummary, ProviderError> {
         for (model, limit) in attempt.limits {
             let effect = self.model.narrow(&model, limit);
@@ -165,14 +165,14 @@ impl Core {
         attempt.summary
     }
 
-    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    /// Whether a child has had no reply yet, so that it can start again with a shorter history without losing anything.
     fn is_first_request_of_child(&self) -> bool {
         let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
         self.lineage.is_child()
             && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    /// Whether the newest that the user said holds an image or a document, and is not sent any more.
+    /// Whether the change removes an image or document of the latest user message from the view.
     fn drops_attachments(&self, change: &Change) -> bool {
         let Change::Compacted { through, summary, .. } = change else { return false };
         let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
@@ -189,8 +189,8 @@ impl Core {
 }
 
 impl Session {
-    /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
-    /// next one asks its hooks anew, and keeps what it should itself.
+    /// Returns the result of a compaction to the turn. If none was made, its order is dropped: the next compaction runs
+    /// its own hooks and decides itself what to keep.
     pub(super) fn end_compaction(&mut self, answer: CompactionResult) {
         let state = match &answer {
             CompactionResult::Done(_) => return self.answer_turn(EffectResult::Compacted(answer)),
@@ -203,7 +203,7 @@ impl Session {
         self.answer_turn(EffectResult::Compacted(answer));
     }
 
-    /// A summary that is not used was paid for all the same.
+    /// Drops the draft. Its unused summary was paid for, so the usage is recorded.
     fn drop_draft(&mut self) {
         let draft = self.compactor.draft.take();
         if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// What the answer to the prompt tells programs of the compaction.
+    /// Sets the `_meta` of the prompt's answer that describes the compaction to programs.
     pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
         let Some(work) = &mut self.work else { return };
         let mut compaction = serde_json::json!({ "status": status });
@@ -224,7 +224,7 @@ impl Session {
 
     // ── The plan ───────────────────────────────────────────────────────────────────────────────
 
-    /// Plans a compaction, where it can be one, once the files of instructions were looked at.
+    /// Plans a compaction, if one is possible. Without a frame, scans the instruction files first.
     pub(super) fn plan_compaction(&mut self, why: CompactionReason) {
         if why == CompactionReason::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
@@ -246,14 +246,14 @@ impl Session {
         }
     }
 
-    /// Decides what the compaction does, away from this task.
+    /// Decides on the CPU worker what the compaction does.
     pub(super) fn plan(&mut self, why: CompactionReason) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
         self.run_on_cpu(deciding, move |decided| JobResult::Planned(why, decided));
     }
 
-    /// The turn has it planned anew where the view is another one by now.
+    /// Takes the decision. If the view has changed since, the turn requests another plan.
     pub(super) fn planned(&mut self, why: CompactionReason, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided else {
             return self.end_compaction(CompactionResult::Failed(cpu_worker::FAULT.to_owned()));
@@ -273,17 +273,18 @@ impl Session {
 
     // ── The summary ────────────────────────────────────────────────────────────────────────────
 
-    /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
+    /// Gets the text that replaces the plan's part of the view: from a hook, prepared in advance or from a model; or no
+    /// text.
     pub(super) fn summarise(&mut self) {
         let Some(CompactionDraft { why, plan, .. }) = self.compactor.draft.clone() else { return };
         if let Some(summary) = self.compactor.order.summary.take() {
             return self.written(SummaryResult { text: Some(summary), ..SummaryResult::default() });
         }
-        // No model writes it, so that none need be configured.
+        // No model is called, so none has to be configured.
         if self.core.settings.compaction.model == Summariser::Nobody {
             return self.written(SummaryResult::default());
         }
-        // Once the model is found that was not there yet, the plan is another one.
+        // If the model has to be looked for, the compaction is planned again once it is found.
         let Some(endpoint) = self.endpoint_for(&Effect::PlanCompaction(why)) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactionResult::Failed(message));
@@ -304,7 +305,7 @@ impl Session {
         self.answer_turn(EffectResult::Summarised);
     }
 
-    /// Has a model write what stands for the plan's part of the view. Clients see it grow.
+    /// Has a model write the summary. Clients see it as it streams.
     fn write_summary(&mut self, main: Endpoint, plan: &CompactionPlan) {
         let instruction = self.compactor.instruction(&self.core, &self.recipes);
         let pieces = self.compactor.show_begun(&mut self.core);
@@ -316,7 +317,7 @@ impl Session {
         work.jobs.spawn(job.instrument(scope));
     }
 
-    /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
+    /// Shortens old tool results, without a model call and without hooks.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
@@ -351,7 +352,7 @@ impl Session {
 
     // ── The change ─────────────────────────────────────────────────────────────────────────────
 
-    /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
+    /// Composes the compaction's entry on the CPU worker. Fails if it would gain nothing.
     pub(super) fn compose(&mut self) {
         let Some(CompactionDraft { plan, written, .. }) = self.compactor.draft.clone() else { return };
         let announced = self.compactor.announced.as_ref();
@@ -374,8 +375,8 @@ impl Session {
         }
     }
 
-    /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
-    /// wrote its summary, where one of them called it.
+    /// Accepts a composed change that still fits the view. If a hook called the recipe that wrote the summary, the
+    /// hooks for the recipe's stop run first.
     pub(super) fn accept(&mut self, change: Change) {
         let Some(CompactionDraft { why, plan, written }) = self.compactor.draft.take() else { return };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
@@ -399,8 +400,8 @@ impl Session {
         self.end_compaction(CompactionResult::Done(Box::new(change)));
     }
 
-    /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`), for
-    /// the hook whose action this is.
+    /// Composes the change that replaces the history by a reply's text (handler `swap_context`), for the hook that
+    /// requested it.
     pub(super) fn swap_text(&mut self, pending: PendingResolution, text: &str, keep: HistoryTail) {
         let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
@@ -471,7 +472,7 @@ impl Session {
     }
 }
 
-/// The summary, and behind it what hooks want kept, word for word: a model may have left it out.
+/// Appends the texts that hooks want kept verbatim to the summary, because the model may have left them out.
 fn with_context(text: Option<String>, kept: &[(String, String)]) -> Option<String> {
     let parts = kept.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
     let parts: Vec<String> = text.into_iter().chain(parts).collect();

@@ -1,4 +1,4 @@
-//! Model calls outside of a conversation: one request, no tools, no history.
+//! Model calls outside of a conversation: a single request without tools and history.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use epitome_thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel,
 /// How long a completion may take.
 const COMPLETION_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// What a completion begins with when the caller says nothing.
+/// The system prompt if the caller provides none.
 const SYSTEM: &str = "You answer one request of a program. Say what it asks for and nothing else.";
 
-/// Has a model answer messages: its text, and what that took. Messages of the role system are the system
-/// text. An error is a sentence.
+/// Has a model answer these messages. Returns its text and usage. Messages with the role `System` form the system
+/// prompt. An error is a sentence.
 pub async fn complete(
     http: &Http,
     endpoint: &Endpoint,
@@ -68,8 +68,8 @@ pub async fn complete(
     Ok((message.text(), reply.usage.unwrap_or_default()))
 }
 
-/// Where a model is called, with all that is known of it, a local server looked for where it is one; `None`
-/// takes what is configured.
+/// Resolves a model to its endpoint, with everything learned about it; searches for a local server if necessary.
+/// Without a name, uses the configured model.
 pub async fn find_endpoint(
     services: &SessionServices,
     name: Option<&ModelName>,
@@ -107,7 +107,7 @@ async fn search(
     let server = found.ok_or_else(nowhere)?;
     let name = name.cloned().or_else(|| server.first_model()).ok_or_else(nowhere)?;
     let endpoint = endpoint::resolve_local(&name, &server, settings, environment)?;
-    // As it is for a session: the server has just said it.
+    // As in a session: the server has just sent its list.
     services.learned.learn_list(&endpoint, &server.models);
     Ok(endpoint)
 }

@@ -1,7 +1,7 @@
-//! The core of a session: its conversation and what every part of the session works with.
+//! The core of a session: its conversation, and what all of its components use.
 //!
-//! `Core::commit` is the only place that numbers, applies and announces a change. Clients see it, and what follows it
-//! begins, once [`settle`] has found it in the journal.
+//! `Core::commit` is the only place that numbers, applies and announces a change. Clients see the change, and its
+//! consequences begin, once [`settle`] has confirmed that it is in the journal.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) struct Core {
 #[derive(Clone)]
 pub(super) struct Configured {
     settings: Arc<Settings>,
-    /// What the command line of the client that opened the session set above them.
+    /// Settings from the command line of the client that opened the session.
     overrides: Arc<Overrides>,
 }
 
@@ -76,7 +76,7 @@ impl Deref for Configured {
     }
 }
 
-/// The process that a session lives in.
+/// The process that a session runs in.
 #[derive(Default)]
 pub(super) struct HostProcess {
     others: OtherSessions,
@@ -88,14 +88,14 @@ impl HostProcess {
         HostProcess { others, counts }
     }
 
-    /// All its sessions; `None` where the process ends, and for a child.
+    /// All its sessions; `None` if the process is shutting down, and for a child.
     pub fn sessions(&self) -> Option<Sessions> {
         self.others.upgrade()
     }
 }
 
 impl Core {
-    /// Reads the settings; returns the problems in their files, too.
+    /// Loads the settings. Also returns the problems in their files.
     pub fn new(
         mut services: SessionServices,
         thread: Thread,
@@ -140,8 +140,8 @@ impl Core {
 
     // ── The log ────────────────────────────────────────────────────────────────────────────────
 
-    /// Has a change journaled, applies and announces it. Clients see nothing of it before [`settle`]. A damaged journal
-    /// refuses it at once.
+    /// Sends a change to the journal's writer, applies and announces it. Clients don't see it before [`settle`]. Fails
+    /// at once if the journal is damaged.
     pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
         let entry = self.log.stage(change).map_err(|error| {
@@ -179,7 +179,7 @@ impl Core {
         Ok(entry)
     }
 
-    /// Whether the log can take what a model call brings: it would be paid for and lost.
+    /// Checks that the log could store a model's reply, which would otherwise be paid for and lost.
     pub fn check_log(&self) -> Result<(), SessionError> {
         self.log.can_append().map_err(|error| {
             let id = self.id();
@@ -190,7 +190,7 @@ impl Core {
         })
     }
 
-    /// Answers once what was committed is on disk; an error at once.
+    /// Sends the answer once all commits are on disk; sends an error at once.
     pub fn answer_when_synced(&mut self, responder: Responder, answer: Result<SessionAnswer, SessionError>) {
         let answer = match answer {
             Ok(answer) => answer,
@@ -204,18 +204,18 @@ impl Core {
         });
     }
 
-    /// Starts bringing the log to the disk, beside whatever comes next.
+    /// Starts syncing the log, without waiting for it.
     pub fn sync_in_background(&mut self) {
         let syncer = self.log.syncer();
         self.background.spawn(async move { BackgroundResult::Synced(syncer.sync().await) });
     }
 
-    /// A new message's id: unused by the log and by what is streaming.
+    /// The id for a new message, used neither in the log nor by a streaming reply.
     pub fn fresh_message(&mut self) -> MessageId {
         self.log.fresh_message(&self.thread)
     }
 
-    /// Something that the model is told beside what the user says.
+    /// A message that gives the model context in addition to the user's messages. `by`: its source.
     pub fn context(&mut self, by: String, text: String) -> Change {
         let text = format!("<context from=\"{by}\">\n{text}\n</context>");
         let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
@@ -228,19 +228,19 @@ impl Core {
         self.clients.announce(out);
     }
 
-    /// Tells the user something that is no part of the conversation.
+    /// Shows the user a message that is not part of the conversation.
     pub fn notify(&self, severity: NoticeSeverity, text: impl Into<String>) {
         self.announce(&SessionEvent::Notice { severity, text: text.into() });
     }
 
-    /// Tells each problem once.
+    /// Shows each problem once.
     pub fn show_problems(&mut self, problems: &[Problem]) {
         self.clients.notify_problems(problems);
     }
 }
 
-/// Waits until what was committed is in the journal, then lets clients see it. What the journal does not take is
-/// undone: the thread is as it was before, and what clients were to be told as a consequence becomes the error.
+/// Waits until all commits are in the journal, then releases their events to the clients. Entries that can't be written
+/// are undone: the thread returns to the state before them, and successful answers that followed them become the error.
 pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
     if !core.log.is_behind() {
         return Ok(());
@@ -265,10 +265,10 @@ pub(super) async fn settle(core: &mut Core) -> Result<(), Unwritten> {
     Err(Unwritten { error, refused })
 }
 
-/// What the journal did not take was undone.
+/// Entries could not be written and were undone.
 pub(super) struct Unwritten {
     pub error: SessionError,
-    /// Clients that were told that they are attached, and get the error instead.
+    /// Clients whose successful answer to `Attach` became the error.
     pub refused: Vec<ClientId>,
 }
 

@@ -1,4 +1,4 @@
-//! What the sessions of this process have done since it started, counted from the entries that they commit.
+//! Counters of what the sessions of this process have done since it started, updated by each committed entry.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use epitome_thread::{Change, Usage};
 
-/// Counts of a process. They only grow.
+/// Counters of a process. They never decrease.
 #[derive(Default)]
 pub struct Counts(Mutex<CountsSnapshot>);
 
-/// The figures at one time.
+/// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CountsSnapshot {
     pub entries: u64,
@@ -22,15 +22,15 @@ pub struct CountsSnapshot {
     pub hook_runs: u64,
     pub compactions: u64,
     pub prunings: u64,
-    /// Layers that were taken back.
+    /// Layers that were undone.
     pub undone: u64,
     pub tokens: Usage,
-    /// US dollars, where prices are known.
+    /// US dollars, if prices are known.
     pub cost: f64,
 }
 
 impl Counts {
-    /// Takes in a change that was committed, and what it cost.
+    /// Counts a committed change and its cost in US dollars.
     pub fn take(&self, change: &Change, cost: Option<f64>) {
         let mut counts = self.lock();
         counts.entries += 1;
@@ -58,7 +58,7 @@ impl Counts {
     }
 
     fn lock(&self) -> MutexGuard<'_, CountsSnapshot> {
-        // Nothing that could panic runs under this lock.
+        // Code under this lock does not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
-//! Pure work over a whole conversation, away from the sessions' tasks: decisions and compositions of compactions. They
-//! take milliseconds for each hundred thousand tokens, and a session that spent those itself would block every other
-//! one on its thread.
+//! Pure computation over a complete conversation, outside of the sessions' tasks: deciding and composing compactions.
+//! It takes milliseconds per hundred thousand tokens; in a session's task it would block every other session on the
+//! same thread.
 //!
-//! One thread of the process does it all, at a lower priority than everything else. It works on a snapshot, and its
-//! result is for the revision that the snapshot had: the caller checks whether that is still the current one.
+//! A single thread of the process does all of it, with a lower priority than everything else. It works on a snapshot,
+//! and its result is valid for the snapshot's revision: the caller checks whether the view still has that revision.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
@@ -16,18 +16,18 @@ use super::core::Core;
 use super::work::{BackgroundResult, JobResult};
 use epitome_platform::blocking;
 
-/// Pieces of work that wait; whoever has one more waits until there is room.
+/// Maximum number of waiting jobs; a caller with another one waits until there is room.
 const WAITING_MAX: usize = 64;
 
-/// What its thread adds to the process's niceness: the model's stream and the user's keys come first.
+/// The increase of this thread's niceness, relative to the process: the model's stream and user input have priority.
 const NICENESS: i32 = 10;
 
-/// What is said where the work panicked.
+/// The message if a job panicked.
 pub const FAULT: &str = "Epitome had an internal error; its log has the details";
 
 type CpuJob = Box<dyn FnOnce() + Send>;
 
-/// `None` where no thread could be started.
+/// `None` if the thread could not be started.
 static WORKER: OnceLock<Option<mpsc::Sender<CpuJob>>> = OnceLock::new();
 
 fn start_worker() -> Option<mpsc::Sender<CpuJob>> {
@@ -42,20 +42,20 @@ fn start_worker() -> Option<mpsc::Sender<CpuJob>> {
     }
 }
 
-/// Pieces of work that wait for the one that is being done. None where it has not been used yet.
+/// Number of waiting jobs; 0 if the worker has not been used yet.
 pub fn waiting() -> usize {
     WORKER.get().into_iter().flatten().map(|queue| queue.max_capacity() - queue.capacity()).sum()
 }
 
-/// What the work comes to; `None` where it panicked. Work that nobody waits for any more when its turn comes is
-/// not begun.
+/// Runs a job and returns its result; `None` if it panicked. A job whose caller has given up before it starts is
+/// skipped.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let worker = if blocking::are_tasks() { &None } else { WORKER.get_or_init(start_worker) };
     let Some(worker) = worker else { return blocking::start(work).await.ok() };
     let (answer, answered) = oneshot::channel();
     let work = move || {
         if !answer.is_closed() {
-            // Whoever asked may have gone meanwhile.
+            // The caller may have given up.
             let _ = answer.send(work());
         }
     };
@@ -66,7 +66,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
 fn run_all(mut waiting: mpsc::Receiver<CpuJob>) {
     lower_priority();
     while let Some(work) = waiting.blocking_recv() {
-        // It costs its own answer alone: whoever waits for that gets none.
+        // A panic only affects this job: its caller gets no result.
         if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
             tracing::error!("work on the CPU thread panicked");
         }
@@ -81,7 +81,7 @@ fn lower_priority() {
 }
 
 impl Core {
-    /// The same outside of turns.
+    /// Like `Session::run_on_cpu`, but outside of turns.
     pub(super) fn run_on_cpu_in_background<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -92,8 +92,8 @@ impl Core {
 }
 
 impl Session {
-    /// Has the running turn wait for what this work comes to; a cancel takes it with it. Nothing happens where no
-    /// turn runs.
+    /// Runs a job for the running turn, which waits for the result; a cancel drops the job. Does nothing without a
+    /// running turn.
     pub(super) fn run_on_cpu<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -1,7 +1,7 @@
-//! Another conversation's history: a hook of one session may replace that of another one, where the
-//! user's configuration says so, both work in the same directory, and no prompt runs there.
+//! Edits of another conversation's history: a hook of one session may replace the history of another, if the user's
+//! configuration allows it, both work in the same directory, and no prompt is running there.
 //!
-//! A conversation that lives in this process is changed by its own session, any other one in its log.
+//! A conversation that is open in this process is changed by its session, any other one in its log.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,10 +28,10 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// A history on its way to another conversation.
+/// A replacement history for another conversation.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// The conversation whose hook asked, and the directory where it works.
+    /// The conversation of the hook, and its working directory.
     pub from: SessionId,
     pub cwd: PathBuf,
     /// The hook.
@@ -41,8 +41,8 @@ pub struct Mutation {
     pub around: RequesterContext,
 }
 
-/// The settings and the environment of who asks. They hold for the other conversation too: both work in the
-/// same directory.
+/// The settings and environment of the requesting session. They apply to the other conversation as well, because both
+/// work in the same directory.
 #[derive(Clone)]
 pub struct RequesterContext {
     settings: Arc<Settings>,
@@ -50,7 +50,7 @@ pub struct RequesterContext {
 }
 
 impl RequesterContext {
-    /// The model that a conversation would call next; `None` where one has to be looked for.
+    /// The model that a conversation would call next; `None` if a local one has to be searched for.
     fn model_of(&self, thread: &Thread) -> Option<ModelName> {
         thread.model().cloned().or_else(|| match endpoint::choose(&self.settings, &self.environment) {
             ConfiguredModel::Named(model) => Some(model),
@@ -59,7 +59,7 @@ impl RequesterContext {
     }
 }
 
-/// Without the keys in it.
+/// Omits the environment, which contains keys.
 impl fmt::Debug for RequesterContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Around")
@@ -67,24 +67,25 @@ impl fmt::Debug for RequesterContext {
 }
 
 impl Mutation {
-    /// Who did it, as the other conversation's log keeps it.
+    /// The author of the change, as recorded in the other conversation's log.
     fn author(&self) -> String {
         format!("{} of {}", self.by, self.from)
     }
 }
 
-/// What a history took the place of.
+/// The tokens of the view before and after a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
     pub tokens_before: u64,
     pub tokens_after: u64,
 }
 
-/// Who waits for what came of it; an error is a sentence.
+/// Receives the result; an error is a sentence.
 pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, String>>;
 
-/// The change that puts these messages in the place of a thread's view up to and with `through` (all of
-/// it without one), or why it can't be. They are numbered from `first`; `tokens_max` is the room for them.
+/// Returns the change that replaces a thread's view up to and including `through` (the complete view if `None`) by
+/// these messages, or why that is impossible. The messages are numbered from `first` and may take up to `tokens_max`
+/// tokens.
 pub(super) fn replacement(
     ruler: &Ruler,
     thread: &Thread,
@@ -105,7 +106,7 @@ pub(super) fn replacement(
 }
 
 impl Core {
-    /// Hooks of a callback's run may change the history of the conversation that called it.
+    /// Hands a history from a hook of a callback's run to the conversation that called it.
     pub(super) fn hand_to_parent(
         &self,
         by: &str,
@@ -124,7 +125,7 @@ impl Core {
 }
 
 impl Session {
-    /// Takes a hook's history to another conversation; the turn waits for what comes of it.
+    /// Sends a hook's history to another conversation. The turn waits for the result.
     pub(super) fn mutate_elsewhere(
         &mut self,
         pending: PendingResolution,
@@ -164,7 +165,7 @@ impl Session {
         });
     }
 
-    /// What came of it, in words: the round's end that waited for it is settled.
+    /// Takes the result as text, and settles the end of the round that waited for it.
     pub(super) fn mutated_elsewhere(&mut self, told: Result<String, String>) {
         let Some(mut pending) = self.take_pending() else { return };
         match told {
@@ -178,7 +179,7 @@ impl Session {
         }
     }
 
-    /// A hook of another conversation replaces this one's history.
+    /// Replaces this conversation's history, for a hook of another one.
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
         let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
         let made = match is_busy {
@@ -194,7 +195,7 @@ impl Session {
         });
         let replaced = match committed {
             Ok(replaced) => replaced,
-            // Who gave up meanwhile wants no answer.
+            // The receiver may be gone.
             Err(why) => return drop(answer.send(Err(why))),
         };
         let syncer = self.core.log.syncer();
@@ -207,7 +208,7 @@ impl Session {
     }
 }
 
-/// A history that hooks of a callback's run made for the conversation that called it.
+/// A history that a hook of a callback's run made for the conversation that called it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandedHistory {
     pub by: String,
@@ -215,7 +216,7 @@ pub struct HandedHistory {
     pub preserve_recent: usize,
 }
 
-/// Where a callback's run leaves such histories.
+/// Where a callback's run leaves histories for the conversation that called it.
 #[derive(Clone, Debug, Default)]
 pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<HandedHistory>>>);
 
@@ -229,13 +230,13 @@ impl Handover {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<HandedHistory>> {
-        // Nothing that could panic runs under this lock.
+        // Code under this lock does not panic.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// Replaces the history of a conversation that no process has open. Blocks on the disk. What was learned of
-/// models is there already.
+/// Replaces the history of a conversation that no process has open. Blocks on disk access. What was learned about
+/// models must be loaded already.
 pub(super) fn in_store(
     services: &SessionServices,
     target: &SessionId,
@@ -275,7 +276,7 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
     Ok(())
 }
 
-/// Tokens that the view of a conversation may take whose model nobody has asked.
+/// Maximum tokens of the view of a conversation that is not open.
 fn room_in(
     services: &SessionServices,
     around: &RequesterContext,
@@ -289,7 +290,7 @@ fn room_in(
             services.learned.apply(settings, &mut endpoint);
             (endpoint.window, endpoint.max_output)
         }
-        // Its key is not there; the model is the same.
+        // Without credentials, only the known limits of the model are available.
         None => {
             let configured = model.and_then(|model| settings.models.get(&model.0));
             let known = model.and_then(models::known);

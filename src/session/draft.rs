@@ -1,9 +1,9 @@
-//! The reply that is streaming, kept beside the log until it is an entry.
+//! The streaming reply, saved in a file next to the log until it is an entry.
 //!
-//! The log gets a message when it is complete. Until then a crash would lose what the user has read of it, so its new
-//! text is appended to a file about once a second, without a sync: that survives a killed process, though no power cut.
-//! The file is read only when a session is opened whose turn was left open. Its text then becomes the interrupted reply,
-//! and the log is the only truth again.
+//! The log gets a message when it is complete. To keep what the user has already read if the process crashes, new text
+//! is appended to the file about once a second, without a sync: that survives a killed process, but not a power
+//! failure. The file is only read when a session is opened whose turn was left open. Its text then becomes the
+//! interrupted reply in the log.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,17 +22,17 @@ use epitome_provider::collect::{PieceKind, ReplyPiece};
 use epitome_store::draft_path;
 use epitome_thread::{Change, Content, Message, MessageId, ModelName, ReplyCut, SessionId};
 
-/// Text is in the file at the latest this long after it was shown.
+/// Maximum delay between showing a text and saving it.
 const SAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Largest file that is read. A reply is bounded far below it.
+/// Maximum size of a file that is read. Limits on replies are far lower.
 const BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// See the module. Without a file it keeps nothing: a child's work is not stored.
+/// See the module. Without a file (for a child, which is not stored) nothing is saved.
 #[derive(Default)]
 pub(super) struct ReplyDraft {
     file: Option<Arc<DraftFile>>,
-    /// A save is due or under way.
+    /// A save is scheduled or running.
     is_saving: bool,
     /// The message of the last save.
     saved: Option<MessageId>,
@@ -47,14 +47,14 @@ struct DraftFile {
 #[derive(Default)]
 struct DraftState {
     open: Option<Open>,
-    /// Messages up to this one are entries; a save of one comes too late.
+    /// Messages up to this one are entries, so saves of them are obsolete.
     committed: Option<MessageId>,
 }
 
 struct Open {
     message: MessageId,
     file: File,
-    /// Bytes written of each part.
+    /// Number of bytes written of each part.
     written: BTreeMap<u32, usize>,
 }
 
@@ -71,7 +71,7 @@ impl ReplyDraft {
         ReplyDraft { file: Some(Arc::new(file)), ..ReplyDraft::default() }
     }
 
-    /// More of a reply was shown. Returns the wait for its save, unless one is due already.
+    /// More of a reply was shown. Returns a future that waits until the next save, unless one is scheduled already.
     pub fn wrote(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
         let starts = self.file.is_some() && !std::mem::replace(&mut self.is_saving, true);
         starts.then_some(async {
@@ -80,12 +80,12 @@ impl ReplyDraft {
         })
     }
 
-    /// A save is due, and there is nothing to save any more.
+    /// A save was due, but there is nothing to save.
     pub fn skip(&mut self) {
         self.is_saving = false;
     }
 
-    /// Saves the text of the streaming reply, on a thread that may block.
+    /// Returns the blocking function that saves the text of the streaming reply; `None` without a file.
     pub fn save(
         &mut self,
         message: MessageId,
@@ -104,7 +104,7 @@ impl ReplyDraft {
         }
     }
 
-    /// A change was committed. Removes what was saved of a reply that is an entry now.
+    /// A change was committed. Returns the blocking function that removes the saved reply if it is an entry now.
     pub fn committed(&mut self, change: &Change) -> Option<impl FnOnce() -> BackgroundResult + Send + use<>> {
         let is_over = matches!(change, Change::Replied { .. } | Change::TurnEnded { .. });
         let saved = self.saved.take_if(|_| is_over)?;
@@ -115,8 +115,8 @@ impl ReplyDraft {
         })
     }
 
-    /// Reads what an earlier process saved of a reply that it did not finish, as the change to commit, and forgets it.
-    /// Reads the disk, at most once in the life of a session.
+    /// Reads the unfinished reply that an earlier process saved, as the change to commit; the file is removed after the
+    /// commit. Blocks on disk access; called at most once per session.
     pub fn take(&mut self, is_known: impl Fn(MessageId) -> bool) -> Option<Change> {
         let file = self.file.as_ref()?;
         let bytes = match std::fs::metadata(&file.path) {
@@ -125,7 +125,7 @@ impl ReplyDraft {
         };
         let (id, model, content) = reply(&bytes)?;
         if is_known(id) {
-            // The process ended between the entry and the removal of the file.
+            // The process ended after committing the entry and before removing the file.
             file.remove(id);
             return None;
         }
@@ -191,7 +191,7 @@ impl DraftFile {
     }
 }
 
-/// The reply in a file; `None` if nothing of it can be kept. An incomplete last line is left out.
+/// Parses a file; `None` if it has no usable text. An incomplete last line is ignored.
 fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
     let mut lines = bytes.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok());
     let Some(Line::Reply { message, model }) = lines.next() else { return None };
@@ -207,7 +207,7 @@ fn reply(bytes: &[u8]) -> Option<(MessageId, ModelName, Vec<Content>)> {
             TextKind::Thinking => Content::Thinking { text, native: None },
         })
         .collect();
-    // As in a reply that was cut: unsigned thinking alone is of no use.
+    // As for any interrupted reply: unsigned thinking without text after it is useless.
     while content.pop_if(|part| !matches!(part, Content::Text { text } if !text.trim().is_empty())).is_some()
     {
     }

@@ -1,4 +1,4 @@
-//! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
+//! Drives a turn: starts the effects that it requests and returns their results, until it waits or ends.
 
 use super::actor::Session;
 use super::ending::settle_log;
@@ -11,14 +11,15 @@ use epitome_thread::Change;
 use epitome_turn::{CompactionResult, Effect, EffectResult, HookPoint, HooksResult, NextStep, Stuck};
 
 impl Session {
-    /// Lets the turn go on until it waits or ends, then begins what waits.
+    /// Advances the turn until it waits or ends, then begins the waiting prompts.
     pub(super) async fn drive(&mut self) {
         loop {
             if self.recipes.are_rendering() || self.inbox.is_held() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
-                // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
+                // A prompt with a slash may be a recipe, and a new frame lists the skills: both need the recipes to be
+                // loaded.
                 let may_be_command = self.inbox.first().is_some_and(QueuedPrompt::may_be_command);
                 let names_known =
                     self.recipes.are_read() || (self.core.thread.frame().is_some() && !may_be_command);
@@ -37,7 +38,7 @@ impl Session {
                         self.abandon(&error);
                     }
                 }
-                // What it calls sees the log as it is on the disk. A turn whose entries can't be written is over.
+                // Effects require that the log is on disk. If its entries can't be written, the turn is over.
                 NextStep::Run(ask) => {
                     if settle_log(self).await.is_ok() {
                         self.perform(ask);
@@ -72,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Runs the hooks that a turn asks for; where there are none, they have asked for nothing at once.
+    /// Runs the hooks for this point of the turn. Without hooks, the turn continues at once.
     pub(super) fn ask_hooks(&mut self, ask: HookPoint) {
         let what = match &ask {
             HookPoint::SessionStart => Some(EventData::SessionStart { source: self.hooks.source() }),
@@ -94,7 +95,7 @@ impl Session {
                 Some(self.stop_event(*reason))
             }
             HookPoint::PreCompact => self.compaction_event(),
-            // They are asked where the change is accepted.
+            // These hooks run when the change is accepted.
             HookPoint::Composed(_) => None,
             HookPoint::PostCompact => self.committed(),
         };
@@ -107,7 +108,7 @@ impl Session {
         }
     }
 
-    /// All hooks of an ask have spoken; `None` where there are none.
+    /// Applies the result of the hooks; `None` if there were no hooks.
     fn hooks_done(&mut self, ask: HookPoint, said: Option<Resolution>) {
         let is_seen = said.is_some();
         let resolution = said.unwrap_or_default();
@@ -129,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Takes the result of a job in.
+    /// Handles the result of a job.
     pub(super) fn job_done(&mut self, done: JobResult) {
         match done {
             JobResult::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
@@ -154,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Goes on once the files of instructions were looked at.
+    /// Continues after the scan of the instruction files.
     pub(super) fn continue_after_look(&mut self, before: ScanPurpose) {
         match before {
             ScanPurpose::Call => self.call_with_instructions(),
@@ -179,7 +180,7 @@ impl Session {
     }
 }
 
-/// Notes that the turn repeats itself: for the user as a sentence, for programs in the answer's `_meta`.
+/// Records that the turn repeats itself: a sentence for the user, and the answer's `_meta` for programs.
 fn report(session: &mut Session, stuck: &Stuck) {
     tracing::warn!(session = %session.core.id(), ?stuck, "a turn repeats itself");
     if let Some(work) = &mut session.work {

@@ -1,6 +1,6 @@
-//! Requests of file tools to the editor of whoever sent the prompt. Each goes to that one client, and its answer back. An
-//! editor that does not say in time what it holds, or answers with an error, is not asked again in this session. Nothing
-//! is decided here about texts.
+//! Requests of file tools to the editor of the client that sent the prompt; no other client gets them. An editor that
+//! does not answer a request for a text in time, or answers with an error, is not asked again in this session. The
+//! texts themselves are interpreted elsewhere.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use epitome_tools::buffers::{
 };
 use epitome_tools::{Access, Needs, Tool, ToolContext, Workspace};
 
-/// How long an editor may take to say what it holds of a file. Each read of a file waits for it.
+/// Time limit for returning the unsaved text of a file. Every read of a file waits for it.
 const TEXT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long it may take to take an edit; it may format and save the file on the way.
+/// Time limit for applying an edit; the editor may format and save the file.
 const PUT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What editors hold unsaved, and the requests to them.
+/// The unsaved texts of editors, and the open requests to them.
 pub(super) struct EditorBuffers {
     buffers: Arc<Buffers>,
     requests: mpsc::Receiver<PendingEditorRequest>,
     open: Vec<OpenEditorRequest>,
-    /// Clients that are not asked any more what they hold.
+    /// Clients that are no longer asked for unsaved texts.
     unresponsive: HashSet<ClientId>,
 }
 
-/// What lasts while the session rests.
+/// What is kept while the session is suspended.
 pub(super) struct SuspendedBuffers {
     buffers: Arc<Buffers>,
     unresponsive: HashSet<ClientId>,
@@ -42,8 +42,8 @@ pub(super) struct SuspendedBuffers {
 struct OpenEditorRequest {
     ask: AskId,
     client: ClientId,
-    /// Whether a failure says that it is no use to ask this client. One that refuses an edit still holds what it
-    /// holds: were it not asked any more, the next edit would go past it.
+    /// Whether a failure shows that this client should not be asked again. Not for an edit: the client still has the
+    /// unsaved text, and without further requests the next edit would bypass it.
     proves_unresponsive: bool,
     answer: oneshot::Sender<EditorResponse>,
 }
@@ -64,7 +64,7 @@ impl EditorBuffers {
         SuspendedBuffers { buffers: self.buffers, unresponsive: self.unresponsive }
     }
 
-    /// Goes on with what was known before the session rested.
+    /// Restores the state from before the suspension.
     pub fn resume(SuspendedBuffers { buffers, unresponsive }: SuspendedBuffers) -> EditorBuffers {
         let (buffers, requests) = buffers.with_new_channel();
         EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive }
@@ -75,18 +75,18 @@ impl EditorBuffers {
         self.requests.recv().await
     }
 
-    /// Whether files may change now by what the session does.
+    /// Sets whether the session may be changing files.
     pub fn set_busy(&self, is_busy: bool) {
         self.buffers.set_busy(is_busy);
     }
 
-    /// What the editor of this client offers, unless it is not asked any more.
+    /// What this client's editor supports; `None` if it can't be asked.
     fn offers(&self, client: ClientId, clients: &ClientList) -> Option<EditorSupport> {
         let offers = clients.attachment(client)?.outlet.offers();
         (offers.reads && !self.unresponsive.contains(&client)).then_some(offers)
     }
 
-    /// The look at a client's editor that a call takes before it touches files; `None` where there is none to take.
+    /// The query to a client's editor that precedes a call's access to files; `None` if not needed or not possible.
     pub fn look(
         &self,
         (tool, access): (&Arc<dyn Tool>, &Access),
@@ -103,7 +103,7 @@ impl EditorBuffers {
         Some(BufferQuery { buffers, offers, setting, paths: paths.clone(), workspace })
     }
 
-    /// Sends a request to the editor of a client. Returns the wait for its answer.
+    /// Sends a request to a client's editor. Returns the future that waits for its answer.
     pub fn request(
         &mut self,
         PendingEditorRequest { wish, mut answer }: PendingEditorRequest,
@@ -111,7 +111,7 @@ impl EditorBuffers {
         clients: &ClientList,
     ) -> Option<impl Future<Output = Waited> + use<>> {
         let Some(client) = client.filter(|client| self.offers(*client, clients).is_some()) else {
-            // Who asked may have gone meanwhile.
+            // The caller may be gone.
             let _ = answer.send(EditorResponse::Failed("it is not there any more".to_owned()));
             return None;
         };
@@ -129,7 +129,7 @@ impl EditorBuffers {
                     let _ = answer.send(came.unwrap_or_else(|_| EditorResponse::Failed("the session ended".to_owned())));
                     true
                 }
-                // A call that was cancelled is no fault of the editor.
+                // A cancelled call is not the editor's fault.
                 () = answer.closed() => true,
                 () = tokio::time::sleep(within) => {
                     let _ = answer.send(EditorResponse::Failed("it did not answer in time".to_owned()));
@@ -140,17 +140,17 @@ impl EditorBuffers {
         })
     }
 
-    /// Takes the answer of a client in. A late or unknown one is ignored.
+    /// Handles a client's answer. Late and unknown ones are ignored.
     pub fn answered(&mut self, ask: AskId, answer: EditorResponse) {
         let Some(open) = self.take(ask) else { return };
         if let EditorResponse::Failed(why) = &answer {
             self.failed(&open, why);
         }
-        // Who asked may have gone meanwhile.
+        // The caller may be gone.
         let _ = open.answer.send(answer);
     }
 
-    /// Withdraws the requests without an answer.
+    /// Withdraws a request without an answer.
     pub fn waited(&mut self, Waited { ask, in_time }: Waited, clients: &ClientList) {
         let Some(open) = self.take(ask) else { return };
         clients.send(open.client, SessionEvent::Withdrawn { ask });
@@ -159,11 +159,11 @@ impl EditorBuffers {
         }
     }
 
-    /// Takes all open requests back: the turn was cancelled.
+    /// Withdraws all open requests, because the turn was cancelled.
     pub fn cancel(&mut self, clients: &ClientList) {
         for open in std::mem::take(&mut self.open) {
             clients.send(open.client, SessionEvent::Withdrawn { ask: open.ask });
-            // Who asked may have gone meanwhile.
+            // The caller may be gone.
             let _ = open.answer.send(EditorResponse::Failed("the turn was cancelled".to_owned()));
         }
     }
@@ -184,14 +184,14 @@ impl EditorBuffers {
     }
 }
 
-/// Since when a session that goes on may have changed files; `None` for one that never did anything.
+/// The time since when a loaded session may have changed files; `None` if it never completed a turn.
 fn at_work_since(thread: &Thread) -> Option<SystemTime> {
     let worked = thread.entries().iter().any(|entry| matches!(entry.change, Change::TurnEnded { .. }));
     let first = thread.entries().iter().map(|entry| entry.at).min().filter(|_| worked)?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_millis(first))
 }
 
-/// The context of a call with what the editor holds unsaved of its files.
+/// Adds the editor's unsaved texts to the context of a call.
 pub(super) async fn looked(look: Option<BufferQuery>, context: ToolContext) -> ToolContext {
     match look {
         Some(look) => ToolContext { unsaved: Arc::new(look.take().await), ..context },

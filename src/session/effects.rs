@@ -1,5 +1,5 @@
-//! Performs what a turn asks for: model calls, tools, summaries. It decides nothing and commits
-//! nothing; what came of it goes back to the session.
+//! Performs the effects of a turn: model calls, tools, summaries. Makes no decisions and commits nothing; the session
+//! handles the results.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use epitome_thread::{
 use epitome_tokens::Ruler;
 use epitome_tools::{Tool, ToolContext};
 
-/// What a request is made of, apart from the thread so that it can outlive a borrow of it.
+/// The parts of a request, separate from the thread so that they can outlive a borrow of it.
 #[derive(Clone)]
 pub struct RequestSnapshot {
     pub frame: Arc<Entry>,
@@ -33,12 +33,12 @@ pub struct RequestSnapshot {
     pub max_output: u32,
     pub cache_key: String,
     pub ruler: Ruler,
-    /// What of it was written already.
+    /// The already encoded part.
     pub encoding: Encoding,
 }
 
 impl RequestSnapshot {
-    /// The tokens that the view and the frame take, by estimate.
+    /// Estimated tokens of the view and the frame.
     pub fn tokens(&self) -> u64 {
         let frame = match &self.frame.change {
             Change::Framed { system, tools } => self.ruler.frame(system, tools),
@@ -47,7 +47,7 @@ impl RequestSnapshot {
         frame + self.ruler.view(&self.view)
     }
 
-    /// The request for the view as it stands, with one more user message where `more` is given.
+    /// The request for the current view, with an additional user message if `more` is given.
     pub fn request<'a>(&'a self, more: Option<&'a Message>) -> ModelRequest<'a> {
         let mut request = request(&self.frame, &self.view, self.thought, self.max_output, &self.cache_key);
         request.items.extend(more.map(ViewItem::User));
@@ -70,30 +70,30 @@ pub fn request<'a>(
     ModelRequest { system, tools, items: view.items(), thought, max_output, cache_key, basis }
 }
 
-/// One model call: started, waiting for another try, or streaming.
+/// A model call: starting, waiting for the next attempt, or streaming.
 ///
-/// The session polls it itself: no task and no channel stands between a delta and the client.
+/// The session polls it directly, without a task or channel, so that deltas reach the client without delay.
 pub struct ModelCall {
-    /// The id that the reply's message will have.
+    /// The id of the reply's message.
     pub message: MessageId,
     pub model: ModelName,
-    /// Tries that failed.
+    /// Number of failed attempts.
     pub attempts: u32,
     pub collector: Collector,
-    /// Whether a user saw anything of the reply: then it can't be tried again.
+    /// Whether any part of the reply was shown to the user; it can't be retried then.
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
-    /// What it belongs to, in the log.
+    /// Its parent span.
     scope: Span,
     phase: Phase,
     quiet: Quiet,
 }
 
-/// A count of the request's tokens before it is sent.
+/// A request to count the tokens before the actual request.
 pub struct Counting {
     pub count: Pin<Box<dyn Future<Output = Result<u64, ProviderError>> + Send>>,
-    /// The tokens that it may have.
+    /// Maximum number of tokens.
     pub room: u64,
 }
 
@@ -104,10 +104,10 @@ enum Phase {
     Waiting { until: Instant, sleep: Pin<Box<Sleep>> },
 }
 
-/// How long nothing is heard of a reply before it is reported. The next reports come after twice the time each.
+/// How long no data may arrive before this is reported. It is reported again whenever that time has doubled.
 const QUIET_REPORTED_AFTER: Duration = Duration::from_secs(30);
 
-/// Since when nothing is heard of a reply, and when that is reported next.
+/// When data last arrived, and when silence is reported next.
 struct Quiet {
     since: Instant,
     report_at: Instant,
@@ -126,18 +126,18 @@ impl Quiet {
     }
 }
 
-/// What a model call has to say.
+/// An event of a model call.
 pub enum ModelCallEvent {
-    /// Everything that arrived.
+    /// All events that have arrived.
     Events(Vec<ProviderEvent>),
-    /// The provider's own count is larger than there is room for; nothing was sent.
+    /// According to the provider's count, the request does not fit; it was not sent.
     Full,
     /// The reply is complete.
     Finished,
     Failed(ProviderError),
-    /// The next try is not before so long.
+    /// The next attempt starts no earlier than after this duration.
     StillWaiting(Duration),
-    /// Nothing of the reply has come for so long.
+    /// No data has arrived for this duration.
     Quiet(Duration),
 }
 
@@ -168,12 +168,12 @@ impl ModelCall {
         })
     }
 
-    /// The whole reply; the collector begins anew.
+    /// Returns the complete reply and resets the collector.
     pub fn take_reply(&mut self) -> ModelReply {
         std::mem::replace(&mut self.collector, Collector::new(&self.endpoint.name)).finish()
     }
 
-    /// Tries again after a while.
+    /// Schedules the next attempt.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
         self.quiet = Quiet::from_now();
@@ -182,12 +182,12 @@ impl ModelCall {
         self.phase = Phase::Waiting { until: Instant::now() + delay, sleep };
     }
 
-    /// Waits for the next news. Dropping the future loses nothing.
+    /// Waits for the next event. Cancel-safe.
     pub async fn step(&mut self, http: &Http) -> ModelCallEvent {
         loop {
             match &mut self.phase {
                 Phase::Counting(Counting { count, room }) => {
-                    // Without a count the provider says itself whether it takes the request.
+                    // If the count fails, the provider decides whether to accept the request.
                     if let Ok(tokens) = count.await
                         && tokens > *room
                     {
@@ -240,7 +240,7 @@ impl ModelCall {
     }
 }
 
-/// Runs one tool call. What writes or executes waits until the log that tells of it is on disk.
+/// Runs a tool call. A call that writes or executes something waits until its log entry is on disk.
 pub async fn run_tool(
     tool: Arc<dyn Tool>,
     call: ToolCall,
@@ -267,19 +267,18 @@ pub async fn run_tool(
     (outcome, result.plan)
 }
 
-/// A request that stands alone, written.
+/// Encodes a request that is not part of a conversation.
 pub fn encode(endpoint: &Endpoint, request: &ModelRequest<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
-/// Bytes of text that take half of a window, at three bytes a token: the rest is the instruction's and
-/// the answer's.
+/// The bytes of text that fill half of a window of tokens, at three bytes per token. The other half is for the
+/// instruction and the answer.
 pub fn half_of(window: u64) -> usize {
     usize::try_from(window.saturating_mul(3) / 2).unwrap_or(usize::MAX)
 }
 
-/// Runs a job to its end; a panic of ours comes to what `otherwise` says, so that whoever waits for the
-/// job goes on.
+/// Runs a job. If it panics, returns the value of `otherwise`, so that waiting code continues.
 pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -> T) -> T {
     AssertUnwindSafe(job).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("a job of a turn panicked");
@@ -287,12 +286,12 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
     })
 }
 
-/// What a model call comes to whose decoder panicked.
+/// The result of a model call whose decoder panicked.
 pub fn panicked() -> ModelCallEvent {
     ModelCallEvent::Failed(internal_error())
 }
 
-/// A provider's answer met a fault of ours.
+/// An internal error while processing a provider's answer.
 pub fn internal_error() -> ProviderError {
     ProviderError {
         class: ErrorClass::Broken,
@@ -303,7 +302,7 @@ pub fn internal_error() -> ProviderError {
     }
 }
 
-/// Makes ids of a reply's calls unique in their thread and well formed for every provider.
+/// Makes the ids of a reply's calls unique in their thread and valid for every provider.
 pub fn name_calls(content: &mut [Content], is_known: impl Fn(&str) -> bool, message: MessageId) {
     let mut given: Vec<CallId> = Vec::new();
     for (index, content) in content.iter_mut().enumerate() {

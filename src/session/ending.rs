@@ -1,5 +1,4 @@
-//! How things end: a turn with its answer, a cancelled prompt, a turn whose log can't be written, and at
-//! last the session.
+//! Ends of things: of a turn with its answer, a cancelled prompt, a turn whose log can't be written, and the session.
 
 use std::time::Duration;
 
@@ -12,15 +11,15 @@ use super::{CompactionState, SessionAnswer, SessionCommand, SessionError, Sessio
 use epitome_thread::{Change, MessageId, ReplyCut, StopReason, Thread, Usage};
 use epitome_turn::{HookPoint, interrupted};
 
-/// How long what was written of a conversation is kept behind a turn: a user who reads the answer and
-/// types on finds it there, and an idle session does not hold its conversation twice.
+/// How long the encoded conversation is kept after a turn: a user who replies soon benefits from it, and an idle
+/// session does not keep its conversation in memory twice.
 const ENCODING_KEPT: Duration = Duration::from_secs(60);
 
 // ── A turn ─────────────────────────────────────────────────────────────────────────────────────────
 
 impl Core {
-    /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
-    /// written now, so that every later view is valid. Nothing to do for a turn that ended.
+    /// A crash or a full disk may have left calls without an outcome and a turn without an end. Both are committed now,
+    /// so that every later view is valid. Does nothing if the turn has ended.
     pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
         for call in self.thread.open_calls().to_vec() {
             self.commit(interrupted(call))?;
@@ -38,7 +37,7 @@ impl Core {
     }
 }
 
-/// Ends the turn that an earlier process left open. Where the log can't be written, that is done before the next prompt.
+/// Ends the turn that an earlier process left open. If the log can't be written, this is done before the next prompt.
 pub(super) async fn end_interrupted_turn(core: &mut Core) {
     // A damaged log is not written; its turn is ended once the user has accepted the damage.
     if core.log.damage().is_some() {
@@ -51,7 +50,7 @@ pub(super) async fn end_interrupted_turn(core: &mut Core) {
 }
 
 impl Session {
-    /// The turn's last entry is committed: bring it to the disk, then answer.
+    /// Ends the turn, whose last entry is committed: syncs the log, then answers.
     pub(super) async fn end(&mut self, reason: StopReason) {
         if reason == StopReason::Cancelled && self.compactor.is_announced() {
             self.compaction_meta("cancelled", None);
@@ -59,9 +58,9 @@ impl Session {
         self.compactor.show_ended(&self.core, CompactionState::Cancelled);
         let Some(work) = self.take_work() else { return };
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
-        // A cancelled turn passes by no other safe point.
+        // For a cancelled turn, this is the only safe point.
         self.apply_background_callback();
-        // Its last entries are shown before its answer.
+        // The last entries are sent before the answer.
         let synced = match settle_log(self).await {
             Ok(()) => self.core.log.syncer().sync().await.map_err(|error| {
                 SessionError::Store(format!("the turn could not be synced to disk: {error}"))
@@ -94,7 +93,7 @@ impl Session {
         });
     }
 
-    /// The turn is over, for the components, too.
+    /// Takes the running turn and resets what components keep about it.
     fn take_work(&mut self) -> Option<RunningTurn> {
         self.compactor.end_turn();
         self.hooks.end_turn();
@@ -103,13 +102,13 @@ impl Session {
         self.work.take()
     }
 
-    /// The log can't be written: the turn ends with the error, the session stays loadable.
+    /// Ends the turn with an error because the log can't be written. The session remains loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.compactor.show_ended(&self.core, CompactionState::Failed(error.to_string()));
         if let Some(RunningTurn { responders, turn, .. }) = self.take_work() {
             self.core.trace.end_turn(&self.core.thread, StopReason::Failed, &turn.usage());
             self.withdraw_permission();
-            // The next prompt tries again where this fails; until then the turn is open in the log.
+            // If this fails, the turn stays open in the log, and the next prompt tries again.
             if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
@@ -121,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Ends the running turn, and everything that waits for one, as cancelled.
+    /// Cancels the running turn and all waiting prompts.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();
         if let Some(prompt) = self.hooks.drop_consent(&self.core) {
@@ -152,12 +151,12 @@ impl Session {
         }
     }
 
-    /// A tool that finished at the moment of a cancel has done its work: the model is told so.
+    /// A tool that finished just before the cancel has done its work, so the model gets its outcome.
     fn take_finished_tools(&mut self) {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
             if let Ok(JobResult::Tool(call, outcome, plan)) = job {
                 self.tool_done(&call, outcome.clone(), plan);
-                // Hooks that would see it are ended with everything else.
+                // Hooks that would see it are cancelled as well.
                 self.ask_hooks(HookPoint::AfterTool(outcome));
             }
         }
@@ -182,7 +181,7 @@ impl Session {
         }
         if let Some(prompt) = self.inbox.take_by_ticket(ticket) {
             prompt.responder.answer(Ok(cancelled()));
-            // Nobody waits for the answer any more; the next prompt asks again.
+            // No prompt is waiting for this consent any more; the next prompt asks again.
             if !self.inbox.has_prompts() && self.hooks.consent_is_for(None) {
                 self.hooks.drop_consent(&self.core);
             }
@@ -195,20 +194,20 @@ impl Session {
         let client = work.responders[at].0.client();
         let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
         match work.responders[at].1 {
-            // A queued prompt that is not in the view yet is taken back alone.
+            // A queued prompt that is not in the view yet is withdrawn alone.
             Some(queued) if self.core.thread.queued().iter().any(|entry| entry.seq == queued) => {
                 work.turn.withdraw(queued);
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
-            // It is said, and can't be taken back; only its answer is not waited for any more.
+            // It is in the view and can't be withdrawn; only its answer is sent early.
             Some(_) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
             Some(_) | None => self.cancel(),
         }
     }
 }
 
-/// Waits until all entries are in the journal, and shows them. Where one can't be written, the running turn ends with
-/// the error, and the session goes on from the entries that were.
+/// Waits until all entries are in the journal, and releases their events. If an entry can't be written, the running
+/// turn ends with the error, and the session continues from the entries before it.
 pub(super) async fn settle_log(session: &mut Session) -> Result<(), SessionError> {
     let Err(Unwritten { error, refused }) = settle(&mut session.core).await else { return Ok(()) };
     session.compactor.forget_prepared();
@@ -236,7 +235,7 @@ fn failed(work: &RunningTurn) -> SessionError {
     }
 }
 
-/// The answer to a prompt that was cancelled before it began.
+/// The answer to a prompt that was cancelled.
 pub(super) fn cancelled() -> SessionAnswer {
     SessionAnswer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
 }
@@ -244,10 +243,10 @@ pub(super) fn cancelled() -> SessionAnswer {
 // ── The session ────────────────────────────────────────────────────────────────────────────────────
 
 impl Session {
-    /// Refuses what came too late; those who looked on wait for the next time.
+    /// Refuses further commands, and keeps the observers until the session is opened again.
     fn take_no_more(&mut self) -> Vec<Attaching> {
         let others = self.core.process.sessions();
-        // Under the lock, so that who stops looking on is found here or there.
+        // Under the lock, so that an observer that leaves is found either here or there.
         let mut parked = others.as_ref().map(Sessions::parked);
         let commands = self.inbox.close();
         let too_late = commands.into_iter().filter_map(|command| self.refuse(command)).collect();
@@ -258,12 +257,12 @@ impl Session {
         too_late
     }
 
-    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
-    /// who asked for the end answered, so that they may delete or load the session at once.
+    /// Refuses further commands, syncs the log and releases its lock. Only then answers the clients that requested the
+    /// end, so that they can delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
         session_state::closes(&mut self);
-        // What could not be written is logged there.
+        // It logs what could not be written.
         drop(settle(&mut self.core).await);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");

@@ -1,8 +1,8 @@
-//! Keeps a session's events back until the entries that they follow are written.
+//! Holds a session's events until the entries that they follow are written.
 //!
-//! A session numbers an entry and goes on while the entry is written. What it sends to clients meanwhile, answers included,
-//! waits here in its order. If the entry can't be written, it was never there: clients don't see it, and are not told
-//! that anything has succeeded.
+//! A session numbers an entry and continues while the entry is being written. All events to clients in the meantime,
+//! including answers, wait here in order. If the entry can't be written, it is dropped as if it had never existed:
+//! clients don't see it, and no answer reports a success.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,9 @@ use super::{
 };
 use epitome_thread::{Seq, SessionId};
 
-/// See the module. Dropped while it is closed, which only a panic of the session does, it lets answers through as
-/// errors.
+/// See the module. If it is dropped while closed, which only happens if the session panics, answers are sent as errors.
 pub(super) struct EventGate {
-    /// Whose entries have the numbers that count here; agents have their own.
+    /// The session whose entries are checked; agents number their entries separately.
     session: SessionId,
     state: Arc<Mutex<GateState>>,
 }
@@ -24,7 +23,7 @@ pub(super) struct EventGate {
 #[derive(Default)]
 struct GateState {
     is_closed: bool,
-    /// Not more than what a session says between two waits.
+    /// Bounded by what a session sends between two awaits.
     held: VecDeque<HeldEvent>,
 }
 
@@ -44,7 +43,7 @@ impl EventGate {
         EventGate { session, state: Arc::default() }
     }
 
-    /// The same attachment, whose events go through the gate.
+    /// Returns the same attachment, with events passing through the gate.
     pub fn attachment(&self, attachment: &Attachment) -> Attachment {
         let outlet = GatedOutlet { attachment: attachment.clone(), gate: self.state.clone() };
         Attachment { client: attachment.client, outlet: Arc::new(outlet) }
@@ -54,16 +53,16 @@ impl EventGate {
         lock(&self.state).is_closed = true;
     }
 
-    /// Lets everything through.
+    /// Sends all held events, and all further ones at once.
     pub fn open(&self) {
         let mut state = lock(&self.state);
         state.is_closed = false;
-        // Under the lock, so that nothing overtakes.
+        // Under the lock, so that no event overtakes another.
         state.held.drain(..).for_each(HeldEvent::pass);
     }
 
-    /// Lets the rest through after entries from this one on could not be written. Good answers may depend on them,
-    /// and become the error. Returns the clients for which such an answer was that they are attached.
+    /// Opens the gate after entries from this one on could not be written. These are dropped. Successful answers may
+    /// depend on them, so they become the error. Returns the clients whose successful answer to `Attach` was replaced.
     pub fn fail(&self, from: Seq, error: &SessionError) -> Vec<ClientId> {
         let mut state = lock(&self.state);
         state.is_closed = false;
@@ -109,7 +108,7 @@ impl EventSink for GatedOutlet {
                 session: session.clone(),
                 out,
             }),
-            // Under the lock, so that what is let through stays in its order.
+            // Under the lock, so that events stay in order.
             false => self.attachment.outlet.put(session, out),
         }
     }
@@ -132,6 +131,6 @@ impl EventSink for GatedOutlet {
 }
 
 fn lock(state: &Mutex<GateState>) -> MutexGuard<'_, GateState> {
-    // Outlets don't panic, and what is held is whole whenever the lock is free.
+    // Outlets don't panic, and the state is consistent whenever the lock is free.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The bounded queue between a session and one of its clients, which merges what the client has not read yet.
+//! The bounded queue between a session and a client, which merges events that the client has not read yet.
 //!
-//! Streamed text, output of running calls and states (usage, commands, options) may be merged or dropped, because a later
-//! event contains them. Every other event is kept, in order. Pure: the caller locks the queue, wakes its reader, and
-//! decides what follows when there is no room.
+//! Streamed text, output of running calls and states (usage, commands, options) may be merged or dropped, because a
+//! later event contains them. All other events are kept, in order. Without side effects: the caller locks the queue,
+//! wakes its reader, and decides what to do when it is full.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
@@ -13,24 +13,23 @@ use epitome_thread::{Change, MessageId, SessionId};
 /// Overhead counted for each queued piece of text or output, so that empty pieces are bounded as well.
 const PIECE_BYTES: usize = 160;
 
-/// Items searched backwards for one to merge with: this many sessions can stream at once without preventing each other's
-/// merging.
+/// Number of items searched backwards for one to merge with: this many sessions can stream at once and still merge.
 const MERGE_REACH: usize = 16;
 
 /// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// Queued items.
+    /// Maximum number of queued items.
     pub items: usize,
-    /// Bytes of all queued text and output. With 0, neither is queued at all.
+    /// Maximum bytes of all queued text and output. With 0, neither is queued.
     pub bytes: usize,
-    /// Bytes of one item that pieces of text are merged to.
+    /// Maximum bytes of merged text in one item.
     pub text_bytes: usize,
-    /// Queued output of one running call, in bytes; the newest part is kept.
+    /// Maximum bytes of queued output of one running call; the newest part is kept.
     pub output_bytes: usize,
-    /// Queued notices; further ones are dropped.
+    /// Maximum number of queued notices; further ones are dropped.
     pub notices: usize,
-    /// Whether a queued state is replaced by a newer one.
+    /// Whether a newer state replaces a queued one.
     pub replaces_states: bool,
 }
 
@@ -52,16 +51,16 @@ pub enum QueuedItem<T> {
     Own(T),
 }
 
-/// What became of an event.
+/// What happened to an event.
 #[derive(Debug)]
 pub enum PutResult {
     /// Queued, or merged with a queued one.
     Queued,
-    /// Dropped: a later event contains it, or it is one notice too many.
+    /// Dropped, because a later event contains it or there are too many notices.
     Dropped,
-    /// A piece of streamed text was dropped. No more of its message is queued until the entry with all of it.
+    /// A piece of streamed text was dropped. No further text of its message is queued; the entry contains all of it.
     Gap,
-    /// There is no room for this event, which must not be dropped.
+    /// The queue is full, and this event must not be dropped.
     Full(SessionEvent),
 }
 
@@ -71,12 +70,12 @@ enum EventClass<'a> {
     Text(MessageId, &'a str),
     /// Output of a running call.
     Output(&'a str),
-    /// Complete information that replaces earlier information of its kind.
+    /// Complete information that replaces earlier information of the same kind.
     State,
     Notice,
-    /// Kept.
+    /// Kept in order.
     Event,
-    /// Kept, and no state is moved across it.
+    /// Kept in order, and no state is moved across it.
     Barrier,
 }
 
@@ -129,7 +128,7 @@ pub struct EventQueue<T> {
     limits: QueueLimits,
     bytes: usize,
     notices: usize,
-    /// The message of each session of which a piece was dropped.
+    /// By session, the message of which text was dropped.
     gaps: HashMap<SessionId, MessageId>,
 }
 
@@ -165,7 +164,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Queues an item of the owner, who bounds them.
+    /// Queues an item of the owner, who limits their number.
     pub fn put_own(&mut self, item: T) {
         self.items.push_back(QueuedItem::Own(item));
     }
@@ -180,7 +179,7 @@ impl<T> EventQueue<T> {
         Some(item)
     }
 
-    /// Exchanges all items with an empty list, whose memory is used again.
+    /// Moves all items into the given list. Drops the list's items and reuses its memory for the queue.
     pub fn take(&mut self, items: &mut VecDeque<QueuedItem<T>>) {
         std::mem::swap(items, &mut self.items);
         (self.bytes, self.notices) = (0, 0);
@@ -300,7 +299,7 @@ impl<T> EventQueue<T> {
     }
 }
 
-/// Cuts text from the front to at most `bytes`, at a character boundary.
+/// Truncates text at the front to at most `bytes`, at a character boundary.
 pub fn keep_newest(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.drain(..text.ceil_char_boundary(text.len() - bytes));
@@ -504,7 +503,7 @@ mod tests {
     }
 
     proptest! {
-        /// However sessions, events and reads interleave, and whatever the limits are.
+        /// For any interleaving of sessions, events and reads, and any limits.
         #[test]
         fn readers_get_every_message_and_event_in_order(
             limits in limits(),

@@ -1,4 +1,4 @@
-//! What a session's hooks are told and which of them run: the moment, the links, the job.
+//! Dispatches events of a session to its hooks: builds the hook context, selects the hooks, and runs them as a job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use epitome_hooks::run;
 use epitome_thread::{Change, Entry, HookRun, HookRunResult, Seq};
 use epitome_turn::HookPoint;
 
-/// The window that hooks are told where none is known. Scripts divide by it.
+/// The context window reported to hooks if it is unknown. Not 0, because scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;
 
-/// How long hooks may work at a session's end; who closes it waits for that.
+/// Time limit for hooks at the end of a session; closing the session waits for them.
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl Core {
@@ -46,10 +46,10 @@ impl Core {
         }
     }
 
-    /// The share of the window at which a compaction happens by itself; `None` when it does not.
+    /// The fraction of the context window at which a compaction starts automatically; `None` if it doesn't.
     pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
         let settings = &self.settings.compaction;
-        // A callback's settings have it off.
+        // Off in the settings of a callback.
         if !settings.auto {
             return None;
         }
@@ -76,7 +76,7 @@ impl Core {
 }
 
 impl Session {
-    /// Runs the hooks of an event. Gives the ask back where there are none.
+    /// Runs the hooks of an event. Returns `ask` if there are none.
     pub(super) fn run_hooks(&mut self, what: EventData, ask: HookPoint) -> Option<HookPoint> {
         if !self.may_run(what.event()) {
             return Some(ask);
@@ -90,13 +90,13 @@ impl Session {
         None
     }
 
-    /// Whether anything may run at an event: asked before a moment is put together.
+    /// Whether anything may run at an event; checked before the hook context is built.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
         let declared = self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&event));
         declared || self.hooks.has_any_for(event)
     }
 
-    /// What runs at this moment, in its order.
+    /// The handlers and scripts to run, in order.
     pub(super) fn links(&self, hook_context: &HookContext) -> Vec<ChainLink> {
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
@@ -105,7 +105,7 @@ impl Session {
         self.hooks.links(hook_context, declared, all)
     }
 
-    /// Runs these off this task, for what the turn asked. No-op without a turn.
+    /// Starts these hooks as a job of the running turn. Does nothing without a turn.
     pub(super) fn start_hooks(&mut self, links: Vec<ChainLink>, hook_context: HookContext, ask: HookPoint) {
         let runner = self.hooks.runner(&self.core);
         let event = hook_context.what.event();
@@ -125,7 +125,7 @@ impl Session {
         work.jobs.spawn(job.instrument(scope));
     }
 
-    /// The check of what hooks may put in the place of a call's input.
+    /// The check that applies when a hook changes the input of a call.
     fn takes(&self, what: &EventData) -> Option<ToolInputCheck> {
         let EventData::BeforeToolCall(call) = what else { return None };
         let tool = self.core.services.toolbox.get(&call.tool)?.clone();
@@ -136,7 +136,7 @@ impl Session {
         Some(ToolInputCheck(Arc::new(takes)))
     }
 
-    /// Everything that payloads tell beside the event itself.
+    /// Returns the event with everything else that payloads contain.
     pub(super) fn hook_context(&mut self, what: EventData) -> HookContext {
         let usage = self.core.usage_facts();
         let lineage = &self.core.lineage;
@@ -161,7 +161,7 @@ impl Session {
         HookContext { base, what }
     }
 
-    /// The round that just ended, as hooks are told of it.
+    /// The round that just ended, as reported to hooks.
     pub(super) fn round(&self) -> HookRound {
         let newest = self.core.thread.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => Some(message),
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// The session ends: hooks hear of it, and get a moment for it.
+    /// Runs the hooks for the end of the session, with a time limit.
     pub(super) async fn run_end_hooks(&mut self) {
         if !self.hooks.has_started() || self.core.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
@@ -207,7 +207,7 @@ impl Session {
 
     // ── The trail ──────────────────────────────────────────────────────────────────────────────
 
-    /// Writes down what hooks did, and tells the user what they asked to be told and what went wrong.
+    /// Returns the change that records what hooks did. Shows the user the hooks' notices and failures.
     pub(super) fn record(&mut self, event: HookEvent, resolution: &mut Resolution) -> Vec<Change> {
         if let Some(work) = &mut self.work {
             work.turn.count_quiet_hooks(resolution.quiet);
@@ -229,16 +229,16 @@ impl Session {
         if runs.is_empty() { Vec::new() } else { vec![Change::Hooked { event, runs }] }
     }
 
-    /// A handler or script that a recipe has run `once` is not run again for this invocation.
+    /// A handler or script marked `once` is not run again during this invocation of its recipe.
     fn count_success(&mut self, event: HookEvent, name: &str) {
         let declared = self.work.as_ref().and_then(|work| work.run.handlers.get(&event));
         self.hooks.succeeded(event, name, declared);
     }
 
-    /// What went wrong with a hook, once for each hook; the trail has all of it.
+    /// Notifies the user of a hook's failure, once for each hook. The trail contains all of them.
     fn report_run(&mut self, event: HookEvent, run: &HookRun) {
         let severity = match run.verdict {
-            // What was done shows where it was done.
+            // The user sees the effect itself.
             HookRunResult::Done => return,
             HookRunResult::Nothing if run.remarks.is_empty() => return,
             HookRunResult::Nothing | HookRunResult::Refused => NoticeSeverity::Info,
@@ -262,7 +262,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What hooks come to whose run panicked.
+/// The result of hooks whose run panicked.
 pub(super) fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),

@@ -1,4 +1,4 @@
-//! The hooks of a session: which there are, what they run with, and what they did so far.
+//! A session's hooks: those that were discovered, their runner, and their state.
 
 mod consent;
 mod late;
@@ -27,58 +27,58 @@ use late::LateHooks;
 #[derive(Default)]
 pub struct HookHost {
     found: Arc<FoundHooks>,
-    /// Whether hooks were looked for.
+    /// Whether the hooks were searched for.
     is_read: bool,
     watch: Option<Arc<Registration>>,
     consent: HookConsent,
     runner: Option<Arc<Runner>>,
-    /// Which of those that run `once` did.
+    /// Which `once` hooks have run.
     fired: Fired,
-    /// Whether hooks saw the session's start.
+    /// Whether the hooks for the session's start have run.
     has_started: bool,
-    /// How the session began, if not as a new one.
+    /// How the session began; `None` for a new one.
     source: Option<&'static str>,
-    /// What hooks add to the system text, until that is frozen.
+    /// Additions of hooks to the system prompt, until the frame is fixed.
     contexts: Vec<String>,
-    /// What resident hooks ask of the session.
+    /// Requests of resident hooks to the session.
     calls: ServiceCalls,
     background_callback: BackgroundCallback,
-    /// What those say that ended in the background.
+    /// Results of hooks that ended in the background.
     late: LateHooks,
     turn: TurnHooks,
 }
 
-/// What hooks send while they run.
+/// An event from hooks while they run.
 pub enum HookNews {
-    /// A call of a resident hook.
+    /// A request of a resident hook.
     Call(ServiceCall),
     /// A hook has ended in the background.
     Late(LateNews),
 }
 
-/// What hooks want of the running turn.
+/// What hooks requested of the running turn.
 #[derive(Default)]
 pub struct TurnHooks {
-    /// One ends the turn at the end of this round: by whom, and why.
+    /// Ends the turn after this round: the hook and its reason.
     pub(super) halt: Option<(String, String)>,
-    /// Times that they continued this prompt, and by what text last.
+    /// How often hooks continued after this prompt, and the text of the last continuation.
     pub(super) continuations: u32,
     pub(super) last_follow_up: Option<String>,
-    /// A resident one asked for a compaction at the next safe point.
+    /// A resident hook requested a compaction at the next safe point.
     pub(super) wanted_compaction: Option<String>,
-    /// Recipes and model calls that resident ones started.
+    /// Number of recipes and model calls started by resident hooks.
     pub(super) paid_calls: u32,
-    /// The round's end that waits for its action.
+    /// The end of a round, waiting for its action.
     pub(super) pending: Option<PendingResolution>,
 }
 
 impl HookHost {
-    /// The hooks of a child, whose parent's session has started.
+    /// The hooks of a child; its parent's hooks for the session's start have run.
     pub(super) fn new_for_child(found: Arc<FoundHooks>) -> HookHost {
         HookHost { found, is_read: true, has_started: true, ..HookHost::default() }
     }
 
-    /// What of it outlives a rest of its session; the files are read again after that.
+    /// What is kept while the session is suspended. The files are read again afterwards.
     pub(super) fn at_rest(self) -> HookHost {
         HookHost { found: Arc::default(), is_read: false, watch: None, runner: None, ..self }
     }
@@ -89,7 +89,7 @@ impl HookHost {
         &self.found
     }
 
-    /// Those that a child runs: all, or those that no recipe can switch off.
+    /// The hooks for a child: all, or only those that a recipe can't disable.
     pub(super) fn for_child(&self, all: bool) -> Arc<FoundHooks> {
         if all {
             return self.found.clone();
@@ -107,25 +107,25 @@ impl HookHost {
         self.is_read = is_read;
     }
 
-    /// What the user has said of something of a repository's; `None` until that is known.
+    /// The user's decision about something from a repository; `None` until it is known.
     pub(super) fn trusts(&self, item: &TrustSubject) -> Option<TrustVerdict> {
         self.consent.verdict(item)
     }
 
-    // ── Running them ───────────────────────────────────────────────────────────────────────────
+    // ── Selecting what runs ────────────────────────────────────────────────────────────────────
 
     pub(super) fn has_any_for(&self, event: HookEvent) -> bool {
         self.found.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
     }
 
-    /// The scripts that see a moment; not `all` are those that no recipe can switch off.
+    /// The scripts to run for this context. If not `all`, only those that a recipe can't disable.
     pub(super) fn scripts(&self, hook_context: &HookContext, all: bool) -> Vec<ChainLink> {
         let heard = |hook: &&Arc<Hook>| all || hook.place == HookOrigin::Enforced;
         let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
         chain::links(&hooks, hook_context)
     }
 
-    /// What runs at a moment, in its order, with what the running recipe declares.
+    /// The handlers and scripts to run for this context, in order, including the handlers of the running recipe.
     pub(super) fn links(
         &self,
         hook_context: &HookContext,
@@ -139,14 +139,14 @@ impl HookHost {
         self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty())
     }
 
-    // ── What they did ──────────────────────────────────────────────────────────────────────────
+    // ── State while they run ───────────────────────────────────────────────────────────────────
 
-    /// A recipe begins: what runs once for each invocation may run again.
+    /// A recipe is being invoked: its `once` hooks may run again.
     pub(super) fn invoked(&mut self) {
         self.fired.invoked();
     }
 
-    /// A handler or script that runs `once` is not run again for this invocation.
+    /// A handler or script marked `once` is not run again during this invocation.
     pub(super) fn succeeded(
         &mut self,
         event: HookEvent,
@@ -163,7 +163,7 @@ impl HookHost {
         }
     }
 
-    /// What hooks send next.
+    /// The next event from hooks.
     pub(super) async fn next_news(&mut self) -> Option<HookNews> {
         tokio::select! {
             call = self.calls.next() => call.map(HookNews::Call),

@@ -1,4 +1,4 @@
-//! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
+//! Hooks for prompts and tool calls: the events for them and the handling of their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use epitome_turn::EffectResult;
 impl Session {
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
 
-    /// What a session begins with goes into the system text while that is open, else behind what is
-    /// there.
+    /// Adds the context from session-start hooks: to the system prompt if the frame is not fixed yet, otherwise as
+    /// messages.
     pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
         self.hooks.set_started();
         if let Some(exports) = resolution.exports.take() {
@@ -37,7 +37,7 @@ impl Session {
         self.answer_turn(EffectResult::Started(commits));
     }
 
-    /// A prompt is about to enter the view. A callback's prompt is no user's.
+    /// The event for a prompt that is about to enter the view; `None` in a child, whose prompt is not from a user.
     pub(super) fn prompt_event(&self, said: &Change) -> Option<EventData> {
         let Change::Said { message, .. } = said else { return None };
         let what = EventData::UserMessageSend { message: message.text(), attachments: attachments(message) };
@@ -61,10 +61,10 @@ impl Session {
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
             let note = self.core.fresh_message();
             commits.push(match origin {
-                // It is in the log already.
+                // The prompt is in the log already.
                 Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
                 Origin::Recipe { typed, .. } => {
-                    // What was kept out is shown as the user gave it, not as the recipe's whole text.
+                    // Show the prompt as typed, not the recipe's complete text.
                     message.set_text(typed);
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
@@ -89,7 +89,8 @@ impl Session {
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
-    /// The model wants a call; hooks see it before anybody is asked for permission.
+    /// The event for a call that the model requested, before the user is asked for permission; `None` if the call can't
+    /// run.
     pub(super) fn call_event(&self, id: &CallId) -> Option<EventData> {
         let call = self.core.thread.call(id)?;
         let input = call.input.as_object()?;
@@ -100,7 +101,7 @@ impl Session {
 
     pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
         let decided = resolution.decision.take();
-        // A denied call, and one at which a hook ends the turn, is a blocked one.
+        // `block` is also set for a denied call, and for a call at which a hook ends the turn.
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
@@ -123,7 +124,7 @@ impl Session {
         self.answer_turn(EffectResult::ToolSeen(id, commits));
     }
 
-    /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
+    /// The change that gives a call another input. The chain has verified that the tool accepts it.
     fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
         let call = self.core.thread.call(id)?;
         let tool = self.core.services.toolbox.get(&call.name)?;
@@ -138,7 +139,7 @@ impl Session {
         Some(Change::CallChanged { call: id.clone(), input, card, by })
     }
 
-    /// A call has its outcome; hooks see it before the model, the client and the log do.
+    /// The event for the outcome of a call, before the model, the clients and the log get it.
     pub(super) fn outcome_event(&mut self, outcome: &ToolOutcome) -> Option<EventData> {
         let id = &outcome.call;
         let started = self.tools.call(id).started;
@@ -152,7 +153,7 @@ impl Session {
         })
     }
 
-    /// Whether a hook will see what this tool prints: then it is not shown before.
+    /// Whether a hook will see the tool's output, which is then not shown before.
     pub(super) fn is_seen_before_shown(&mut self, call: &ToolCall) -> bool {
         if !self.may_run(HookEvent::AfterToolCall) {
             return false;
@@ -173,7 +174,7 @@ impl Session {
         self.commit_all(commits);
         let halt = &mut self.hooks.turn().halt;
         *halt = halt.take().or(resolution.halt);
-        // A hook that takes secrets out has seen what is shown alone: nobody may read the rest.
+        // A hook that removes secrets only saw the shown part, so the complete output must not be readable.
         outcome.whole = None;
         if let Some(result) = resolution.result {
             apply_result(&mut outcome, result);
@@ -181,7 +182,7 @@ impl Session {
         self.outcome_settled(outcome);
     }
 
-    /// No hook changes an outcome any more. Behind it stands what they said before the call ran.
+    /// Completes an outcome that hooks can no longer change. Appends what hooks noted before the call ran.
     pub(super) fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
         let id = outcome.call.clone();
         let notes = std::mem::take(&mut self.tools.call(&id).notes);
@@ -191,7 +192,7 @@ impl Session {
         self.answer_turn(EffectResult::Tool(id, Box::new(outcome)));
     }
 
-    /// A call as hooks know it: one that stands for a call of another tool is that one.
+    /// A call as reported to hooks. A call that forwards to another tool is reported as a call of that tool.
     pub(super) fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> HookCall {
         let input = Value::Object(input);
         let other = self.core.services.toolbox.get(&call.name).and_then(|tool| tool.forwarded_call(&input));
@@ -200,7 +201,7 @@ impl Session {
         HookCall { id: call.id.0.clone(), tool, input, kind: call.card.kind }
     }
 
-    /// Commits what does not wait for the turn's own order.
+    /// Commits changes that need no particular order within the turn.
     pub(super) fn commit_all(&mut self, changes: Vec<Change>) {
         for change in changes {
             if let Err(error) = self.core.commit(change) {
@@ -210,7 +211,7 @@ impl Session {
     }
 }
 
-/// Puts a refusal into the trail of the last hook that asked for this.
+/// Records a refusal in the trail of the last hook that asked for this.
 fn refuse_last(trail: &mut [HookRun], asked: &str, why: &str) {
     if let Some(run) = trail.iter_mut().rev().find(|run| run.asked.contains(asked)) {
         run.verdict = HookRunResult::Refused;
@@ -225,7 +226,7 @@ fn blocked_words(hook: &str, reason: &str) -> String {
     }
 }
 
-/// No tool denies its own call: what is denied here was stopped by a hook.
+/// No tool denies its own call, so a denied one was stopped by a hook.
 fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> HookCallResult {
     let text = outcome.model_text();
     let success = outcome.status == OutcomeStatus::Completed;
@@ -241,8 +242,8 @@ fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> HookCall
     }
 }
 
-/// What hooks left of an outcome. What the user sees is what the model reads: the tool's own display
-/// may hold what a hook took out.
+/// Applies a hook's result to an outcome. The user sees the same text as the model, because the tool's own display may
+/// contain something that a hook removed.
 fn apply_result(outcome: &mut ToolOutcome, result: HookCallResult) {
     outcome.content.retain(|content| match content {
         OutcomeContent::Text { .. } => false,

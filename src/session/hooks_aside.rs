@@ -1,5 +1,5 @@
-//! Hooks of events that nothing waits for: a permission request, a notification, an agent's start. What they say comes
-//! when it comes; one of a permission request may answer the card while it is open.
+//! Hooks for events that don't wait for them: a permission request, a notification, the start of an agent. A hook for a
+//! permission request may answer it while it is open.
 
 use tracing::Instrument as _;
 
@@ -16,7 +16,7 @@ use epitome_hooks::run;
 use epitome_thread::{Decider, RecordedDecision, ToolCall};
 use epitome_turn::{EffectResult, Permit};
 
-/// The user is shown a card for this call.
+/// Runs the hooks for a permission request that was shown to the user.
 pub(super) fn asked(session: &mut Session, call: &ToolCall) {
     let ask = session.core.permissions.open_ask();
     let call = session.hook_call(call, call.input.as_object().cloned().unwrap_or_default());
@@ -25,7 +25,7 @@ pub(super) fn asked(session: &mut Session, call: &ToolCall) {
     start(session, EventData::Notification { kind: "permission_prompt", message }, None);
 }
 
-/// Runs the hooks of an event off the session's task.
+/// Runs the hooks of an event in the background.
 pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) {
     let event = what.event();
     if !session.may_run(event) {
@@ -46,7 +46,7 @@ pub(super) fn start(session: &mut Session, what: EventData, ask: Option<AskId>) 
     session.core.background.spawn(job.instrument(scope));
 }
 
-/// Takes in what they said.
+/// Handles the result of such hooks.
 pub(super) fn resolved(
     session: &mut Session,
     event: HookEvent,
@@ -64,7 +64,7 @@ pub(super) fn resolved(
     }
 }
 
-/// Answers the card of a call, unless the user has answered it by now.
+/// Answers a permission request, unless the user already has.
 fn decide(session: &mut Session, ask: AskId, allows: bool, hook: String, why: Option<String>) {
     let Some((call, access)) = session.core.permissions.asked_call(ask) else { return };
     let is_same = session.core.still_touches(&call, &access);

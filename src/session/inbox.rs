@@ -1,4 +1,4 @@
-//! What waits for a session: commands of its clients, and prompts until a turn can begin with them.
+//! A session's incoming commands, and the prompts that wait until a turn can begin with them.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::work::{QueuedPrompt, Responder};
 use super::{ClientId, SessionCommand, Ticket};
 
-/// Where a session's commands come from, with a way to send itself some.
+/// The receiver of a session's commands, with a sender so that the session can send itself some.
 pub(super) type Channel = (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>);
 
 /// See the module.
@@ -25,12 +25,12 @@ impl Inbox {
 
     // ── Commands ───────────────────────────────────────────────────────────────────────────────
 
-    /// The next command; `None` once nobody can send one any more.
+    /// The next command; `None` once all senders are gone.
     pub async fn next(&mut self) -> Option<SessionCommand> {
         self.commands.recv().await
     }
 
-    /// Whether somebody has sent something that was not taken yet.
+    /// Whether any commands have not been received yet.
     pub fn has_commands(&self) -> bool {
         !self.commands.is_empty()
     }
@@ -39,7 +39,7 @@ impl Inbox {
         self.sender.clone()
     }
 
-    /// Lets nobody send any more; returns the commands that were not taken.
+    /// Closes the channel; returns the commands that were not received yet.
     pub fn close(&mut self) -> Vec<SessionCommand> {
         self.commands.close();
         std::iter::from_fn(|| self.commands.try_recv().ok()).collect()
@@ -67,7 +67,7 @@ impl Inbox {
         self.prompts.pop_front()
     }
 
-    /// Puts the prompt back that was taken.
+    /// Returns a prompt to the front of the queue.
     pub fn put_back(&mut self, prompt: QueuedPrompt) {
         self.prompts.push_front(prompt);
     }
@@ -81,7 +81,7 @@ impl Inbox {
         self.prompts.remove(at)
     }
 
-    /// Takes out the prompts of a client that leaves; returns those that wait for their answers.
+    /// Removes the prompts of a client that leaves; returns their responders.
     pub fn take_by_client(&mut self, client: ClientId) -> Vec<Responder> {
         let (theirs, others): (VecDeque<QueuedPrompt>, _) =
             self.take_all().into_iter().partition(|prompt| prompt.responder.client() == client);
@@ -89,7 +89,7 @@ impl Inbox {
         theirs.into_iter().map(|prompt| prompt.responder).collect()
     }
 
-    /// Has prompts wait while files are put back, or looked at for it.
+    /// Pauses the prompts while files are being rewound or checkpoints read.
     pub fn set_paused(&mut self, is_held: bool) {
         self.is_held = is_held;
     }

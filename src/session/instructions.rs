@@ -1,8 +1,8 @@
-//! Instructions behind the frame: a file that changed since the system text was made, and files that lie
-//! below the working directory, once a call has touched something beside them.
+//! Instructions outside of the frame: from files that changed since the system prompt was made, and from files in
+//! subdirectories, once a call has touched something there.
 //!
-//! What the model knows of them is what its view says, as with the goal. Before each model call the files are
-//! looked at, and what is not known is said. Files are read again only where they changed.
+//! As with the goal, the view determines what the model knows of them. Before each model call the files are scanned,
+//! and the model is sent what is missing from the view. Files are only read again if they changed.
 
 pub mod client;
 pub mod folders;
@@ -27,18 +27,17 @@ use epitome_recipe::agents::AgentCatalog;
 use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
 use epitome_tools::Workspace;
 
-/// Directories below the working directory whose instructions are followed. Who touches more is on a tour.
+/// Maximum number of subdirectories whose instructions are used; a model that touches more is only browsing.
 const NESTED_MAX: usize = 32;
 
-/// Messages with instructions that a thread may have: a file that changes all the time must not fill it.
+/// Maximum number of messages with instructions in a thread, so that a file that changes constantly can't fill it.
 const TOLD_MAX: usize = 100;
 
-/// The files that may hold instructions, as they were when they were looked at last.
+/// The files that may contain instructions, as of the last scan.
 #[derive(Debug, Default)]
 pub struct InstructionWatch {
     places: Vec<Watched>,
-    /// The view's revision and the model's window, in tokens, when everything that it has room for was known to
-    /// the model.
+    /// The view's revision and the model's window, in tokens, when the model last had all instructions that fit.
     told_at: Option<(Seq, u64)>,
 }
 
@@ -46,12 +45,12 @@ pub struct InstructionWatch {
 struct Watched {
     place: InstructionFolder,
     is_nested: bool,
-    /// Of its candidates, now and before; `None` before the first look.
+    /// Stamps of all current and former candidates; `None` before the first scan.
     stamps: Option<BTreeMap<PathBuf, Option<InstructionStamp>>>,
     files: Vec<InstructionFile>,
 }
 
-/// What changes when a file does: its length, its time and which one it is.
+/// Metadata that changes with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InstructionStamp {
     length: u64,
@@ -60,13 +59,13 @@ struct InstructionStamp {
 }
 
 impl InstructionWatch {
-    /// What the system text is made of.
+    /// The files that go into the system prompt.
     pub fn files(&self) -> Vec<InstructionFile> {
         let of_frame = self.places.iter().filter(|watched| !watched.is_nested);
         of_frame.flat_map(|watched| watched.files.clone()).collect()
     }
 
-    /// Takes in places that are not known yet; the nearest of the nested ones come last.
+    /// Adds unknown folders. Nested ones are sorted by depth, the deepest last.
     fn add(&mut self, places: Vec<InstructionFolder>, is_nested: bool) {
         for place in places {
             let nested = self.places.iter().filter(|watched| watched.is_nested).count();
@@ -83,11 +82,11 @@ impl InstructionWatch {
         });
     }
 
-    /// Reads what has changed since the last look.
+    /// Reads the folders that changed since the last scan.
     fn look(&mut self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for watched in &mut self.places {
-            // A file that is gone is looked for again.
+            // A removed file may come back.
             let known = watched.stamps.iter().flat_map(|stamps| stamps.keys().cloned());
             let candidates: BTreeSet<PathBuf> = watched.place.candidates().into_iter().chain(known).collect();
             let stamps: BTreeMap<_, _> =
@@ -106,7 +105,7 @@ impl InstructionWatch {
         problems
     }
 
-    /// What the model has to be told, in order: each file with the words.
+    /// The files whose instructions the model does not have, in order, each with the message for the model.
     fn untold(&self, thread: &Thread) -> Vec<(PathBuf, String)> {
         let files = self.places.iter().flat_map(|watched| {
             let read = watched.files.iter().map(|file| (file.path.clone(), file.text.clone()));
@@ -118,19 +117,19 @@ impl InstructionWatch {
     }
 }
 
-/// A look at the files that hold for the working directory, for what was touched last, and at those that were told
-/// of: it asks the disk, which may be slow, and so it is taken away from the session's task.
+/// A scan of the instruction files: for the working directory, for recently touched files, and those that the model has
+/// been sent. It reads the disk, which may be slow, so it does not run in the session's task.
 struct InstructionScan {
     watch: InstructionWatch,
     workspace: Arc<Workspace>,
     paths: Paths,
     told: BTreeSet<PathBuf>,
     touched: BTreeSet<PathBuf>,
-    /// Where agents are looked for, too.
+    /// Whether to load the agents as well.
     looks_for_agents: bool,
 }
 
-/// What a look found.
+/// The result of a scan.
 #[derive(Default)]
 pub struct ScannedInstructions {
     watch: InstructionWatch,
@@ -157,7 +156,7 @@ impl InstructionScan {
 impl InstructionWatch {
     fn look_at(&mut self, core: &Core) -> InstructionScan {
         let watch = std::mem::take(self);
-        // Those that were told of are followed from the first look on.
+        // Files in the log are watched from the first scan on.
         let told = if watch.places.is_empty() { known_paths(&core.thread) } else { BTreeSet::new() };
         InstructionScan {
             watch,
@@ -169,13 +168,13 @@ impl InstructionWatch {
         }
     }
 
-    /// Compares the view again, after entries of it were undone.
+    /// Compares with the view again, after entries of it were undone.
     pub(super) fn forget_told(&mut self) {
         self.told_at = None;
     }
 
-    /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
-    /// here. What a child sees is its parent's. The files must have been looked at.
+    /// Sends the model instructions that are missing from its view or outdated there. Must only be called after a scan
+    /// and without open calls. Does nothing in a child, which sees what its parent sees.
     pub(super) fn remind(&mut self, core: &mut Core) -> Result<(), String> {
         let at = (core.thread.view().revision(), core.model.window());
         if core.lineage.is_child() || self.told_at == Some(at) {
@@ -196,9 +195,9 @@ impl InstructionWatch {
 }
 
 impl Session {
-    /// Goes on in the running turn once the files were looked at. Where nothing is to be said of them now, that is
-    /// at once: a reply that its provider paused is what the model goes on from, and what a child sees is its
-    /// parent's.
+    /// Continues the running turn after a scan of the instruction files. If no instructions can be sent now, continues
+    /// at once: after a reply paused by the provider, which the model must continue directly, and in a child, which
+    /// sees what its parent sees.
     pub(super) fn scan_first(&mut self, before: ScanPurpose) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
@@ -212,14 +211,14 @@ impl Session {
         });
     }
 
-    /// Looks at them before there is a turn.
+    /// Scans the files outside of a turn.
     pub(super) async fn scan_before_turn(&mut self) {
         let look = self.instructions.look_at(&self.core);
         let looked = blocking::start(|| look.take()).await.ok();
         self.looked(looked);
     }
 
-    /// What a panic took is found again with the next look.
+    /// Applies the result of a scan. After a panic, the next scan finds everything again.
     pub(super) fn looked(&mut self, looked: Option<ScannedInstructions>) {
         let ScannedInstructions { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
@@ -230,12 +229,12 @@ impl Session {
     }
 }
 
-/// The directories between the workspace and what was touched, that itself too, without those that the system text
-/// speaks of. None that a link leads out of the workspace.
+/// The folders from `touched` up to the workspace's root, without the working directory, which the system prompt
+/// covers. Excludes folders outside of the workspace, reached by a symbolic link.
 fn nested(workspace: &Workspace, touched: &Path) -> Vec<InstructionFolder> {
     let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
     let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
-    // First whether it is there at all: a path with thousands of parts that are not would take minutes otherwise.
+    // Checks that the directory exists first: a path with thousands of missing components would take minutes otherwise.
     let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
     let place = |directory: &Path| InstructionFolder::of_project(directory, Some(root));

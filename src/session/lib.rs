@@ -1,38 +1,37 @@
-//! Sessions: the public face of the one writer.
+//! Sessions. Each is a task that owns one conversation and is the only writer of its log.
 //!
-//! A session is one task that owns its conversation and at most one `Turn`. Whoever wants something of it
-//! sends a `SessionCommand`; what it has to say comes out of an `EventSink`, in one order, and the answer
-//! to a command is an item of that same stream.
+//! A session has at most one running `Turn`. Clients send it `SessionCommand`s and receive `SessionEvent`s through an
+//! `EventSink`, in a single order; the answer to a command is an event of the same stream.
 //!
-//! `Session` (`actor`) is the `Core` with the components beside it. `Core` is what all of them work with: the
-//! conversation and its log, clients, permissions, the model, settings, services; only `Core::commit` changes the
-//! conversation. A component has private fields. It gets the core and what else it needs as arguments, never the session,
-//! and returns what is to be done. `Session` itself only decides what follows an event: it drives the turn and joins
-//! what the components return.
+//! `Session` (`actor`) consists of the `Core` and the components. The `Core` holds what all of them use: the
+//! conversation and its log, clients, permissions, the model, settings and services; only `Core::commit` changes the
+//! conversation. A component's fields are private. It receives the core and its other inputs as arguments, never the
+//! session, and returns what has to be done. `Session` only decides what follows an event: it drives the turn and
+//! connects the components.
 //!
 //! | part of the core | owns |
 //! |---|---|
-//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves, notices that are shown once, events that wait for the log (`event_gate`) |
-//! | `Log` | the journal with its writer, syncing, ids of messages |
+//! | `ClientList` | attached and leaving clients, the prompt's sender, shown notices, events that wait for the log |
+//! | `SessionLog` (`log`) | the journal and its writer, syncing, message ids |
 //! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
-//! | `Permissions` | what is allowed, and the open card |
-//! | `Trace` | the log spans of the session and its turn |
+//! | `Permissions` | permission rules, and the open request |
+//! | `Trace` | the tracing spans of the session and its turn |
 //!
 //! | component | owns |
 //! |---|---|
-//! | `Inbox` | commands that arrive, prompts that wait |
+//! | `Inbox` | incoming commands, waiting prompts |
 //! | `Questions` | questions of tools and MCP servers to the user |
-//! | `EditorBuffers` | what editors hold unsaved, and requests to them |
-//! | `ToolHost` | what tool calls share: files, live output, background commands; what is known of the turn's calls |
-//! | `Subagents` | children at work, their cards and streams |
-//! | `HookHost` | hooks that were found, consent to them, and what they want of the running turn |
-//! | `Compactor` | the compaction of the running turn, the summary that is written ahead |
-//! | `Recipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
-//! | `Mcp` | MCP servers |
-//! | `Watch` (`instructions`) | the files that hold instructions |
+//! | `EditorBuffers` | unsaved texts of editors, and requests to editors |
+//! | `ToolHost` | state shared by tool calls: files, live output, background commands, data about the turn's calls |
+//! | `Subagents` | running children, their permission requests and streams |
+//! | `HookHost` | the discovered hooks, consent to them, and their requests to the running turn |
+//! | `Compactor` | the compaction of the running turn, the summary that is prepared in advance |
+//! | `SessionRecipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
+//! | `McpHost` (`mcp`) | MCP servers |
+//! | `InstructionWatch` (`instructions`) | the instruction files |
 //!
-//! `session_state` shows clients that follow it whether the session works, waits or is idle. `reminders` compares the view
-//! with what the model has to know; `commands` are functions over the core.
+//! `session_state` reports to clients that follow it whether the session is working, waiting or idle. `reminders`
+//! compares the view with what the model has to know. `commands` are functions over the core.
 
 mod actor;
 mod background_callback;
@@ -120,25 +119,25 @@ pub use instructions::folders as instruction_files;
 pub use mcp::{LISTINGS as MCP_LISTINGS, LOGINS as MCP_LOGINS};
 pub use resumed::{PendingPrompt, Position, Seen, TextShown};
 
-/// Names one request of a client; its answer carries it back. Given out by the client's connection.
+/// Identifies a request of a client; assigned by the client's connection and repeated in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 
-/// Names a client's connection; a session has at most one attachment for each.
+/// Identifies a client's connection; a session has at most one attachment for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(pub u64);
 
-/// Names a question that a session asked its clients.
+/// Identifies a question that a session asked its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
 
 impl AskId {
-    /// An id that no other question has, in this process or in one before: who answers a card late can't meet
-    /// another question by it. It begins with the time of the process's first question, in seconds, and has room
-    /// for a million more of them a second.
+    /// Returns an id that no other question has, in this process or an earlier one, so that a late answer can't match
+    /// another question. It starts from the time of the process's first question, in seconds, and leaves room for a
+    /// million questions per second.
     pub(crate) fn fresh() -> AskId {
         static NEXT: std::sync::LazyLock<std::sync::atomic::AtomicU64> = std::sync::LazyLock::new(|| {
             let since =
@@ -149,65 +148,66 @@ impl AskId {
     }
 }
 
-/// Where a session's news go: one for each attached client.
+/// Where a session sends the events for one client.
 pub trait EventSink: Send + Sync {
-    /// Takes one item. It must not block: an outlet that cannot pass things on at once keeps them,
-    /// may merge or forget `Text` and `CallProgress` (the entry that follows has all), and keeps its
-    /// own bounds.
+    /// Takes one event. Must not block: a sink that can't pass an event on queues it, with its own limits. It may merge
+    /// or drop `Text` and `CallProgress`, because the entry that follows contains everything.
     fn put(&self, session: &SessionId, out: SessionEvent);
 
-    /// The questions that its client can show beside permission cards; none, where it says nothing.
+    /// The kinds of question that the client can show, besides permission requests. None by default.
     fn shows(&self) -> QuestionSupport {
         QuestionSupport::default()
     }
 
-    /// What its client, an editor, offers to do with the texts that it holds; nothing, where it says nothing.
+    /// What the client, an editor, can do with its open buffers. Nothing by default.
     fn offers(&self) -> EditorSupport {
         EditorSupport::default()
     }
 
-    /// Whether its client shows agents as sessions of their own. Then it is told of each by `SessionEvent::Subagent` under
-    /// the id of who started it, and behind that gets the agent's own stream under the agent's id.
+    /// Whether the client shows agents as sessions of their own. If so, each agent is announced by
+    /// `SessionEvent::Subagent` under the id of its parent; after that, the agent's own events arrive under the agent's
+    /// id.
     fn shows_agents(&self) -> bool {
         false
     }
 
-    /// Whether its client follows the session's state. Then it gets `State`, `Inserted` and `TerminalEnded`, and the
-    /// output of commands in the background.
+    /// Whether the client follows the session's state. If so, it gets `State`, `Inserted` and `TerminalEnded`, and the
+    /// output of background commands.
     fn follows_state(&self) -> bool {
         false
     }
 }
 
-/// An attached client, as a session keeps it.
+/// A client attached to a session.
 #[derive(Clone)]
 pub struct Attachment {
     pub client: ClientId,
     pub outlet: Arc<dyn EventSink>,
 }
 
-/// What a client brings when it opens a session.
+/// What a client provides when it opens a session.
 #[derive(Clone)]
 pub struct Opening {
     pub attachment: Attachment,
-    /// Absolute; empty for who attaches and has none, such as a command.
+    /// Absolute; empty for a client without a directory, such as a command.
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
-    /// The MCP servers that the client gave. Those of who opens a session count for it.
+    /// The client's MCP servers. Only those of the client that opens the session are used.
     pub mcp_servers: Vec<McpServer>,
-    /// The environment of the editor: where keys are looked up, and what commands run with.
+    /// The editor's environment: keys are looked up in it, and commands run with it.
     pub environment: Arc<Vec<(OsString, OsString)>>,
-    /// What its command line set above all configuration. That of who opens a session counts for it.
+    /// Settings from the client's command line, which override the configuration. Only those of the client that opens
+    /// the session are used.
     pub overrides: Arc<registry::Overrides>,
-    /// What it adds to the system prompt. They stay with the session until a client gives others.
+    /// The client's additions to the system prompt. They stay with the session until a client provides others.
     pub instructions: Option<ClientInstructions>,
-    /// Ids and values of options to start with. What can't be chosen is ignored.
+    /// Ids and values of options to start with. Invalid choices are ignored.
     pub choices: Vec<(String, String)>,
 }
 
 impl Opening {
-    /// Whether it may attach to a session. One without a directory leaves that to the session, and a client that goes on
-    /// behind a daemon's death is not refused, because its prompts are to be answered.
+    /// Checks whether the client may attach to a session. Without a directory, the session's own is used. A client that
+    /// reconnects after the daemon died is never refused, because its prompts need answers.
     fn check_for(&self, replay: &Replay) -> Result<(), SessionError> {
         match replay {
             Replay::Rest { .. } => Ok(()),
@@ -216,7 +216,7 @@ impl Opening {
         }
     }
 
-    /// Refuses a working directory that is none: the user would learn of it only at the first call.
+    /// Checks that the working directory exists; otherwise the user would only notice at the first tool call.
     fn check_cwd(&self) -> Result<(), SessionError> {
         let cwd = self.cwd.display();
         let why = match self.cwd.metadata() {
@@ -239,12 +239,11 @@ pub enum Replay {
     Everything,
     /// Nothing (`session/resume`).
     Nothing,
-    /// What follows this position, before the answer, together with the answers to these prompts: for a client
-    /// whose daemon died.
+    /// For a client whose daemon died: what follows this position, before the answer, and the answers to these prompts.
     Rest { position: Box<Position>, prompts: Vec<PendingPrompt> },
 }
 
-/// What can be asked of a session. Each `ticket` gets exactly one `SessionEvent::Answer`.
+/// A command to a session. Each `ticket` gets exactly one `SessionEvent::Answer`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionCommand {
@@ -254,7 +253,7 @@ pub enum SessionCommand {
         opening: Opening,
         replay: Replay,
     },
-    /// With a key, it is inserted at most once, however often it is sent.
+    /// A prompt with a key is inserted at most once, even if it is sent repeatedly.
     Prompt {
         ticket: Ticket,
         client: ClientId,
@@ -262,24 +261,24 @@ pub enum SessionCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
-    /// Says something into the running turn; where none runs, nothing is done. Answered at once.
+    /// Injects a message into the running turn; without a running turn, does nothing. Answered at once.
     Steer {
         ticket: Ticket,
         client: ClientId,
         content: Vec<Content>,
     },
-    /// Ends the running turn and everything that waits (`session/cancel`).
+    /// Cancels the running turn and all waiting prompts (`session/cancel`).
     Cancel,
-    /// The same for one agent that works under this session, at any depth: it alone, and who works for it.
+    /// Cancels one agent of this session, at any depth, and the agents that it started.
     #[serde(skip)]
     CancelAgent {
         agent: SessionId,
     },
-    /// Ends the one prompt of this ticket (`$/cancel_request`).
+    /// Cancels the prompt with this ticket (`$/cancel_request`).
     CancelPrompt {
         ticket: Ticket,
     },
-    /// Ends one running call, or the command of one terminal. Accepted at once; the end is shown when it comes.
+    /// Stops a running call or the command of a terminal. Accepted at once; its end is reported when it happens.
     #[serde(skip)]
     CancelOne {
         ticket: Ticket,
@@ -297,60 +296,60 @@ pub enum SessionCommand {
         option: String,
         value: String,
     },
-    /// The answer to `SessionEvent::Ask`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Ask`. Late and unknown ones are ignored.
     Decide {
         ask: AskId,
         decision: UserDecision,
     },
-    /// There is nobody at this client who could be asked; others may have somebody. The question is settled once
-    /// that holds of every client.
+    /// The client has no user who could answer; other clients may have one. The question is settled once this is true
+    /// of every client.
     Absent {
         ask: AskId,
         client: ClientId,
     },
-    /// The answer to `SessionEvent::Question`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Question`. Late and unknown ones are ignored.
     Answer {
         ask: AskId,
         reply: QuestionReply,
     },
-    /// The answer to `SessionEvent::Wish`. A late or unknown one is ignored.
+    /// The answer to `SessionEvent::Wish`. Late and unknown ones are ignored.
     #[serde(skip)]
     Fulfil {
         ask: AskId,
         answer: EditorResponse,
     },
-    /// Cancels the turn, then ends the session's task. The log stays.
+    /// Cancels the turn, then ends the session's task. The log remains.
     Close {
         ticket: Ticket,
         client: ClientId,
     },
-    /// The client's connection is gone; the last one to go ends the session.
+    /// The client's connection is closed. The session ends with its last client.
     Detach {
         client: ClientId,
     },
-    /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
+    /// Adds an observer. It receives events, but is not a client and gets no answer.
     #[serde(skip)]
     Watch(client_list::Watcher),
     #[serde(skip)]
     Unwatch {
         client: ClientId,
     },
-    /// The session is deleted: it ends at once, whoever is attached.
+    /// The session is being deleted: ends it at once, even with clients attached.
     #[serde(skip)]
     End,
-    /// Recipe files of this session's places changed.
+    /// Recipe files that apply to this session changed.
     #[serde(skip)]
     RecipesChanged,
-    /// Hooks of this session's places changed, or the consent to them.
+    /// Hooks that apply to this session, or the consent to them, changed.
     #[serde(skip)]
     HooksChanged,
-    /// A setting is changed from outside of any prompt.
+    /// Changes a setting outside of any prompt.
     #[serde(skip)]
     Record {
         change: Box<Change>,
         answer: oneshot::Sender<Result<(), SessionError>>,
     },
-    /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
+    /// A hook of another conversation replaces this one's history. Refused while a prompt is running.
     #[serde(skip)]
     Mutate {
         mutation: Box<cross_session_edit::Mutation>,
@@ -359,7 +358,7 @@ pub enum SessionCommand {
 }
 
 impl SessionCommand {
-    /// The ticket that is answered, and whose it is.
+    /// The ticket to answer, and the client that sent it.
     pub(crate) fn asker(&self) -> Option<(Ticket, ClientId)> {
         match self {
             SessionCommand::Attach { ticket, opening, .. } => Some((*ticket, opening.attachment.client)),
@@ -388,15 +387,15 @@ impl SessionCommand {
     }
 }
 
-/// What a client wants to end.
+/// What a client wants to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CancelTarget {
     Call(CallId),
-    /// The terminal of this call, whose command may run in the background.
+    /// The terminal of this call. Its command may run in the background.
     Terminal(CallId),
 }
 
-/// What a user chose on a permission card.
+/// The user's answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserDecision {
@@ -404,101 +403,103 @@ pub enum UserDecision {
     /// Allow, and remember `PermissionRequest::always`.
     AllowAlways,
     Reject,
-    /// Reject, and tell the model why.
+    /// Reject, and send the model the reason.
     RejectBecause(String),
     /// Reject, and remember `PermissionRequest::never`.
     RejectAlways,
-    /// No answer, an unknown one, or a cancel: not approval.
+    /// No answer, an unknown one, or a cancel. Not an approval.
     Dismissed,
-    /// Nobody was there to be asked, at no client. It is found, and can't be sent: `SessionCommand::Absent` can.
+    /// No client has a user who could answer. Found by the session; a client sends `SessionCommand::Absent` instead.
     #[serde(skip_deserializing)]
     Absent,
 }
 
-/// One item of a session's stream to a client.
+/// An event in a session's stream to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum SessionEvent {
-    /// An entry of the log. `replay` tells the past from the present; a user message of the present
-    /// is not shown to the client that sent it (`own`).
+    /// An entry of the log. `replay`: it is from the past. `own`: the client sent this prompt itself, so a user message
+    /// that isn't a replay is not shown to it.
     Entry {
         entry: Arc<Entry>,
         replay: bool,
         own: bool,
     },
-    /// Streamed text of a message that is not yet an entry; `part` is the index of the part in the
-    /// message's content. The entry that follows has the whole text.
+    /// Streamed text of a message that is not yet an entry. `part` is an index into the message's content. The entry
+    /// that follows has the complete text.
     Text {
         message: MessageId,
         part: u32,
         kind: TextKind,
         text: String,
     },
-    /// Shows nothing: what an earlier process has shown to the client already, so that the rest follows it.
+    /// Not shown: what the client has seen already, from an earlier process or elsewhere, so that the rest can continue
+    /// from there.
     Seen(Box<Seen>),
-    /// A call is running.
+    /// A call has started.
     CallStarted {
         call: CallId,
     },
-    /// Newest output of a running command.
+    /// The newest output of a running command.
     CallProgress {
         call: CallId,
         output: String,
     },
-    /// A call that is not in the log has its outcome: a child's, of which a card was shown.
+    /// The outcome of a child's call whose permission request was shown. The call is not in this log.
     CallFinished {
         outcome: Arc<ToolOutcome>,
     },
-    /// A compaction began, goes on, or came to nothing. `id` is that of the summary's message; the entry that
-    /// holds it says that it is done.
+    /// A compaction began, made progress, or ended without a result. `id` is that of the summary's message; the entry
+    /// with that message reports success.
     Compaction {
         id: MessageId,
         state: CompactionState,
     },
-    /// The tokens that the context takes now.
+    /// The tokens in context.
     Usage(UsageNow),
-    /// The whole list of slash commands.
+    /// The complete list of slash commands.
     Commands(Arc<[CommandInfo]>),
-    /// Modes and options, complete.
+    /// All modes and options.
     Options(Arc<SessionOptions>),
-    /// A passing remark that is not kept: waiting for a provider, a problem in a file.
+    /// A transient message that is not stored, such as waiting for a provider or a problem in a file.
     Notice {
         severity: NoticeSeverity,
         text: String,
     },
-    /// A question to the user.
+    /// A permission request to the user.
     Ask {
         ask: AskId,
         permission: Arc<PermissionRequest>,
     },
-    /// A question to the user that is no permission. A client that can't show it shows nothing.
+    /// Another question to the user. A client that can't show it ignores it.
     Question {
         ask: AskId,
         question: Arc<UserQuestion>,
     },
-    /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
+    /// An agent of this session started or changed its state. Only for sinks that show agents.
     Subagent(Subagent),
-    /// What the user was to do at the address of this id is done.
+    /// The user has finished what they were asked to do at the URL of this id.
     QuestionDone {
         id: String,
     },
-    /// What a file tool wants of the one client whose prompt it works for.
+    /// A file tool's request to the client whose prompt it works for.
     Wish {
         ask: AskId,
         wish: Arc<EditorRequest>,
     },
-    /// The question is settled or void.
+    /// The question was answered or is obsolete.
     Withdrawn {
         ask: AskId,
     },
-    /// How the session stands now. Only for an outlet that follows it, as are the next two.
+    /// The session's state. This event and the next two are only for sinks that follow the state.
     State(Arc<SessionState>),
-    /// The prompt of this ticket is this message of the conversation. Its `Answer` comes when its turn has ended.
+    /// The prompt with this ticket became this message of the conversation. Its `Answer` follows at the end of its
+    /// turn.
     Inserted {
         ticket: Ticket,
         message: MessageId,
     },
-    /// A command in the background has ended.
+    /// A background command has ended.
     TerminalEnded {
         call: CallId,
         code: Option<i64>,
@@ -510,22 +511,22 @@ pub enum SessionEvent {
     },
 }
 
-/// What a session does.
+/// What a session is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
     pub foreground: Foreground,
-    /// The commands in the background, complete.
+    /// All background commands.
     pub background: Vec<BackgroundTerminal>,
 }
 
-/// What a session does with what it was asked last.
+/// The state of a session's latest request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Foreground {
     Running,
-    /// Nothing goes on until the user has answered.
+    /// Waiting for the user's answer.
     RequiresAction,
-    /// With the end of the work before, where there was some.
+    /// With the end of the preceding work, if there was any.
     Idle(Option<WorkEnd>),
 }
 
@@ -537,7 +538,7 @@ pub struct WorkEnd {
     pub error: Option<SessionError>,
 }
 
-/// A command that runs in the background.
+/// A command running in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundTerminal {
     /// The call that started it.
@@ -546,7 +547,7 @@ pub struct BackgroundTerminal {
     pub line: String,
 }
 
-/// How a session stands for a client that attaches and follows it.
+/// The current state of a session, for a client that attaches and follows it.
 #[derive(Clone, Debug)]
 pub struct SessionNow {
     pub state: SessionState,
@@ -554,18 +555,18 @@ pub struct SessionNow {
     pub commands: Option<Arc<[CommandInfo]>>,
 }
 
-/// How a compaction stands that is not done.
+/// The state of a compaction that has not succeeded yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionState {
-    /// So many tokens are to be made fewer.
+    /// The tokens in context before it.
     Began {
         tokens: u64,
     },
-    /// The next piece of the summary, as the model writes it. What is committed may be another text: a try
-    /// may come to nothing.
+    /// The next piece of the summary, as the model writes it. The committed text may differ, because an attempt may
+    /// fail.
     Wrote(String),
-    /// It failed, with a sentence, or there was nothing to gain.
+    /// It failed, with the reason as a sentence, or would gain nothing.
     Failed(String),
     Cancelled,
 }
@@ -585,65 +586,65 @@ pub enum NoticeSeverity {
     Error,
 }
 
-/// An agent that the model handed work to, as a session that clients can show beside its parent's.
+/// An agent that the model delegated work to. Clients can show it as a session next to its parent's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Subagent {
-    /// Its id. No session can be opened by it.
+    /// Its id. It can't be opened as a session.
     pub session: SessionId,
-    /// What it is: there when it is told of for the first time, so that what was shown of that id before is void.
+    /// Present in the first event about an agent: anything shown under its id before is void.
     pub about: Option<Arc<SubagentInfo>>,
     pub state: SubagentState,
 }
 
-/// What an agent is, for the user.
+/// Information about an agent, for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubagentInfo {
-    /// The call that started it, among those of who started it; `None` where that is over.
+    /// The call that started it, in its parent's conversation; `None` if that call is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// As its call is titled.
+    /// The title of its call.
     pub title: String,
-    /// What agents of its name are for; empty where that is not known.
+    /// The purpose of agents of this name; empty if unknown.
     pub description: String,
     pub cwd: PathBuf,
 }
 
-/// How an agent stands.
+/// The state of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubagentState {
     Running,
-    /// It waits for the user.
+    /// It is waiting for the user.
     RequiresAction,
-    /// It has ended, with every question of its own and everybody who worked for it. Nothing comes of it any more.
+    /// It has ended, and so have its questions and all its agents. No further events follow.
     Ended(SubagentEnd),
 }
 
-/// Why an agent has ended.
+/// Why an agent ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubagentEnd {
     Stopped(StopReason),
-    /// With a sentence.
+    /// With the reason as a sentence.
     Failed(String),
-    /// Who ran it is gone, and with it what became of it.
+    /// The process that ran it is gone, so its result is unknown.
     Unknown,
 }
 
-/// How full the window is, and what the session has cost.
+/// How full the context window is, and what the session has cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageNow {
-    /// Tokens in context now.
+    /// Tokens in context.
     pub used: u64,
     /// The window, in tokens.
     pub size: u64,
-    /// US dollars since the session began, where prices are known.
+    /// US dollars since the session began; `None` if prices are unknown.
     pub cost: Option<f64>,
-    /// The last model call.
+    /// The usage of the last model call.
     pub last: Usage,
 }
 
-/// A permission card.
+/// A permission request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PermissionRequest {
     pub call: CallId,
@@ -651,16 +652,16 @@ pub struct PermissionRequest {
     pub input: serde_json::Value,
     pub card: CallDisplay,
     pub preview: Vec<ToolDisplay>,
-    /// What "always" would remember, in words; `None` where only once is offered.
+    /// What "always" would remember, as text; `None` if that is not offered.
     pub always: Option<String>,
-    /// What "never" would remember, in words; `None` where it is not offered.
+    /// What "never" would remember, as text; `None` if that is not offered.
     pub never: Option<String>,
-    /// The agent that asks, where it is one.
+    /// The agent that made the call, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AskedByAgent>,
 }
 
-/// Whose call a card is about, in that agent's own words: for clients that show it as a session.
+/// The agent's call behind a permission request, for clients that show the agent as a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AskedByAgent {
     pub session: SessionId,
@@ -675,10 +676,10 @@ pub struct SessionOptions {
     pub mode: Mode,
     /// `None` until a model is known.
     pub model: Option<ModelName>,
-    /// Those of one provider together; the current one is always among them.
+    /// Grouped by provider. Always includes the current model.
     pub models: Vec<ModelOption>,
     pub thought: ThoughtLevel,
-    /// What levels come to with the model, where they are not what they say.
+    /// Descriptions of thought levels whose effect with this model differs from their name.
     pub remarks: Vec<(ThoughtLevel, String)>,
 }
 
@@ -686,15 +687,15 @@ pub struct SessionOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelOption {
     pub name: ModelName,
-    /// What it costs and holds, in words; empty where nothing is known.
+    /// Its price and context window as text; empty if unknown.
     pub about: String,
 }
 
-/// What a command came to.
+/// The successful answer to a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum SessionAnswer {
-    /// To `Attach` and to the creation of a session.
+    /// To `Attach`, and to the creation of a session.
     Attached {
         session: SessionId,
         /// The directory in which its commands run.
@@ -705,7 +706,7 @@ pub enum SessionAnswer {
         #[serde(skip)]
         now: Option<Arc<SessionNow>>,
     },
-    /// To `Prompt`, behind the last entry of its turn, which is on disk.
+    /// To `Prompt`. Follows the last entry of its turn, which is on disk.
     TurnEnded {
         reason: StopReason,
         usage: Usage,
@@ -720,17 +721,17 @@ pub enum SessionAnswer {
     Closed,
 }
 
-/// What became of something that was said into a turn.
+/// The result of `Steer`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "why", rename_all = "snake_case")]
 pub enum Steered {
     /// The model reads it before its next reply.
     Injected,
-    /// It has to be sent as a prompt, for this reason.
+    /// It must be sent as a prompt instead, for this reason.
     PromptRequired(String),
 }
 
-/// Why a command failed. Each says a sentence to a user; none carries a secret.
+/// Why a command failed. Each is a sentence for the user, without secrets.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum SessionError {
@@ -742,13 +743,13 @@ pub enum SessionError {
     Invalid(String),
     #[error("{message}")]
     Provider { message: String, hint: Option<String> },
-    /// The prompt with what was given beside it is longer than the model takes.
+    /// The prompt and its attachments are longer than the model accepts.
     #[error("{0}")]
     TooLong(String),
-    /// The process that worked on the request ended before it could answer.
+    /// The process that handled the request ended before it could answer.
     #[error("{0}")]
     Interrupted(String),
-    /// Another process writes its log.
+    /// Another process has its log open.
     #[error("session {0} is open in another process")]
     InUse(SessionId),
     #[error("{0}")]
