@@ -48,7 +48,7 @@ pub struct TextShown {
 /// would lack what was shown since the last entry, and a daemon may die at any time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// The last entries, as far as they matter for what follows.
+    /// The last entries: those of the turn that the client was in, or the last one.
     pub entries: Vec<Arc<Entry>>,
     pub position: Position,
 }
