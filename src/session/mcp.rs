@@ -209,7 +209,7 @@ impl McpHost {
         self.hub.as_mut().expect("it was just made where there was none")
     }
 
-    // ── Waiting and hearing ────────────────────────────────────────────────────────────────────
+    // ── Waiting and events ─────────────────────────────────────────────────────────────────────
 
     /// Whether the first prompt still waits for servers: for a limited time, once per session.
     pub(super) fn waits(&mut self, core: &mut Core) -> bool {

@@ -227,7 +227,7 @@ impl Permissions {
         }
     }
 
-    // ── The card ───────────────────────────────────────────────────────────────────────────────
+    // ── The permission prompt ──────────────────────────────────────────────────────────────────
 
     /// Opens a permission prompt for a call; it is shown once its preview is available.
     pub fn open(&mut self, call: CallId, question: PermissionQuestion) {

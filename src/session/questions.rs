@@ -106,7 +106,7 @@ impl Questions {
     }
 
     /// Follows the attached clients: updates which questions can be shown, and closes those that no remaining client
-    /// can show, since nobody could answer them.
+    /// can show, since no user could answer them.
     pub fn follow(&mut self, clients: &ClientList) {
         let shows = clients.shows();
         self.sender.set_shows(shows);

@@ -121,7 +121,7 @@ pub struct Sessions {
 pub(super) struct OtherSessions(Weak<SessionsInner>);
 
 impl OtherSessions {
-    /// `None` if the process is ending or there are no other sessions.
+    /// `None` if the process is ending, or if the session was given no access to others.
     pub(super) fn upgrade(&self) -> Option<Sessions> {
         self.0.upgrade().map(|inner| Sessions { inner })
     }
@@ -130,7 +130,7 @@ impl OtherSessions {
 struct SessionsInner {
     services: SessionServices,
     runtime: Handle,
-    /// The live sessions. Locked only for a look-up; the threads themselves are behind no lock.
+    /// The live sessions. Locked only for a look-up; no lock guards the threads themselves.
     live: Mutex<BTreeMap<SessionId, LiveTask>>,
     /// Suspended sessions. Locked after `live`.
     resting: Mutex<BTreeMap<SessionId, Box<SuspendedSession>>>,

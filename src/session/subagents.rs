@@ -224,7 +224,7 @@ impl Subagents {
         }
     }
 
-    // ── Cards ──────────────────────────────────────────────────────────────────────────────────
+    // ── Permission prompts ─────────────────────────────────────────────────────────────────────
 
     /// Whether a child's call, of which a permission prompt was shown, has no outcome yet.
     pub fn have_calls(&self) -> bool {

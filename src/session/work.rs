@@ -228,7 +228,7 @@ pub enum JobResult {
     /// Old outcomes are pruned instead of a compaction, for the view of this revision.
     Pruned(Seq, Option<Change>),
     Composed(Option<Result<Change, String>>),
-    /// The same at the end of a round, if it is worthwhile.
+    /// Old outcomes are pruned at the end of a round, if that is worthwhile; for the view of this revision.
     Eased(Seq, Option<Option<Change>>),
     /// The text that replaces the history at the request of a hook.
     Swapped(Seq, Option<Result<Change, String>>),

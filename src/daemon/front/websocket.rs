@@ -486,7 +486,7 @@ impl WebSocketConnection {
     fn end(&self) {
         self.state().ended = true;
         self.changed.notify_waiters();
-        // Held only while a line is written, whose reader then is gone.
+        // Locked only while a line is being written; that write then fails, because its reader is gone.
         if let Ok(mut to_front) = self.to_front.try_lock() {
             drop(to_front.take());
         }
