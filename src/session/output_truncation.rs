@@ -146,7 +146,7 @@ pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
     outcome.whole.as_mut().map(|whole| masker.mask_in(whole));
 }
 
-/// Masks keys in the texts that a hook can set: those that the model reads, and the remarks.
+/// Masks keys in the texts that a hook can set: those that the model reads, and the raw result.
 fn mask_hook_texts(outcome: &mut ToolOutcome, masker: &Masker) {
     for content in &mut outcome.content {
         match content {

@@ -132,7 +132,8 @@ pub async fn writer(
     }
 }
 
-/// The model that the settings choose to summarize a conversation of `tokens` tokens; `None` if it is `main`.
+/// The model that the settings choose to summarize a conversation of `tokens` tokens; `None` if it is `main` or if
+/// there is none.
 pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<ModelName> {
     let small = || models::small(settings, Some(main));
     let name = match &settings.compaction.model {
