@@ -41,8 +41,8 @@ pub enum AttachmentKind {
     Control,
 }
 
-/// Returns how many items wait for a client to read. Called under the table's lock, so it must be quick and
-/// must not take a lock that is held while calling the table.
+/// Returns how many items wait for a client to read. Called with the table locked, so it must be quick and must not
+/// take a lock that is held while calling the table.
 pub type Gauge = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// The table of connected clients. Cheap to clone.

@@ -56,7 +56,7 @@ impl Build {
         self.sources != than.sources && self.written_ns > than.written_ns
     }
 
-    /// Describes the build to the user, as distinct from `beside`.
+    /// Describes the build to the user, as distinct from the build `beside`.
     pub fn name(&self, beside: &Build) -> String {
         match (self.version == beside.version, self.sources.as_str()) {
             (false, _) => format!("of version {}", self.version),

@@ -36,7 +36,7 @@ const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// it.
 const READ_BYTES: usize = 8 * 1024;
 
-/// The logins of a client with this environment and these flags.
+/// The logins of a client with this environment and these overrides.
 pub struct ClientLogin {
     pub paths: Paths,
     pub overrides: Arc<Overrides>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  editor ── stdio ── epitome acp ──┐ acp.sock: hello, then ACP                ┌─ sessions
-//!  editor ── stdio ── epitome acp ──┤  (one line per message)   │
+//!  editor ── stdio ── epitome acp ──┤  (one line per message)                  │
 //!                                   ├────────────► epitome daemon ─────────────┼─ store
 //!  shell  ── epitome sessions … ────┤ control.sock: JSON-RPC, a line a message │
 //!  shell  ── socat, python ─────────┘                                          └─ inspect (loopback)

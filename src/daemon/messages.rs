@@ -1,8 +1,8 @@
-//! The messages that travel from the daemon to a front end: JSON-RPC lines, classified by how they begin.
+//! The messages from the daemon to a front end: JSON-RPC lines, classified by how they begin.
 //!
-//! The daemon wrote the lines itself, so the beginning is enough: the front end does not parse their JSON. The last line
-//! is a [`Farewell`], which is not for the editor, as are the lines that tell a [`PositionStep`]. What a crash cuts off is
-//! discarded: an incomplete line, and a step without all of its updates.
+//! The daemon wrote the lines itself, so the beginning is enough: the front end does not parse their JSON. The last
+//! line is a [`Farewell`], which is not for the editor, nor are the lines with a [`PositionStep`]. Whatever a crash
+//! cuts off is discarded: an incomplete line, and a step without all of its updates.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -43,7 +43,7 @@ pub enum MessageKind {
     Withdrawn,
     /// The last message: why the daemon closes the connection.
     Farewell,
-    /// A step, whose updates follow.
+    /// A step; its updates follow.
     Step,
 }
 
@@ -60,7 +60,7 @@ pub enum Farewell {
 }
 
 impl Farewell {
-    /// Reads the last message; `None` if it is none.
+    /// Parses a farewell line; `None` if the line is not one.
     pub fn read(line: &[u8]) -> Option<Farewell> {
         let rest = line.trim_ascii_end().strip_prefix(FAREWELL)?.strip_suffix(b"}")?;
         serde_json::from_slice(rest).ok()
@@ -72,13 +72,13 @@ impl Farewell {
     }
 }
 
-/// A change of the position up to which a session was shown.
+/// A change of the position up to which a session has been shown.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PositionStep {
     pub session: String,
-    /// Updates that lead to it.
+    /// Number of updates that lead to the position.
     lines: usize,
-    /// Whether the session is shown from its beginning now.
+    /// Whether the session is now shown from its beginning.
     pub begins: bool,
     /// The new position; only daemons read it.
     pub at: Box<RawValue>,
@@ -90,7 +90,7 @@ pub struct FrontendMessage<'a> {
     pub kind: MessageKind,
     /// The id's JSON text, byte for byte; empty for kinds that have none.
     pub id: &'a str,
-    /// Complete lines; there may be none if there are steps.
+    /// Complete lines; may be empty if there are steps.
     pub lines: &'a [u8],
     /// The steps whose updates are among the lines.
     pub steps: &'a [PositionStep],
@@ -168,13 +168,13 @@ pub struct MessageReader<R: Read> {
     from: BufReader<R>,
     /// The lines of the current message; the last one may be incomplete.
     lines: Vec<u8>,
-    /// Where the last line begins.
+    /// Offset of the last line's start.
     line_at: usize,
-    /// Steps that are complete.
+    /// The complete steps.
     steps: Vec<PositionStep>,
-    /// The step that updates are missing of, and how many.
+    /// The incomplete step, and how many updates it lacks.
     step: Option<(PositionStep, usize)>,
-    /// Whether `lines` was returned and makes room for the next message.
+    /// Whether `lines` was returned and is to be cleared for the next message.
     is_returned: bool,
 }
 
@@ -350,7 +350,8 @@ mod tests {
         )
     }
 
-    /// An entry may be shown by several updates. A window whose daemon died between two of them got the first ones twice.
+    /// An entry may be shown by several updates. An editor window whose daemon died between two of them got the first
+    /// ones twice.
     #[test]
     fn a_step_is_returned_with_all_its_updates_or_not_at_all() {
         let note = "{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n";
@@ -381,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// Lines come out unchanged, however they are fragmented in transit.
+        /// Lines are returned unchanged, however they are fragmented in transit.
         #[test]
         fn lines_come_out_as_they_went_in(
             lines in prop::collection::vec((0u8..4, 0usize..70_000), 1..20),

@@ -1,6 +1,6 @@
-//! Which processes may be clients of the daemon, besides knowing the token: none of another user, and none that is more
-//! confined than the daemon, because commanding it would let it leave its confinement. So no command of a session, in the
-//! sandbox or not, can change its own session's mode or answer its own permission prompt.
+//! Which processes may be clients of the daemon, if they also know the token: no process of another user, and none
+//! that is more confined than the daemon, because it could escape its confinement by commanding the daemon. So no
+//! command of a session, sandboxed or not, can change its session's mode or answer its permission prompt.
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,20 @@ use tokio::net::unix::UCred;
 
 use epitome_platform::confinement::ProcessConfinement;
 
-/// `None` where `/proc` is not mounted.
+/// `None` if `/proc` is not mounted.
 static OWN: LazyLock<Option<ProcessConfinement>> = LazyLock::new(|| ProcessConfinement::current().ok());
 
 /// Whether the process at the other end of a connection may be served.
 pub enum Peer {
-    /// If it knows the token.
+    /// Served if it knows the token.
     MayAsk,
-    /// The refusal is answered with this sentence.
+    /// Refused; this sentence is its answer.
     Refused(String),
-    /// Another user's process, or one that is not known: the connection is closed without an answer.
+    /// A process of another or an unknown user: the connection is closed without an answer.
     Foreign,
 }
 
-/// Judges the process that connected.
+/// Checks the process that has connected.
 pub fn judge(stream: &UnixStream) -> Peer {
     let peer = match stream.peer_cred() {
         Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => peer,
@@ -47,10 +47,10 @@ pub fn judge(stream: &UnixStream) -> Peer {
     }
 }
 
-/// How a process is more confined than the daemon.
+/// How a process is more confined than the daemon; `None` if it isn't.
 fn confined(peer: &UCred) -> Option<&'static str> {
     let own = OWN.as_ref()?;
-    // A process that this PID namespace does not show is no descendant of ours.
+    // A process that is invisible in this PID namespace is not a descendant of the daemon.
     let process = peer.pid().and_then(Pid::from_raw)?;
     match ProcessConfinement::for_process(process) {
         Ok(peer) => peer.exceeds(own),

@@ -1,5 +1,5 @@
-//! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible
-//! to nobody else; a directory owned by another user is rejected.
+//! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible only to
+//! them; a directory owned by another user is rejected.
 
 use std::fs::DirBuilder;
 use std::io;

@@ -92,7 +92,7 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
         listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
     };
-    // Before the sockets: whoever can connect finds the token.
+    // Before the sockets: a client that can connect must find the token.
     let token = Token::create(runtime_dir)
         .map_err(|error| format!("{} can't be written: {error}", runtime_dir.token().display()))?;
     Ok(Claimed::Ours(Claim {
@@ -160,7 +160,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         daemon,
         idle,
     };
-    // Attached clients get a clean goodbye even if the listening sockets are broken.
+    // Attached clients get a clean farewell even if the listening sockets are broken.
     let end = serving.run().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the daemon can't be reached any more");
         ShutdownReason::Broken

@@ -1,5 +1,5 @@
-//! Gives the program a digest of what it is made of, so that two builds of one version can tell each other apart,
-//! and copies of one build can not.
+//! Build script: computes a digest of the program's sources, which distinguishes two builds of the same version but
+//! is the same for copies of one build.
 
 #![expect(clippy::print_stdout, reason = "a build script prints its instructions for Cargo")]
 
@@ -23,7 +23,7 @@ fn main() {
     let mut digest = DefaultHasher::new();
     for file in files {
         digest.write(file.as_os_str().as_encoded_bytes());
-        // A file that goes away meanwhile is noticed by the compiler.
+        // If a file disappears in the meantime, the compiler notices.
         digest.write(&fs::read(&file).unwrap_or_default());
         digest.write_u8(0xff);
     }

@@ -44,7 +44,7 @@ const NAMES: [&str; 11] = [
     "TZ",
     "EPITOME_HOME",
     "EPITOME_LOG",
-    // A daemon that a command started serves that command and ends with it.
+    // A daemon started by a command serves that command and ends with it.
     COMMAND_VARIABLE,
 ];
 
@@ -72,8 +72,8 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
         .stdin(Stdio::null())
         .stdout(Stdio::from(OwnedFd::from(theirs)))
         .stderr(Stdio::null());
-    // SAFETY: only async-signal-safe calls are allowed between fork and exec. `detach` makes system calls on
-    // integers and a signal set of its own, and does not allocate.
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. `detach` makes system calls with
+    // integers and a local signal set, and does not allocate.
     unsafe {
         command.pre_exec(detach);
     }

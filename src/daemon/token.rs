@@ -1,5 +1,5 @@
-//! The secret that a client of either socket has to know: only processes that can read the runtime directory can command
-//! the daemon. Sandboxed commands can't read it, even where the sandbox lets them connect to sockets.
+//! The secret that a client of either socket has to know: only processes that can read the runtime directory can
+//! command the daemon. Sandboxed commands can't read it, even if the sandbox lets them connect to sockets.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
@@ -25,20 +25,20 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Makes a token and puts it where clients look for it, in a file that only the user can read. To be called by the
-    /// daemon before it listens, so that a client that can connect finds the token of the daemon that answers.
+    /// Creates a token and stores it where clients look for it, in a file that only the user can read. The daemon
+    /// calls this before it listens, so that a client that can connect finds the token of the daemon that answers.
     pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Token> {
         let token = secret()?;
         atomic_file::replace_private_unsynced(&runtime_dir.token(), format!("{token}\n").as_bytes())?;
         Ok(Token(token))
     }
 
-    /// The token of the running daemon; an empty one, which no daemon accepts, if there is no file. To be called after
-    /// the connection is made.
+    /// Reads the token of the running daemon. If there is no file, the token is empty, which no daemon with a token
+    /// accepts. Call this after connecting.
     pub fn read(runtime_dir: &RuntimeDir) -> io::Result<Token> {
         let mut text = String::new();
         match std::fs::File::open(runtime_dir.token()) {
-            // A daemon of an earlier version has none and wants none.
+            // A daemon of an earlier version has no token and does not ask for one.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Token::default()),
             Err(error) => return Err(error),
             Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text)?,
@@ -50,7 +50,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether a client knows it.
+    /// Whether a client's secret is this token.
     pub fn matches(&self, given: &str) -> bool {
         !self.0.is_empty() && is_same(&self.0, given)
     }

@@ -1,8 +1,8 @@
-//! The log of a session on its way to the disk: what is numbered and not yet written, what is written and not yet
-//! synced, and the ids of its messages.
+//! A session's log on its way to disk: entries that are numbered but not yet written or not yet synced, and the ids
+//! of its messages.
 //!
-//! The session numbers an entry and goes on; a [`LogWriter`] writes it elsewhere. Clients are shown an entry, and a model
-//! or a tool is called behind it, once it is written: `core::settle` waits for that.
+//! The session numbers an entry and continues; a [`LogWriter`] writes it on another thread. Once an entry is written,
+//! clients see it, and the model or tool call that follows it starts: `core::settle` waits for that.
 
 mod writer;
 
@@ -16,22 +16,22 @@ use epitome_thread::{Change, Entry, MessageId, Thread};
 use writer::LogWriter;
 pub(super) use writer::{LogSyncer, WriteFailure};
 
-/// Entries are on disk at the latest this long after they were appended.
+/// Maximum time between appending an entry and syncing it.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A session's log; see the module.
 pub(super) struct SessionLog {
     head: JournalHead,
     writer: LogWriter,
-    /// Entries that are not known to be written.
+    /// Entries that may not be written yet.
     staged: Vec<Arc<Entry>>,
-    /// The streaming reply, which is no entry yet.
+    /// The streaming reply, which is not an entry yet.
     pub draft: ReplyDraft,
     sync_due: bool,
     next_message: u64,
 }
 
-/// What became of the staged entries.
+/// The result of waiting for staged entries.
 pub(super) struct Settled {
     pub written: Vec<Arc<Entry>>,
     /// Why the rest was not written. Their numbers are free again.
@@ -53,7 +53,7 @@ impl SessionLog {
 
     // ── Writing ────────────────────────────────────────────────────────────────────────────────
 
-    /// Numbers a change as the next entry and has it written. A damaged log takes only its acceptance.
+    /// Numbers a change as the next entry and queues it for writing. A damaged log accepts only its acceptance.
     pub fn stage(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         let entry = self.head.stage(change)?;
         if self.head.is_stored() {
@@ -63,12 +63,12 @@ impl SessionLog {
         Ok(entry)
     }
 
-    /// Whether entries are not known to be written.
+    /// Whether entries may not be written yet.
     pub fn is_behind(&self) -> bool {
         !self.staged.is_empty()
     }
 
-    /// Waits until the staged entries are written, or one can't be; that one and those behind it are given up.
+    /// Waits until the staged entries are written. If one can't be written, it and those after it are discarded.
     pub async fn settle(&mut self) -> Settled {
         let failure = match self.staged.last() {
             Some(last) => self.writer.wrote(last.seq).await.err(),
@@ -83,7 +83,7 @@ impl SessionLog {
         Settled { written, failure }
     }
 
-    /// The damage that keeps it from being written, and what the user can do about it.
+    /// The damage that prevents writing to the log, and what the user can do about it; `None` if there is none.
     pub fn damage(&self) -> Option<StoreError> {
         self.head.damage()
     }
@@ -93,24 +93,24 @@ impl SessionLog {
         self.head.acceptance()
     }
 
-    /// Whether what is appended can still reach the disk. Asked before anything that costs money.
+    /// Whether appended entries can still reach the disk. Checked before anything that costs money.
     pub fn can_append(&self) -> Result<(), StoreError> {
         self.head.can_append()
     }
 
     // ── Syncing ────────────────────────────────────────────────────────────────────────────────
 
-    /// What brings the entries that are staged or written now to the disk.
+    /// Returns the handle that syncs the entries staged or written so far.
     pub fn syncer(&self) -> LogSyncer {
         self.writer.syncer(&self.head)
     }
 
-    /// Whether entries are not known to be on the disk.
+    /// Whether a sync is pending.
     pub fn is_sync_due(&self) -> bool {
         self.sync_due
     }
 
-    /// What brings the newest entries to the disk in time, unless that is under way.
+    /// Returns a task that syncs the newest entries in time, unless one is pending.
     pub fn sync_soon(&mut self) -> Option<impl Future<Output = BackgroundResult> + use<>> {
         let is_under_way = std::mem::replace(&mut self.sync_due, true);
         let syncer = self.syncer();
@@ -120,21 +120,21 @@ impl SessionLog {
         })
     }
 
-    /// A sync has ended, whatever came of it.
+    /// A sync has ended, successfully or not.
     pub fn synced(&mut self) {
         self.sync_due = false;
     }
 
     // ── Messages ───────────────────────────────────────────────────────────────────────────────
 
-    /// A new message's id: unused by the log and by what is streaming.
+    /// A new message id, used neither in the log nor by the streaming reply.
     pub fn fresh_message(&mut self, thread: &Thread) -> MessageId {
         let id = self.next_message.max(thread.next_message().0);
         self.next_message = id + 1;
         MessageId(id)
     }
 
-    /// Passes over ids that a change gives to its own messages.
+    /// Skips ids that a change gives to its own messages.
     pub fn skip_messages(&mut self, count: usize) {
         self.next_message += count as u64;
     }

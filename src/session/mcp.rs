@@ -1,10 +1,10 @@
-//! A session's MCP servers: which are started and when, what their tools are to the conversation, and what
-//! the user is told of them.
+//! A session's MCP servers: which are started and when, how their tools reach the conversation, and what is reported
+//! to the user.
 //!
-//! The list of tools is frozen with the first model call. What comes later is told to the model as a text
-//! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. It joins the list where
-//! that costs nothing: after a compaction, where the prefix is another one anyway, and after a pause that no provider's
-//! cache survives.
+//! The list of tools is frozen with the first model call. Later tools are announced to the model in a text appended
+//! to the conversation, and called through the tool `mcp`, so no earlier byte changes. They join the list when that
+//! costs nothing: after a compaction, when the prefix is new anyway, and after a pause that no provider's cache
+//! survives.
 
 pub(super) mod instructions;
 pub(super) mod prompts;
@@ -31,39 +31,39 @@ use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::question::QuestionSender;
 
-/// Who the model is told of late tools by.
+/// The origin of messages about late tools.
 const BY: &str = "mcp";
-/// The folder of servers' logins, below the user's data.
+/// Directory of servers' logins, in the user's data directory.
 pub const LOGINS: &str = "mcp-logins";
-/// The folder of what servers offered in earlier sessions, below the user's data.
+/// Directory of cached listings of servers, in the user's data directory.
 pub const LISTINGS: &str = "mcp-listings";
-/// A pause after which no provider has a conversation's prefix in its cache any more: Anthropic and OpenAI keep one for
-/// an hour at most.
+/// A pause after which no provider still caches a conversation's prefix: Anthropic and OpenAI keep one for an hour at
+/// most.
 const CACHE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
-/// Late tools that are told by name; of more it says how many.
+/// Maximum number of late tools announced by name; the rest is only counted.
 const LATE_LINES_MAX: usize = 60;
-/// Remarks of servers that the user is told in one session.
+/// Maximum number of remarks of servers shown to the user in one session.
 const REMARKS_MAX: usize = 40;
 
-/// What a session has of its servers.
+/// A session's MCP servers and their state.
 pub(super) struct McpHost {
-    /// Where servers ask the user.
+    /// Carries servers' questions to the user.
     questions: QuestionSender,
-    /// `None` where there was never a server.
+    /// `None` until the session has a server.
     hub: Option<Hub>,
     news: Option<mpsc::Receiver<McpEvent>>,
-    /// Those that the client gave, for when the session has rested.
+    /// Servers given by the client, kept for when the session is resumed.
     given: Vec<McpServer>,
     begun: bool,
     wait: ServerWait,
-    /// What the user was told.
+    /// Remarks already shown to the user.
     told: HashSet<String>,
 }
 
-/// Whether prompts wait for servers that are being connected.
+/// Whether prompts wait for servers to connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ServerWait {
-    /// No prompt has come to wait.
+    /// No prompt has had to wait yet.
     Possible,
     Running,
     Over,
@@ -82,7 +82,7 @@ impl McpHost {
         }
     }
 
-    /// The next news of a server; never, where there is none.
+    /// The next event of a server; pends forever if there are no servers.
     pub async fn news(&mut self) -> Option<McpEvent> {
         match &mut self.news {
             Some(news) => news.recv().await,
@@ -94,7 +94,7 @@ impl McpHost {
         self.given
     }
 
-    /// What of a repository's servers nobody has allowed or refused.
+    /// The repository's servers that the user has neither allowed nor refused.
     pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<UntrustedItem> {
         let servers = hooks.found().servers.iter();
         servers
@@ -114,7 +114,7 @@ impl McpHost {
     }
 }
 
-/// Whether a tool is one of a server's, or the one that reaches them.
+/// Whether a tool belongs to a server or is the one that reaches them.
 fn is_mcp(spec: &ToolSpec) -> bool {
     spec.name.starts_with(PREFIX) || spec.name == REACH
 }
@@ -122,8 +122,8 @@ fn is_mcp(spec: &ToolSpec) -> bool {
 impl McpHost {
     // ── Starting ───────────────────────────────────────────────────────────────────────────────
 
-    /// Begins to connect to what the client gave and the user configured. Nothing waits for it. A later
-    /// client's servers are not for this session, and it is told so.
+    /// Starts to connect to the servers that the client gave and the user configured, without waiting. Servers of a
+    /// later client are not started; a notice says so.
     pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer]) {
         if core.lineage.is_child() {
             return;
@@ -154,7 +154,7 @@ impl McpHost {
         self.start_servers(core, all);
     }
 
-    /// Starts servers of the repository's that the user has allowed meanwhile.
+    /// Starts servers of the repository that the user has allowed since.
     pub(super) fn start_trusted(&mut self, core: &mut Core, hooks: &HookHost) {
         if !self.begun {
             return;
@@ -209,9 +209,9 @@ impl McpHost {
         self.hub.as_mut().expect("it was just made where there was none")
     }
 
-    // ── Waiting and hearing ────────────────────────────────────────────────────────────────────
+    // ── Waiting and events ─────────────────────────────────────────────────────────────────────
 
-    /// Whether the first prompt still waits for servers: for a bounded time, once in a session's life.
+    /// Whether the first prompt still waits for servers: for a limited time, once per session.
     pub(super) fn waits(&mut self, core: &mut Core) -> bool {
         let connecting = self.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
         match self.wait {
@@ -233,7 +233,7 @@ impl McpHost {
     pub(super) fn waited(&mut self, core: &Core, is_awaited: bool) {
         self.wait = ServerWait::Over;
         let connecting = self.hub.as_ref().map(Hub::connecting).unwrap_or_default();
-        // Nobody waits where the prompt was cancelled meanwhile.
+        // If the prompt was cancelled, nothing waits any more.
         if !connecting.is_empty() && is_awaited {
             let text = format!(
                 "Not connected yet, continuing without: MCP server {}. The model gets its tools once they \
@@ -268,14 +268,14 @@ impl McpHost {
         }
     }
 
-    /// Tells the user something once.
+    /// Shows the user a remark once.
     fn remark(&mut self, core: &Core, severity: NoticeSeverity, text: String) {
         if self.told.len() < REMARKS_MAX && self.told.insert(text.clone()) {
             core.notify(severity, text);
         }
     }
 
-    /// Makes the session's tools anew, of what its servers have now.
+    /// Rebuilds the session's tools from what its servers offer now.
     pub(super) fn refresh_tools(&mut self, core: &mut Core) {
         let Some(hub) = &self.hub else { return };
         let framed = core.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
@@ -283,17 +283,17 @@ impl McpHost {
         core.services.toolbox = core.services.toolbox.without(is_mcp).with(hub.tools(framed, budget));
     }
 
-    /// Carries out an order of the user for a server. Returns what was done, or why not.
+    /// Carries out a user's order for a server. Returns what was done, or why nothing was.
     pub(super) fn order(&mut self, core: &mut Core, name: &str, order: ServerOrder) -> String {
         let Some(hub) = &mut self.hub else { return "This session has no MCP servers.".to_owned() };
         let done = hub.order(name, order).unwrap_or_else(|why| why);
-        // What the user was told of the server may be told again.
+        // Remarks about this server may be shown again.
         self.told.retain(|told| !told.contains(&format!(" {name} ")));
         self.refresh_tools(core);
         done
     }
 
-    /// A system text with what the servers say about their tools.
+    /// Returns the system prompt with the current instructions of the servers.
     pub(super) fn with_instructions(&self, system: &str) -> String {
         let said = self.hub.as_ref().map(Hub::instructions).unwrap_or_default();
         instructions::replace_section(system, &instructions::section(&said))
@@ -301,8 +301,8 @@ impl McpHost {
 
     // ── The conversation ───────────────────────────────────────────────────────────────────────
 
-    /// Tools join the list that came since it was made, and those go that are gone, where no cache is lost with it. The
-    /// other tools and the rest of the system text stay to the byte.
+    /// Updates the list of tools: late ones join it and unavailable ones leave it, if no provider cache is lost. The
+    /// other tools and the rest of the system prompt stay byte-identical.
     pub(super) fn renew_frame(&mut self, core: &mut Core) -> Result<(), String> {
         if self.hub.is_none() {
             return Ok(());
@@ -325,7 +325,8 @@ impl McpHost {
         Ok(())
     }
 
-    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the user is told.
+    /// The reminder about server tools that are not in the model's list. If the model can't reach them, a notice
+    /// tells the user.
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
         let lines = hub.unlisted_tool_lines(framed);
@@ -357,7 +358,7 @@ impl McpHost {
         Some(Topic { by: BY, what: ReminderText::Lines { head: String::new(), lines } })
     }
 
-    /// What servers say about their tools that the system text does not have.
+    /// Servers' instructions that the system prompt does not contain.
     fn late_instructions(&self, core: &Core) -> Vec<(String, String)> {
         let (Some(hub), Some((system, _))) = (&self.hub, core.thread.frame()) else { return Vec::new() };
         let ready: Vec<String> =
@@ -374,14 +375,14 @@ fn is_ready(status: &ServerStatus) -> bool {
     status.state == ServerState::Ready
 }
 
-/// Whether a compaction has replaced what the frame was followed by.
+/// Whether a compaction has replaced the conversation since the frame was set.
 fn prefix_is_new(core: &Core) -> bool {
     let since = core.thread.frame_entry().map(|frame| frame.seq);
     let newer = core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
     newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. }))
 }
 
-/// Whether the last reply is so old that its provider has no part of the conversation in its cache.
+/// Whether the last reply is so old that no provider still caches the conversation.
 fn prefix_is_cold(core: &Core) -> bool {
     let last =
         core.thread.entries().iter().rev().find(|entry| matches!(entry.change, Change::Replied { .. }));

@@ -1,4 +1,4 @@
-//! What a context is made of, in tokens by kind. Pure; each token is counted once.
+//! Token counts of a request by kind of content. Pure; each token is counted once.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -11,19 +11,19 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// How the parts of the one message of a compaction begin that are no summary.
+/// Heads by which parts of a compaction's message other than the summary are recognized.
 const FACTS_HEADS: [&str; 2] = [CARRIED_HEAD, "<ledger>"];
 const USER_HEADS: [&str; 4] = [
     USER_HEAD,
     REQUEST_HEAD,
-    // As older logs have them.
+    // From older logs.
     "What the person said before, word for word",
     "The last request before the compaction, word for word",
 ];
 const INSTRUCTIONS_HEAD: &str = "<instructions path=";
 const INSTRUCTIONS_TAIL: &str = "</instructions>";
 
-/// Tokens of a request, or of a part of one, by what they are.
+/// Tokens of a request, or of a part of one, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kinds {
     pub system: u64,
@@ -32,27 +32,27 @@ pub struct Kinds {
     pub summaries: u64,
     /// The tables that a compaction computed from the log.
     pub facts: u64,
-    /// What the user said.
+    /// The user's messages.
     pub person: u64,
     pub replies: u64,
     pub thinking: u64,
     pub calls: u64,
     pub outcomes: u64,
-    /// What hooks said.
+    /// Messages from hooks.
     pub hooks: u64,
-    /// Images and documents, whoever gave them.
+    /// Images and documents, from any source.
     pub attached: u64,
 }
 
 impl Kinds {
-    /// The frame and the view of a thread: what its next request takes, by the ruler alone.
+    /// Measures the frame and the view of a thread: its next request, by the ruler alone.
     pub fn measure(ruler: &Ruler, thread: &Thread) -> Kinds {
         let frame = thread.frame().map(|(system, tools)| Kinds::measure_frame(ruler, system, tools));
         let entries = thread.view().entries().iter().map(|entry| Kinds::measure_entry(ruler, entry));
         frame.into_iter().chain(entries).sum()
     }
 
-    /// The system text with the instructions in it, and the tools.
+    /// Measures a system prompt, with its instructions apart, and the tools.
     pub fn measure_frame(ruler: &Ruler, system: &str, tools: &[ToolSpec]) -> Kinds {
         let frame = ruler.frame(system, tools);
         let text = ruler.frame(system, &[]).min(frame);
@@ -60,7 +60,7 @@ impl Kinds {
         Kinds { tools: frame - text, instructions, system: text - instructions, ..Kinds::default() }
     }
 
-    /// An entry as a view shows it; their sum is what the ruler counts for the entry.
+    /// Measures an entry as the view shows it; the sum is the ruler's count for the entry.
     pub fn measure_entry(ruler: &Ruler, entry: &Entry) -> Kinds {
         let mut kinds = Kinds::default();
         let all = ruler.entry(entry);
@@ -78,20 +78,20 @@ impl Kinds {
             }
             Change::Compacted { summary, .. } => kinds.take_summary(ruler, summary, plain),
             Change::ToolFinished { .. } => kinds.outcomes += plain,
-            // Nothing but replies is left in a view.
+            // A view has no other entries than replies left.
             _ => kinds.take_reply(ruler, entry, plain),
         }
         kinds
     }
 
-    /// All of it.
+    /// The sum of all kinds.
     pub fn sum(&self) -> u64 {
         let (mut kinds, mut sum) = (*self, 0);
         kinds.each(|tokens| sum += *tokens);
         sum
     }
 
-    /// Does something to the tokens of each kind.
+    /// Applies `of_kind` to the tokens of each kind.
     pub fn each(&mut self, of_kind: impl FnMut(&mut u64)) {
         self.all().into_iter().for_each(of_kind);
     }
@@ -115,7 +115,7 @@ impl Kinds {
         ]
     }
 
-    /// What a compaction has put in front: the summary, and beside it what was taken along.
+    /// Counts a compaction's message: the summary, and the parts kept next to it.
     fn take_summary(&mut self, ruler: &Ruler, summary: &Message, all: u64) {
         let mut left = all;
         for content in &summary.content {
@@ -164,14 +164,14 @@ impl Sum for Kinds {
     }
 }
 
-/// The project's and the user's instructions in the system text.
+/// The project's and the user's instructions in a system prompt.
 fn instructions_in(system: &str) -> Option<&str> {
     let from = system.find(INSTRUCTIONS_HEAD)?;
     let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();
     system.get(from..to)
 }
 
-/// The entry without its images and documents; `None` where it has none.
+/// The entry without its images and documents; `None` if it has none.
 fn without_files(entry: &Entry) -> Option<Entry> {
     let is_file = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
     let change = match &entry.change {

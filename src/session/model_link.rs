@@ -1,5 +1,5 @@
-//! The session's way to its model: which one is chosen and where it is called, how large its window is, how many tokens
-//! the conversation takes for it, and what was written of the conversation for its provider.
+//! A session's model: which one is chosen, where it is called, how large its window is, how many tokens the
+//! conversation takes in it, and the encoded conversation.
 
 mod counting;
 mod locating;
@@ -29,36 +29,36 @@ use epitome_tools::Workspace;
 pub(super) use locating::{LocalSearch, Located};
 pub use windows::ModelListQuery;
 
-/// Models that a client is offered. Some routers have hundreds, and a list is sent whole each time.
+/// Maximum number of models offered to a client. Some routers have hundreds, and the complete list is sent each time.
 const OFFERED_MAX: usize = 200;
 
-/// See the module.
+/// A session's model and its endpoint; see the module.
 pub(super) struct ModelLink {
     learned: Learned,
     rulers: Rulers,
     http: Http,
     endpoint: Option<Endpoint>,
-    /// Who says how large the endpoint's window is.
+    /// Where the size of the endpoint's window is known from.
     window_from: FactSource,
     /// The endpoint's server was asked for the window of the loaded model.
     asked_loaded: bool,
-    /// Its provider was asked for its list of models since the model is in use.
+    /// The provider was asked for its list of models since the model was chosen.
     list_asked: bool,
-    /// What was learned is its parent's to ask for.
+    /// A child does not query providers; its parent does.
     is_child: bool,
     local: Option<LocalServer>,
     /// A local server is being looked for.
     searching: bool,
     cost: Option<f64>,
     counter: tokens::Counter,
-    /// Tokens are counted with the vocabulary, as it was there when the last reply came. It is loaded in the background,
-    /// and a number that was shown must not change by that.
+    /// Whether tokens are counted with the vocabulary. Updated only when a reply arrives: the vocabulary is loaded in
+    /// the background, and that must not change a number already shown.
     counts_exactly: bool,
-    /// What was written of the conversation for its model's provider.
+    /// The conversation as encoded so far for its model's provider.
     encoding: Encoding,
 }
 
-/// By what a model is chosen: the conversation, the settings and the environment.
+/// What the choice of a model depends on: conversation, settings and environment.
 #[derive(Clone, Copy)]
 pub(super) struct Choices<'a> {
     pub thread: &'a Thread,
@@ -72,14 +72,14 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// What is to be done after something became known of the model, in this order.
+/// A follow-up to new facts about the model. Several are carried out in order.
 pub(super) enum ModelEffect {
     Notice(NoticeSeverity, String),
-    /// The window is another one.
+    /// The size of the window has changed.
     WindowChanged,
-    /// More will be known when this is done.
+    /// Queries the provider; the result is to be passed back.
     Ask(BoxFuture<'static, ModelListQuery>),
-    /// A local server is looked for.
+    /// Searches for a local server.
     Search(BoxFuture<'static, Option<LocalServer>>),
 }
 
@@ -103,40 +103,40 @@ impl ModelLink {
         }
     }
 
-    /// Calls the model of a parent.
+    /// Uses the endpoint of the parent session.
     pub fn inherit(&mut self, endpoint: Endpoint) {
         self.endpoint = Some(endpoint);
         self.is_child = true;
     }
 
-    /// Where the model is called; `None` until that is known.
+    /// The model's endpoint; `None` until it is resolved.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         self.endpoint.as_ref()
     }
 
-    /// Looks the endpoint up again when it is needed next.
+    /// Forgets the endpoint, so that the next use resolves it again.
     pub fn forget_endpoint(&mut self) {
         self.endpoint = None;
     }
 
-    /// The model's window in tokens, or what is assumed where none is chosen.
+    /// The model's window in tokens, or the default if no model is chosen.
     pub fn window(&self) -> u64 {
         self.known_window().unwrap_or(models::WINDOW_DEFAULT)
     }
 
-    /// The model's window in tokens, where a model is chosen.
+    /// The model's window in tokens; `None` if no endpoint is resolved.
     pub fn known_window(&self) -> Option<u64> {
         self.endpoint.as_ref().map(|endpoint| endpoint.window)
     }
 
-    /// Whether nobody has told how large the window is.
+    /// Whether the size of the window is only a guess.
     pub fn guesses_window(&self) -> bool {
         self.window_from == FactSource::Guess
     }
 
     // ── Cost and requests ──────────────────────────────────────────────────────────────────────
 
-    /// US dollars since the session began, where prices are known.
+    /// Cost of the session so far in US dollars; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
         self.cost
     }
@@ -145,7 +145,7 @@ impl ModelLink {
         *self.cost.get_or_insert(0.0) += cost;
     }
 
-    /// The next request, of which only what is new is written.
+    /// Encodes the next request; only what is new since the last one is serialized.
     pub fn encode(
         &mut self,
         endpoint: &Endpoint,
@@ -159,14 +159,14 @@ impl ModelLink {
         self.encoding.clone()
     }
 
-    /// Frees what was written; the next request is written anew.
+    /// Frees the encoded conversation; the next request is encoded from the start.
     pub fn forget_encoding(&mut self) {
         self.encoding = Encoding::default();
     }
 
     // ── Options ────────────────────────────────────────────────────────────────────────────────
 
-    /// Modes and options as they are now.
+    /// The current mode and options.
     pub fn options(&self, choices: Choices<'_>) -> Arc<SessionOptions> {
         let model = self.model_name(choices);
         let offers = self.catalog(choices).offers(CatalogScope::Usable, OFFERED_MAX);
@@ -184,19 +184,19 @@ impl ModelLink {
         Arc::new(SessionOptions { mode, model, models, thought, remarks })
     }
 
-    /// The model of this name; an error where nothing is known of it.
+    /// Returns the model with this name, or an error if it is unknown.
     pub fn chosen(&self, value: &str, choices: Choices<'_>) -> Result<ModelName, SessionError> {
         let model = ModelName::parse(value);
         if self.options(choices).models.iter().any(|choice| choice.name == model) {
             return Ok(model);
         }
-        // A key that is missing, or a provider that nobody knows, says more than that.
+        // A missing key or an unknown provider makes a better message.
         let found = endpoint::resolve(&model, choices.settings, choices.environment);
         let unknown = || SessionError::Invalid(format!("there is no model {value:?} to choose"));
         Err(found.err().map_or_else(unknown, |error| SessionError::Invalid(sentence(&error))))
     }
 
-    /// How a model's thinking is steered, as far as that can be told without asking anybody.
+    /// How a model's thinking is controlled; `None` if that can't be determined without asking a server.
     fn thinking(&self, model: Option<&ModelName>, choices: Choices<'_>) -> Option<Thinking> {
         let model = model?;
         if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) {
@@ -222,7 +222,7 @@ fn remarks(thinking: Thinking) -> Vec<(ThoughtLevel, String)> {
     all.filter(|(_, remark)| !remark.is_empty()).collect()
 }
 
-/// What a model costs and holds, in one line.
+/// A one-line description of a model: price and window.
 fn about(offer: &OfferedModel) -> String {
     let price =
         offer.price.map(|price| format!("${} in, ${} out per million tokens", price.input, price.output));
@@ -231,7 +231,7 @@ fn about(offer: &OfferedModel) -> String {
     price.into_iter().chain(window).collect::<Vec<_>>().join(" · ")
 }
 
-/// A window as people say it: `1M`, `200k`, `32k`.
+/// A window in the usual short form: `1M`, `200k`, `32k`.
 fn rounded(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),

@@ -1,4 +1,4 @@
-//! A session's choices (mode, model, thought level), and what follows where more becomes known of the model.
+//! A session's options (mode, model, thought level), and the effects of new facts about the model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ModelName, Seq, SessionId, ThoughtLevel, Thread};
 use epitome_tokens::Ruler;
 
-/// The changes that write what is configured into the log of a new session, so that it stays when settings change.
+/// The changes that write configured options to the log of a new session, so that they survive changes of the
+/// settings.
 fn configured_choices(settings: &Settings, overrides: &Overrides, thread: &Thread) -> Vec<Change> {
     let (mode, level) = (settings.mode, settings.thought);
     let mut changes = Vec::new();
@@ -26,15 +27,15 @@ fn configured_choices(settings: &Settings, overrides: &Overrides, thread: &Threa
     if level != thread.thought() {
         changes.push(Change::ThoughtChosen { level });
     }
-    // What is only configured may change with the configuration; this was said for this session.
+    // A configured model may change with the configuration; this one was chosen for this session.
     if let Some(model) = overrides.model.clone() {
         changes.push(Change::ModelChosen { model: ModelName(model) });
     }
     changes
 }
 
-/// The options that a session would have if a client opened it like this: a stored one, or with `None` a new one. Opens
-/// nothing and asks nobody; it reads settings and, for a stored session, its log.
+/// The options that a session would have if a client opened it with these arguments; with `entries` a stored one,
+/// otherwise a new one. Opens nothing and makes no request; it only reads settings.
 pub(super) fn options_before_opening(
     services: &SessionServices,
     cwd: &Path,
@@ -63,7 +64,7 @@ pub(super) fn options_before_opening(
 }
 
 impl Core {
-    /// Writes what is configured for new sessions into the log, so that it stays when settings change.
+    /// Writes configured options to the log of a new session, so that they survive changes of the settings.
     pub(super) fn adopt_settings(&mut self) {
         for change in configured_choices(&self.settings, &self.settings.overrides(), &self.thread) {
             if let Err(error) = self.commit(change) {
@@ -72,22 +73,22 @@ impl Core {
         }
     }
 
-    /// Modes and options as they are now.
+    /// The current mode and options.
     pub(super) fn options(&self) -> Arc<SessionOptions> {
         self.model.options(Choices::new(&self.thread, &self.settings, &self.workspace))
     }
 
-    /// What tokens of the chosen model are counted with.
+    /// Token counter for the chosen model.
     pub(super) fn ruler(&self) -> Ruler {
         self.model.ruler(&self.thread)
     }
 
-    /// The tokens that the next request takes, as clients are shown them.
+    /// Tokens of the next request, as shown to clients.
     pub(super) fn tokens_in_context(&mut self) -> u64 {
         self.model.tokens_in_context(&self.thread, self.trace.in_turn())
     }
 
-    /// The tokens that the next request takes at most: for who decides whether it fits.
+    /// Upper bound of the tokens of the next request, for deciding whether it fits.
     pub(super) fn tokens_at_most(&mut self) -> u64 {
         self.model.tokens_at_most(&self.thread, self.trace.in_turn())
     }
@@ -97,15 +98,14 @@ impl Core {
         self.model.context_sizes(view, &self.thread, self.trace.in_turn())
     }
 
-    /// The change with the numbers of the whole context.
+    /// Returns the change with the sizes of the complete context.
     pub(super) fn sized(&mut self, change: Change) -> Change {
         self.model.sized(change, &self.thread, self.trace.in_turn())
     }
 
     // ── Finding the model ──────────────────────────────────────────────────────────────────────
 
-    /// Finds where the model is called. It may be asked for without a prompt that waits, so that the window's size is
-    /// known.
+    /// Resolves the model's endpoint. Also called when no prompt waits, so that the size of the window is known.
     pub(super) fn locate(&mut self) -> Located {
         let choices = Choices::new(&self.thread, &self.settings, &self.workspace);
         let (located, effects) = self.model.locate(choices);
@@ -113,7 +113,7 @@ impl Core {
         located
     }
 
-    /// Does what follows where more became known of the model.
+    /// Carries out the effects of new facts about the model.
     pub(super) fn model_learned(&mut self, effects: impl IntoIterator<Item = ModelEffect>) {
         for effect in effects {
             match effect {
@@ -131,7 +131,7 @@ impl Core {
 }
 
 impl Session {
-    /// Sets one option; an unknown one or an unknown value changes nothing.
+    /// Sets one option. An unknown option or value is an error and changes nothing.
     pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<SessionAnswer, SessionError> {
         let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
         let change = match option {
@@ -174,7 +174,7 @@ impl Session {
         };
         match postponed {
             Some(ask) => self.fail_without_model(&ask, &error),
-            // With a turn running, what waits does not wait for the server.
+            // During a turn, waiting prompts don't wait for the server.
             None if self.work.is_some() => {}
             None => {
                 let mut first = None;

@@ -1,5 +1,5 @@
-//! Outcomes as they come in: one that is too large for its share of the window is cut for the view, and all
-//! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
+//! Truncates incoming outcomes: one that is too large for its share of the window is cut for the view, and its full
+//! text is kept in the log, where `recall` reads it. Pure, except for the session's own numbers.
 
 use super::core::Core;
 use super::tool_host::ToolHost;
@@ -10,59 +10,59 @@ use epitome_thread::{Change, OutcomeContent, Seq, Thread, ToolDisplay, ToolOutco
 use epitome_tokens::Ruler;
 use epitome_tools::{task, truncate};
 
-/// The part of a window that one outcome may take, as a divisor.
+/// Divisor of the window that limits one outcome.
 const WINDOW_PART: u64 = 8;
 
-/// The part of what is free that all outcomes of one reply may take together, as a divisor.
+/// Divisor of the free tokens that limits all outcomes of one reply together.
 const FREE_PART: u64 = 2;
 
-/// Bytes that are never too many: less says nothing, and so much fits wherever a model can work at all.
+/// Bytes that are always shown: less would be useless, and this much fits wherever a model can work.
 const SHOWN_BYTES_MIN: usize = 1024;
 
-/// Bytes that an outcome may have in the largest window: what tools give, and what they say beside it.
+/// Maximum bytes of an outcome in the largest window: a tool's output limit plus room for its remarks.
 const SHOWN_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX + 1024;
 
-/// Bytes of all outcomes that a thread holds as a whole: they are read when it is opened, and in memory as
-/// long as it is live.
+/// Maximum bytes of all full outcome texts in a thread's log: they are read when it is opened, and stay in memory
+/// while it is live.
 const WHOLES_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How often a text is measured until it fits. Each time it is made smaller by what it is too large.
+/// How often a text is measured until it fits. Each time it is shortened by its excess.
 const MEASURED_MAX: u32 = 4;
 
-/// Bytes of a token, for what is only weighed: what outcomes before this one took.
+/// Bytes per token, for a rough estimate of what earlier outcomes took.
 const TOKEN_BYTES: u64 = 3;
 
-/// What the next outcome finds. In tokens, but for `keep_bytes`.
+/// The limits for the next outcome, in tokens except `keep_bytes`.
 #[derive(Clone, Copy, Debug)]
 struct OutcomeBudget {
     window: u64,
-    /// What was free when the calls were made, and what the outcomes since have taken of it.
+    /// Free tokens when the calls were made, and how many of them the outcomes since have taken.
     free: u64,
     taken: u64,
-    /// Calls without an outcome, this one too.
+    /// Calls without an outcome, including this one.
     open: u64,
-    /// Bytes of a whole text that may be kept.
+    /// Bytes of full text that may still be stored.
     keep_bytes: usize,
 }
 
 impl OutcomeBudget {
-    /// What one outcome may take.
+    /// Tokens that one outcome may take.
     fn share(&self) -> u64 {
         let of_free = (self.free / FREE_PART).saturating_sub(self.taken) / self.open.max(1);
         of_free.min(self.window / WINDOW_PART)
     }
 }
 
-/// Follows one thread: the whole texts that its log holds. A log only grows, so each entry is looked at once.
+/// Tracks the full texts stored in one thread's log. A log only grows, so each entry is examined once.
 #[derive(Debug, Default)]
 pub struct StoredOutputs {
     bytes: usize,
-    /// Entries that were looked at.
+    /// Number of entries already examined.
     entries: usize,
 }
 
 impl StoredOutputs {
-    /// Bytes of all of them.
+    /// Bytes of all stored full texts.
     pub(super) fn total_bytes(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
             if let Change::ToolFinished { outcome } = &entry.change {
@@ -74,29 +74,29 @@ impl StoredOutputs {
     }
 }
 
-/// Whose outcome it is: what was read from the log is not kept there once more.
+/// Where an outcome comes from. An outcome of `recall` was read from the log and is not stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutcomeSource {
     Tool,
     Recall,
-    /// Its text is a report, and its whole what the agent did.
+    /// A subagent: its text is the report, its full text the agent's work.
     Agent,
 }
 
 impl Core {
-    /// Bytes of one answer from the log, for the model in use.
+    /// Bytes that one `recall` may return with the model in use.
     pub(super) fn recall_bytes(&self) -> usize {
         usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
     }
 }
 
 impl ToolHost {
-    /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
-    /// and cut to its share.
+    /// Prepares a change for its commit: an outcome gets the record of who decided about its call, is masked, and is
+    /// cut to its share.
     pub(super) fn truncated_outcome(&mut self, core: &mut Core, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
             outcome.decided = self.call(&outcome.call).decided.take();
-            // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
+            // Only for texts of hooks: a tool's output was masked when it ended, and may have several megabytes.
             if let Some(masker) = self.masker(core) {
                 mask_hook_texts(outcome, &masker);
             }
@@ -131,7 +131,7 @@ impl ToolHost {
     }
 }
 
-/// Puts masks in the place of keys, wherever an outcome has text.
+/// Masks keys in all texts of an outcome.
 pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
     mask_hook_texts(outcome, masker);
     for shown in &mut outcome.shown {
@@ -146,7 +146,7 @@ pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
     outcome.whole.as_mut().map(|whole| masker.mask_in(whole));
 }
 
-/// The same for what a hook can put in: what the model reads, and what is told beside it.
+/// Masks keys in the texts that a hook can set: those that the model reads, and the raw result.
 fn mask_hook_texts(outcome: &mut ToolOutcome, masker: &Masker) {
     for content in &mut outcome.content {
         match content {
@@ -157,7 +157,7 @@ fn mask_hook_texts(outcome: &mut ToolOutcome, masker: &Masker) {
     outcome.raw.as_mut().map(|raw| masker.mask_json(raw));
 }
 
-/// The tokens of the outcomes behind the newest reply, by their length.
+/// Estimated tokens of the outcomes that follow the newest reply.
 fn taken(thread: &Thread) -> u64 {
     let newest = thread.view().entries().iter().rev().map_while(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some(outcome.model_text().len() as u64),
@@ -166,12 +166,12 @@ fn taken(thread: &Thread) -> u64 {
     newest.sum::<u64>() / TOKEN_BYTES
 }
 
-/// Bytes of text that came, shown or not.
+/// Bytes of an outcome's text, shown or not.
 fn text_bytes(outcome: &ToolOutcome) -> usize {
     outcome.whole.as_ref().map_or(0, String::len).max(outcome.model_text().len())
 }
 
-/// The outcome as its entry will hold it. One that fits stays as it is.
+/// Cuts an outcome to its share. One that fits stays as it is.
 fn cut(
     ruler: &Ruler,
     mut outcome: ToolOutcome,
@@ -197,7 +197,7 @@ fn cut(
         OutcomeSource::Tool | OutcomeSource::Agent => "it is not stored; ask for less at once".to_owned(),
     };
     if source == OutcomeSource::Agent {
-        // The report stands at the end of the work.
+        // The report is at the end of the work.
         if let Some(shown) = fitting(ruler, &text, room.share(), &rest) {
             outcome = with_text(outcome, shown);
         }
@@ -216,13 +216,13 @@ fn cut(
     }
 }
 
-/// The text cut to a share; `None` where all of it fits.
+/// The text cut to a share; `None` if all of it fits.
 fn fitting(ruler: &Ruler, text: &str, share: u64, rest: &str) -> Option<String> {
     let mut bytes = SHOWN_BYTES_MAX;
     for _ in 0..MEASURED_MAX {
         let is_whole = text.len() <= bytes;
         let cut = truncate::head_and_tail(text, bytes, head_of(bytes), rest);
-        // A token is a byte at the least.
+        // A token is at least one byte.
         let tokens = if cut.len() as u64 <= share { 0 } else { ruler.text(&cut) };
         if tokens <= share || bytes == SHOWN_BYTES_MIN {
             return (!is_whole).then_some(cut);
@@ -233,12 +233,12 @@ fn fitting(ruler: &Ruler, text: &str, share: u64, rest: &str) -> Option<String> 
     Some(truncate::head_and_tail(text, bytes, head_of(bytes), rest)).filter(|_| text.len() > bytes)
 }
 
-/// The beginning's part of what is shown, as in the largest one.
+/// Bytes of the head in a cut text, in the same proportion as in the largest one.
 fn head_of(bytes: usize) -> usize {
     bytes * truncate::OUTPUT_HEAD_BYTES / truncate::OUTPUT_BYTES_MAX
 }
 
-/// All texts as one: the tool's own whole, and what hooks said of the call.
+/// Joins all texts: the tool's full text, and the hooks' remarks about the call.
 fn all_text(outcome: &ToolOutcome) -> String {
     let mut texts: Vec<&str> = outcome.content.iter().filter_map(OutcomeContent::as_text).collect();
     if let (Some(whole), Some(first)) = (&outcome.whole, texts.first_mut()) {
@@ -247,7 +247,7 @@ fn all_text(outcome: &ToolOutcome) -> String {
     texts.join("\n")
 }
 
-/// One text in the place of all; images and documents stay.
+/// Replaces all texts by one; images and documents stay.
 fn with_text(mut outcome: ToolOutcome, text: String) -> ToolOutcome {
     outcome.content.retain(|content| !matches!(content, OutcomeContent::Text { .. }));
     outcome.content.insert(0, OutcomeContent::Text { text });

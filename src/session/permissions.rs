@@ -1,5 +1,5 @@
-//! Permissions for tool calls: what rules, modes and hooks decide, what only the user can, and the card that is open
-//! for it.
+//! Permissions for tool calls: decisions by rules, modes and hooks, questions that only the user can answer, and the
+//! open permission prompt.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use epitome_tools::permission::{DiskFacts, PermissionVerdict};
 use epitome_tools::{Access, Toolbox, Workspace};
 use epitome_turn::Permit;
 
-/// How much of unreadable arguments the model is shown, in bytes.
+/// Maximum bytes of unreadable arguments shown to the model.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
 
-/// How much of the user's reason for a refusal the model is shown, in characters.
+/// Maximum characters of the user's reason for a refusal shown to the model.
 const REASON_CHARS_MAX: usize = 2_000;
 
 /// The refusal of an edit that would replace a key in a file by its mask.
@@ -33,36 +33,36 @@ const MASK_WRITTEN: &str = "Not run: this contains a mask ([secret masked: …])
                             were not shown. In a file, it would replace the key. Leave that part of the \
                             file as it is, or ask the user to insert the key.";
 
-/// The answer to the model's question if no client has a user to ask.
+/// Denies a call if no client has a user to ask.
 const NOBODY_THERE: &str = "This needs the user's permission, and no user is present to give it.";
 
-/// What a hook decided about a call: the decision, the hook's name, and why.
+/// A hook's decision about a call, the hook's name, and the reason.
 pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
 
-/// The permissions of one session, and the card that is open.
+/// The permissions of a session and its open permission prompt.
 pub(super) struct Permissions {
-    /// What the user allowed for the rest of the session, here or at a child of it.
+    /// What the user allowed for the rest of the session, in it or in one of its children.
     session: SessionPermissions,
     /// What the user saved for the workspace.
     saved: saved_permissions::SavedPermissionsReader,
     open: Option<OpenPermission>,
 }
 
-/// A question for permission that was not answered yet.
+/// A permission prompt without an answer.
 struct OpenPermission {
     ask: AskId,
     call: CallId,
-    /// What the user is asked about; a link that is exchanged meanwhile would change it.
+    /// The access that the user is asked about; a symlink replaced in the meantime would change it.
     access: Access,
-    /// What "always" remembers, with its words.
+    /// The rule that "always" adds, with its text.
     always: Option<(Rule, String)>,
-    /// The rule of a file by which it is asked, in words.
+    /// The text of the rule in a settings file that requires the question.
     because: Option<String>,
-    /// The card, once it is shown.
+    /// The prompt as clients see it; `None` until it is shown.
     shown: Option<Arc<PermissionRequest>>,
 }
 
-/// What a ruling depends on besides the permissions.
+/// The input of a ruling besides the permissions.
 pub(super) struct RulingContext<'a> {
     pub toolbox: &'a Toolbox,
     pub mode: Mode,
@@ -72,43 +72,43 @@ pub(super) struct RulingContext<'a> {
     pub workspace: &'a Workspace,
     /// What the user saved for the workspace.
     pub saved: &'a [Rule],
-    /// The only tools and command lines that the recipe which runs may use.
+    /// The only tools and command lines that the running recipe may use.
     pub allowed_tools: Option<&'a [String]>,
     pub allowed_commands: Option<&'a [String]>,
     pub by_hook: Option<&'a HookDecision>,
-    /// The session gives its last words and runs no call any more.
+    /// Whether the agent is writing its closing message and may run no further call.
     pub wraps_up: bool,
-    /// No client is there who could be asked.
+    /// Whether there is no client that could be asked.
     pub is_alone: bool,
 }
 
-/// What can be said of a call before anybody is asked.
+/// A decision about a call that needs no user, or the question for one.
 pub(super) enum Ruling {
-    /// With who decided, unless the call is harmless or can't run at all.
+    /// Settled, with the decider, unless the call is harmless or can't run.
     Settled(Permit, Option<RecordedDecision>),
-    /// The call runs, and touches only this.
+    /// The call runs, and may touch only this.
     Allowed(Access, Option<RecordedDecision>),
     AskPerson(PermissionQuestion),
 }
 
-/// What the user is to be asked about a call.
+/// A question to the user about a call.
 pub(super) struct PermissionQuestion {
     pub access: Access,
     always: Option<(Rule, String)>,
     because: Option<String>,
 }
 
-/// How the user answered a card.
+/// The user's answer to a permission prompt.
 pub(super) struct PermissionAnswer {
     pub call: CallId,
     pub permit: Permit,
     pub decided: RecordedDecision,
-    /// What holds for the rest of the session from now on.
+    /// The rule to add for the rest of the session.
     pub rule: Option<Rule>,
 }
 
 impl Permissions {
-    /// With the rules that the session's log holds.
+    /// Starts with the rules in the session's log.
     pub fn new(rules: &[Rule]) -> Permissions {
         Permissions {
             session: SessionPermissions::new(rules),
@@ -117,17 +117,17 @@ impl Permissions {
         }
     }
 
-    /// Shares the list of a parent.
+    /// Uses the parent's list of rules from now on.
     pub fn share(&mut self, session: SessionPermissions) {
         self.session = session;
     }
 
-    /// The list of this session, for a child to share.
+    /// The list of this session's rules, for a child to share.
     pub fn shared(&self) -> SessionPermissions {
         self.session.clone()
     }
 
-    /// Follows what is committed.
+    /// Applies a committed change.
     pub fn apply(&self, change: &Change) {
         match change {
             Change::Allowed { rule } => self.session.allow(rule),
@@ -136,12 +136,13 @@ impl Permissions {
         }
     }
 
-    /// Goes by these rules of the log, after entries of it were undone.
+    /// Replaces the rules by those of the log, after entries were undone.
     pub fn follow(&self, rules: &[Rule]) {
         self.session.replace(rules);
     }
 
-    /// What the user saved for this workspace. A file that can't be read allows nothing, and is a problem to tell.
+    /// The user's saved rules for this workspace. If the file can't be read, it allows nothing and a problem is
+    /// returned.
     pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
         self.saved.read(paths, cwd).map_err(|message| {
             let path = saved_permissions::file(paths);
@@ -150,7 +151,7 @@ impl Permissions {
         })
     }
 
-    /// Decides what can be decided without a user.
+    /// Decides whatever can be decided without a user.
     pub fn rule(&self, call: Option<&ToolCall>, given: &RulingContext<'_>) -> Ruling {
         let impossible = |text: String| Ruling::Settled(Permit::Impossible(text), None);
         let by_recipe = |why: String| Ruling::Settled(Permit::Denied(why), refused_by(Decider::Recipe));
@@ -208,8 +209,8 @@ impl Permissions {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
             false => Ruling::AskPerson(PermissionQuestion { access, always, because }),
         };
-        // A hook's word stands for the user's; what the mode forbids stays forbidden, and what a rule of a file
-        // asks for is asked.
+        // A hook's decision replaces the user's. It can't allow what the mode forbids, nor answer a question that a
+        // rule in a settings file requires.
         match (judged.verdict, given.by_hook) {
             (PermissionVerdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => {
                 ask(access, None, judged.because)
@@ -226,36 +227,36 @@ impl Permissions {
         }
     }
 
-    // ── The card ───────────────────────────────────────────────────────────────────────────────
+    // ── The permission prompt ──────────────────────────────────────────────────────────────────
 
-    /// Opens a card for a call, which is shown once its preview is there.
+    /// Opens a permission prompt for a call; it is shown once its preview is available.
     pub fn open(&mut self, call: CallId, question: PermissionQuestion) {
         let PermissionQuestion { access, always, because } = question;
         self.open = Some(OpenPermission { ask: AskId::fresh(), call, access, always, because, shown: None });
     }
 
-    /// The question that is open.
+    /// The id of the open prompt.
     pub fn open_ask(&self) -> Option<AskId> {
         self.open.as_ref().map(|open| open.ask)
     }
 
-    /// What the user is asked about, if that is this call.
+    /// The access that the user is asked about, if the open prompt is for this call.
     pub fn asked_access(&self, call: &CallId) -> Option<&Access> {
         self.open.as_ref().filter(|open| open.call == *call).map(|open| &open.access)
     }
 
-    /// The same by the question, with the call.
+    /// The call and the access that the user is asked about, if this prompt is open.
     pub fn asked_call(&self, ask: AskId) -> Option<(CallId, Access)> {
         let open = self.open.as_ref().filter(|open| open.ask == ask)?;
         Some((open.call.clone(), open.access.clone()))
     }
 
-    /// Whether a hook may answer this question: what a rule of a file asks for, only the user answers.
+    /// Whether a hook may answer this prompt. If a rule in a settings file requires it, only the user may.
     pub fn may_be_answered_by_hook(&self, ask: AskId) -> bool {
         self.open.as_ref().is_some_and(|open| open.ask == ask && open.because.is_none())
     }
 
-    /// Completes the card of a call, which is shown from now on.
+    /// Completes the prompt of a call; it is shown from now on.
     pub fn show(
         &mut self,
         call: &ToolCall,
@@ -284,24 +285,24 @@ impl Permissions {
         self.shown()
     }
 
-    /// The card that clients are shown.
+    /// The open prompt, if it is shown.
     pub fn shown(&self) -> Option<SessionEvent> {
         let open = self.open.as_ref()?;
         Some(SessionEvent::Ask { ask: open.ask, permission: open.shown.clone()? })
     }
 
-    /// Takes the card back.
+    /// Withdraws the open prompt.
     pub fn withdraw(&mut self) -> Option<SessionEvent> {
         self.open.take().map(|open| SessionEvent::Withdrawn { ask: open.ask })
     }
 
-    /// Forgets the card of a call that can't run; returns whether it was open.
+    /// Drops the prompt of a call that can't run; returns whether it was open.
     pub fn drop_permission(&mut self, call: &CallId) -> bool {
         self.open.take_if(|open| open.call == *call).is_some()
     }
 
-    /// Takes an answer in; a late or unknown one is `None`. `is_same`: whether the call would still touch what the user
-    /// was asked about.
+    /// Handles an answer; returns `None` if it is late or unknown. `is_same`: whether the call would still touch what
+    /// the user was asked about.
     pub fn answer(&mut self, ask: AskId, decision: &UserDecision, is_same: bool) -> Option<PermissionAnswer> {
         let OpenPermission { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;
         let person = |answer| Decider::Person { answer };

@@ -1,5 +1,4 @@
-//! What a client's connection needs of the sessions, as traits, so that routing can be tested
-//! without any.
+//! The sessions as a client's connection needs them, as traits, so that routing can be tested without sessions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,19 +8,19 @@ use super::registry::{Header, Overrides, Sessions};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, SessionOptions, Ticket};
 use epitome_thread::{Seq, SessionId};
 
-/// The sessions as a connection sees them. `Sessions` tells what each promises.
+/// The sessions from a connection's point of view. The methods are documented at `Sessions`.
 pub trait SessionPort: Clone + Send + Sync + 'static {
     fn create(&self, ticket: Ticket, opening: Opening) -> SessionId;
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay);
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError>;
     fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError>;
     fn delete(&self, session: &SessionId) -> Result<(), SessionError>;
-    /// Makes a session that goes on from another, up to and with an entry or as it is now.
+    /// Creates a session from a copy of another's log, up to and including the entry `at`, or all of it.
     fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
 }
 
-/// Sessions that are looked at or changed without being opened. All methods wait for the disk.
+/// Inspects and changes sessions without opening them. All methods block on the disk.
 pub trait StoredSessionPort: SessionPort {
     fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError>;
     fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError>;
@@ -32,13 +31,13 @@ pub trait StoredSessionPort: SessionPort {
 /// Whether a session is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
-    /// A process has it open, for whichever client.
+    /// A process has it open, for any client.
     Open,
     /// It is only stored.
     Saved,
 }
 
-/// What options are asked about: those of a stored session, or of a new one in a directory.
+/// Asks for the options of a stored session, or of a new one in a directory.
 #[derive(Clone, Debug)]
 pub struct OptionsQuery {
     pub session: Option<SessionId>,

@@ -1,5 +1,5 @@
-//! Whether a provider takes a request: what is asked before a call that may be too long, and what is done
-//! about thinking that it would not take back.
+//! Pre-flight checks of a model call: counts the tokens of a request that may not fit, and drops thinking blocks that
+//! the provider rejects.
 
 use super::core::Core;
 use super::effects::Counting;
@@ -9,12 +9,12 @@ use epitome_provider::wire::Purpose;
 use epitome_provider::{ProviderError, count};
 use epitome_thread::{Change, Content, Seq};
 
-/// From this share of the room on, in per cent, an estimate is not enough: it may be wrong by the rest.
+/// Per cent of the window's room from which an estimate is not accurate enough.
 const RISKY_PERCENT: u64 = 90;
 
 impl Core {
-    /// Leaves the model's own thinking out of all requests from now on, as the provider would not take it
-    /// back. `false` where none was sent: then that is not what is wrong, and asking again is no use.
+    /// Drops the model's native thinking blocks from all requests from now on, because the provider rejects them.
+    /// Returns `false` if none was sent: then they are not the cause, and trying again is useless.
     pub(super) fn drop_thinking(&mut self, error: &ProviderError) -> bool {
         let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
         let sent = self.thread.view().entries().iter().any(|entry| match &entry.change {
@@ -36,9 +36,9 @@ impl Core {
 }
 
 impl Core {
-    /// The count to make before a call, where the request may not fit, the provider tells, and a compaction may
-    /// happen by itself. The caller knows whether the turn allows one: behind one, and where one has gained nothing, the call is made in any case: the
-    /// provider's own refusal has the last word.
+    /// Returns the count to make before a call, if the request may not fit, the provider can count tokens, and
+    /// automatic compaction is on. The caller checks whether the turn allows a compaction. After one, or after one
+    /// that freed nothing, the call is made anyway, and the provider decides.
     pub(super) fn count_before_call(&mut self, endpoint: &Endpoint) -> Option<Counting> {
         if endpoint.count_url().is_none() || self.auto_compact_at(endpoint.window).is_none() {
             return None;

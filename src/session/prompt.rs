@@ -1,8 +1,8 @@
-//! The system text: who the agent is, where it works, and the project's own instructions.
+//! The system prompt: the agent's role, its working directory, and the project's instructions.
 //!
-//! It is made once, at a thread's first model call, and frozen in the log. Nothing
-//! volatile is in it: no date, no file list, or every provider's cache would be lost with it. Instructions that
-//! change or come later are said behind it: see `instructions`.
+//! It is built once, at a thread's first model call, and frozen in the log. It contains nothing volatile, such as a
+//! date or a list of files, which would invalidate every provider's cache. Instructions that change or appear later
+//! are appended to the conversation: see `instructions`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub use super::instructions::folders::InstructionFile;
 use epitome_thread::ClientInstructions;
 use epitome_tools::Workspace;
 
-/// The whole system text. Each file of instructions is its block, or the line that stands for it.
+/// Builds the complete system prompt. Each instruction file is its block, or a line in place of it.
 pub fn system_text(
     workspace: &Workspace,
     instructions: &[String],
@@ -36,8 +36,8 @@ pub fn system_text(
     with_added(&(text + contexts), client)
 }
 
-/// The same system text with other instructions of the client; `None` if it does not have those from before where they
-/// were put, because another version of Epitome wrote it.
+/// The same system prompt with other client instructions. `None` if the earlier ones are not where they are expected,
+/// because another version of Epitome wrote the prompt.
 pub fn reframed(
     system: &str,
     before: Option<&ClientInstructions>,
@@ -47,12 +47,12 @@ pub fn reframed(
     Some(with_added(&[role(now), kept].concat(), now))
 }
 
-/// How the system text begins.
+/// The beginning of the system prompt.
 fn role(client: Option<&ClientInstructions>) -> &str {
     client.filter(|client| client.replaces_role).map_or(ROLE, |client| &client.text)
 }
 
-/// The system text with what the client adds.
+/// The system prompt followed by the client's addition.
 fn with_added(text: &str, client: Option<&ClientInstructions>) -> String {
     match added(client) {
         added if added.is_empty() => text.to_owned(),
@@ -60,7 +60,7 @@ fn with_added(text: &str, client: Option<&ClientInstructions>) -> String {
     }
 }
 
-/// How the system text ends.
+/// The end of the system prompt: the client's addition.
 fn added(client: Option<&ClientInstructions>) -> String {
     match client {
         Some(ClientInstructions { text, replaces_role: false }) => {
@@ -70,22 +70,22 @@ fn added(client: Option<&ClientInstructions>) -> String {
     }
 }
 
-/// How the block of a file's instructions begins.
+/// The beginning of an instruction file's block.
 pub fn block_head(path: &Path) -> String {
     format!("<instructions path=\"{}\">\n", path.display())
 }
 
-/// A file's instructions as a model reads them.
+/// An instruction file as the model sees it.
 pub fn block(path: &Path, text: &str) -> String {
     format!("{}{}\n</instructions>", block_head(path), text.trim_end())
 }
 
-/// How the line begins that stands for a file there was no room for.
+/// The beginning of the line for an instruction file that did not fit.
 pub fn left_out_head(path: &Path) -> String {
     format!("Left out for its size: {} (", path.display())
 }
 
-/// The line that stands for a file there was no room for.
+/// The line for an instruction file that did not fit.
 pub fn left_out(file: &InstructionFile) -> String {
     format!(
         "{}{} bytes of instructions). Before work that they may be about, read that file with your tools, by parts.",

@@ -1,5 +1,5 @@
-//! Questions to the user that are no permission: a form, or an address to go to. They go to every client
-//! that can show them; the first answer counts, and the others are taken back.
+//! Questions to the user other than permissions: a form, or an address to open. They are sent to every client that
+//! can show them; the first answer counts, and the others are withdrawn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::client_list::ClientList;
 use super::{AskId, SessionEvent};
 use epitome_tools::question::{QuestionMessage, QuestionReply, QuestionSender, UserQuestion};
 
-/// Questions that are open at a time; more are put aside at once.
+/// Maximum number of open questions; further ones are refused immediately.
 const OPEN_MAX: usize = 8;
 
-/// How long a question is open. Who asks waits for it, and a user may be at lunch.
+/// Maximum time for which a question is open: the tool or server that asks waits for it, and a user may be at lunch.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// The questions of a session, and where they come from.
+/// The questions of a session, and the channel that they arrive on.
 pub(super) struct Questions {
     sender: QuestionSender,
     asked: mpsc::Receiver<QuestionMessage>,
@@ -36,12 +36,12 @@ impl Questions {
         Questions { sender, asked, open: Vec::new() }
     }
 
-    /// For tools and servers that ask.
+    /// The sender for tools and servers that ask.
     pub fn sender(&self) -> QuestionSender {
         self.sender.clone()
     }
 
-    /// The next question that is asked.
+    /// The next question.
     pub async fn next(&mut self) -> Option<QuestionMessage> {
         self.asked.recv().await
     }
@@ -50,12 +50,12 @@ impl Questions {
         !self.open.is_empty()
     }
 
-    /// The open questions, for a client that comes later.
+    /// The open questions, for a client that attaches later.
     pub fn shown(&self) -> impl Iterator<Item = SessionEvent> {
         self.open.iter().map(|open| SessionEvent::Question { ask: open.ask, question: open.question.clone() })
     }
 
-    /// Shows a question to the clients. Returns what waits for its answer, and then names the question to close.
+    /// Shows a question to the clients. Returns the wait for its answer, whose result is the question to close.
     pub fn open(
         &mut self,
         asked: QuestionMessage,
@@ -74,7 +74,7 @@ impl Questions {
             true => None,
         };
         if let Some(refusal) = refusal {
-            // Who asked may have gone meanwhile.
+            // The caller may have gone.
             let _ = reply.send(refusal);
             return None;
         }
@@ -96,17 +96,17 @@ impl Questions {
         })
     }
 
-    /// The first answer counts; a late or unknown one is ignored.
+    /// Answers and closes a question. A late or unknown answer is ignored.
     pub fn close(&mut self, ask: AskId, reply: QuestionReply, clients: &ClientList) {
         let Some(at) = self.open.iter().position(|open| open.ask == ask) else { return };
         let open = self.open.remove(at);
         clients.announce(&SessionEvent::Withdrawn { ask });
-        // Who asked may have gone meanwhile.
+        // The caller may have gone.
         let _ = open.answer.send(reply);
     }
 
-    /// Follows who is there: tells those who ask what can be shown now, and puts the questions aside that nobody who is
-    /// left can show, since their answer would be waited for in vain.
+    /// Follows the attached clients: updates which questions can be shown, and closes those that no remaining client
+    /// can show, since no user could answer them.
     pub fn follow(&mut self, clients: &ClientList) {
         let shows = clients.shows();
         self.sender.set_shows(shows);
@@ -116,7 +116,7 @@ impl Questions {
         }
     }
 
-    /// Takes all questions back: the turn was cancelled.
+    /// Withdraws all questions, because the turn was cancelled.
     pub fn close_all(&mut self, clients: &ClientList) {
         while let Some(open) = self.open.first() {
             self.close(open.ask, QuestionReply::Cancelled, clients);

@@ -1,4 +1,4 @@
-//! The recipes of a session's places, and the prompt whose recipe is being rendered.
+//! A session's recipes, and the prompt whose recipe is being rendered.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use super::{CommandInfo, Ticket};
 use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::watch::Registration;
 
-/// See the module.
+/// A session's recipes; see the module.
 #[derive(Default)]
 pub(super) struct SessionRecipes {
     catalog: Arc<RecipeCatalog>,
-    /// Whether the recipes were read once; they are, off the session's task, when it begins.
+    /// Whether the recipes have been read. They are read when the session starts, in the background.
     is_read: bool,
     watch: Option<Arc<Registration>>,
     rendering: Option<Rendering>,
@@ -28,7 +28,7 @@ impl SessionRecipes {
         self.is_read
     }
 
-    /// Waits for no reading: the session needs no recipe, or they can't be read.
+    /// Stops waiting for the recipes: the session needs none, or they can't be read.
     pub fn give_up_reading(&mut self) {
         self.is_read = true;
     }
@@ -37,13 +37,13 @@ impl SessionRecipes {
         self.watch.clone()
     }
 
-    /// Takes in what was read; returns whether it is the first time.
+    /// Stores the recipes that were read; returns whether this is the first time.
     pub fn read(&mut self, catalog: RecipeCatalog, watch: Option<Arc<Registration>>) -> bool {
         (self.catalog, self.watch) = (Arc::new(catalog), watch);
         !std::mem::replace(&mut self.is_read, true)
     }
 
-    /// Replaces the prompts of MCP servers; returns whether there are others now.
+    /// Replaces the prompts of MCP servers; returns whether they have changed.
     pub fn set_prompts(&mut self, prompts: Vec<CommandInfo>) -> bool {
         std::mem::replace(&mut self.prompts, prompts) != self.prompts
     }
@@ -58,7 +58,7 @@ impl SessionRecipes {
         self.rendering = Some(rendering);
     }
 
-    /// Whether a prompt waits for its recipe; other prompts wait for it.
+    /// Whether a prompt waits for its recipe to be rendered; other prompts wait for it.
     pub fn are_rendering(&self) -> bool {
         self.rendering.is_some()
     }
@@ -67,17 +67,17 @@ impl SessionRecipes {
         self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket))
     }
 
-    /// The prompt of this ticket goes on.
+    /// Takes the prompt with this ticket, whose rendering has finished.
     pub fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
         self.rendering.take_if(|rendering| rendering.is_for(ticket))
     }
 
-    /// The prompt whose rendering has panicked, if there is one.
+    /// Takes the prompt whose rendering has panicked, if there is one.
     pub fn take_failed(&mut self) -> Option<Rendering> {
         self.rendering.take_if(|rendering| rendering.job.is_finished())
     }
 
-    /// The prompt is taken back.
+    /// Takes the prompt whose rendering is cancelled.
     pub fn cancel_rendering(&mut self) -> Option<Rendering> {
         self.rendering.take()
     }

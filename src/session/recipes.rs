@@ -1,4 +1,4 @@
-//! A session's recipes: reading them, watching their files, rendering one for what was typed.
+//! A session's recipes: reading them, watching their files, and rendering one for a typed command.
 
 use std::sync::Arc;
 
@@ -33,20 +33,20 @@ use epitome_tools::shell_output::shell_output;
 use epitome_tools::{Toolbox, Workspace};
 use epitome_turn::{Turn, TurnLimits};
 
-/// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
+/// A prompt whose recipe waits for the output of its shell calls, or that waits for a compaction preview.
 pub struct Rendering {
     pub prompt: QueuedPrompt,
     pub job: AbortHandle,
 }
 
-/// What a compaction would do, for the command that asks.
+/// A compaction preview, for the command that asks for it.
 pub struct Previewed {
     typed: String,
-    /// The command that does it.
+    /// The command that would compact.
     command: String,
     revision: Seq,
     budget: Budget,
-    /// `None` where the work on it panicked.
+    /// `None` if computing it panicked.
     preview: Option<Preview>,
 }
 
@@ -56,16 +56,16 @@ impl Rendering {
     }
 }
 
-/// What rendering came to.
+/// The result of rendering a recipe.
 pub(super) enum RenderedText {
     Done(String),
     Needs(Vec<ShellCall>),
-    /// A sentence for the user.
+    /// The error, as a sentence for the user.
     Failed(String),
 }
 
 impl Core {
-    /// Renders a recipe with what its shell calls printed so far.
+    /// Renders a recipe with the outputs of its shell calls so far.
     pub(super) fn render(
         &self,
         recipe: &Recipe,
@@ -84,11 +84,11 @@ impl Core {
         }
     }
 
-    /// Makes a recipe's prompt with all that its shell calls print, away from this session. Nobody is asked whether
-    /// they `may_run`; what is not allowed says so in the prompt.
+    /// Returns a maker of the recipe's prompt that runs its shell calls outside this session. The user is not asked
+    /// whether they `may_run`; calls that are not allowed are replaced by a note in the prompt.
     pub(super) fn prompt_maker(&self, recipe: &Arc<Recipe>) -> PromptMaker {
         PromptMaker {
-            // Not the whole toolbox: a tool of it may hold this.
+            // Not the complete toolbox: one of its tools may own this.
             toolbox: self.services.toolbox.only(&["bash".to_owned()]),
             surroundings: self.surroundings(),
             recipe: recipe.clone(),
@@ -104,7 +104,7 @@ impl Core {
         }
     }
 
-    /// The model that a recipe asks for, where it is another than the session's.
+    /// The recipe's model; `None` if it is the session's.
     fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
         let name = match &recipe.model {
             RecipeModel::Main => return Ok(None),
@@ -169,7 +169,7 @@ impl PromptMaker {
 }
 
 impl SessionRecipes {
-    /// Reads the recipes again, off this task, and watches their places from then on.
+    /// Reads the recipes again in the background, and watches their files from then on.
     pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
         let (services, overrides) = (core.services.clone(), core.settings.overrides());
@@ -177,7 +177,7 @@ impl SessionRecipes {
         core.background.spawn(blocking::run(move || {
             let plan = RecipeCatalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
-                // A full channel means that the session is busy with what is newer.
+                // A full channel means that the session is busy with newer commands.
                 if let Some(sender) = sessions.upgrade() {
                     drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
@@ -187,8 +187,8 @@ impl SessionRecipes {
         }));
     }
 
-    /// The slash commands as clients list them: those that are used most, then the other built-in ones as `/help` has
-    /// them, then the recipes by name.
+    /// The slash commands in the order for clients: the most used ones, then the other built-in ones in the order of
+    /// `/help`, then the recipes by name.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
         let mut recipes = self.catalog().commands();
         recipes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -200,7 +200,7 @@ impl SessionRecipes {
         list.into()
     }
 
-    /// The instruction of `/compact`, for a compaction that nobody typed.
+    /// The instruction of `/compact`, for a compaction that no command started.
     pub(super) fn summary_instruction(&self, core: &Core) -> String {
         let built_in = RecipeCatalog::built_in();
         let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
@@ -215,7 +215,7 @@ impl SessionRecipes {
 }
 
 impl Session {
-    /// Whether a prompt is a compaction that no model writes, or one that is only shown.
+    /// Whether a prompt is a compaction without a model, or only a preview of one.
     pub(super) fn needs_no_model(&self, prompt: &QueuedPrompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
@@ -224,7 +224,7 @@ impl Session {
             && (self.core.settings.compaction.model == Summariser::Nobody || is_dry())
     }
 
-    /// Begins a recipe; `outputs` is what its shell calls printed so far.
+    /// Starts a recipe; `outputs` are the outputs of its shell calls so far.
     pub(super) fn begin_command(&mut self, prompt: QueuedPrompt, outputs: ShellOutputs) {
         let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
             let parsed = command::parse(typed)?;
@@ -314,7 +314,7 @@ impl Session {
         }
         let mut content = prompt.content;
         content.remove(at);
-        // What the user attached beside the command goes along.
+        // What the user attached to the command is kept.
         content.insert(0, Content::Text { text });
         let message = Message { id: self.core.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
@@ -338,7 +338,7 @@ impl Session {
         }
     }
 
-    /// Tells what the compaction of this recipe would do. Its text is not rendered: no command runs for it.
+    /// Previews the compaction of this recipe. Its text is not rendered, so none of its commands run.
     fn preview_compaction(
         &mut self,
         prompt: QueuedPrompt,
@@ -377,7 +377,7 @@ impl Session {
         self.recipes.render(Rendering { prompt, job });
     }
 
-    /// Shows the dry run, unless its command was cancelled.
+    /// Shows the preview, unless its command was cancelled.
     pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
         let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
         let Previewed { typed, command, revision, budget, preview } = previewed;
@@ -390,7 +390,7 @@ impl Session {
         });
     }
 
-    /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
+    /// Runs a recipe's shell calls in the background, then renders it again with their output.
     pub(super) fn run_shell_calls(
         &mut self,
         prompt: QueuedPrompt,
@@ -409,7 +409,7 @@ impl Session {
     }
 }
 
-/// The tools that a recipe may use, by name; `None` where all are.
+/// Names of the tools that a recipe may use; `None` if it may use all.
 fn allowed_tools(recipe: &Recipe, toolbox: &Toolbox) -> Option<Vec<String>> {
     let without = &recipe.foreign.without_tools;
     if without.is_empty() {
@@ -419,7 +419,7 @@ fn allowed_tools(recipe: &Recipe, toolbox: &Toolbox) -> Option<Vec<String>> {
     Some(toolbox.names().filter(is_allowed).collect())
 }
 
-/// Has the model start a skill that runs in an agent of its own. The tool renders it.
+/// The text that makes the model start a skill in a subagent. The tool `skill` renders the skill.
 fn fork_request(skill: &str, free: &str) -> String {
     let arguments = if free.is_empty() { String::new() } else { format!(" and `arguments` {free:?}") };
     format!(
@@ -427,8 +427,8 @@ fn fork_request(skill: &str, free: &str) -> String {
     )
 }
 
-/// The model that a command of another agent names, among those that are offered: of the session's provider if that
-/// has it. Who reads the user's files is not for a repository to choose.
+/// Resolves the model name in a command of another agent among the offered models, preferring the session's provider.
+/// A repository may not choose the provider that gets the user's files.
 pub(super) fn offered_model<'a>(
     name: &str,
     offered: impl Iterator<Item = &'a ModelName>,

@@ -1,5 +1,5 @@
-//! All sessions of this process: creating, attaching, routing. `lives` has how they come and go, `stored` what is done
-//! with them on the disk.
+//! All sessions of this process: creating, attaching, routing commands. `lives` starts and ends session tasks,
+//! `stored` manages stored sessions.
 
 mod lives;
 mod stored;
@@ -36,14 +36,14 @@ use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, ThoughtLevel,
 use epitome_tokens::Rulers;
 use epitome_tools::{RunningCommands, Toolbox};
 
-/// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
-/// means that it is stuck, and the sender is told so.
+/// Commands that may wait for a session. A session takes them quickly; this many waiting means that it is stuck, and
+/// the sender gets an error.
 const COMMANDS_MAX: usize = 256;
 
-/// The option that adds an allow rule, which messages name in place of a file.
+/// The option that adds an allow rule; messages name it where they would name a file.
 pub const ALLOW_OPTION: &str = "--allow";
 
-/// What every session of a process shares.
+/// What all sessions of a process share.
 #[derive(Clone)]
 pub struct SessionServices {
     pub paths: Paths,
@@ -53,22 +53,21 @@ pub struct SessionServices {
     pub learned: Learned,
     pub toolbox: Toolbox,
     pub watch: RecipeWatch,
-    /// What starts the processes of hooks.
+    /// Starts the processes of hooks.
     pub reaper: Arc<Reaper>,
-    /// The commands that run, of all sessions.
+    /// The running commands of all sessions.
     pub running: RunningCommands,
-    /// What tokens are counted with.
+    /// Token counters.
     pub rulers: Rulers,
-    /// Callbacks and handlers that the embedding program brings.
+    /// Callbacks and handlers of the embedding program.
     pub functions: Functions,
-    /// How long nothing happens before a session rests.
+    /// Idle time before a session is suspended.
     pub suspend_after: Duration,
-    /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
+    /// The checkpoints of a session and its children; `None` until a session has set them.
     pub checkpoints: Option<Checkpoints>,
 }
 
-/// What the command line of a client set: it holds above every file and variable, for the sessions that it
-/// opens.
+/// Settings from a client's command line. They override every file and variable for the sessions that it opens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overrides {
@@ -84,10 +83,10 @@ pub struct Overrides {
     /// Whether hooks run.
     pub hooks: Option<bool>,
     pub trust: Option<HookTrust>,
-    /// Whether a compaction happens by itself.
+    /// Whether compactions start automatically.
     pub auto_compact: Option<bool>,
     pub threshold: Option<CompactionThreshold>,
-    /// Further folders with recipes; those that are not absolute are below a session's directory.
+    /// Additional directories of recipes; relative ones are relative to the session's directory.
     pub recipe_dirs: Vec<PathBuf>,
 }
 
@@ -98,7 +97,7 @@ impl Overrides {
         settings.thought = self.thought.unwrap_or(settings.thought);
         settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
         for rule in &self.allow {
-            // The command line has reported what is no rule; here it must not allow anything.
+            // The command line has reported an invalid rule; here it must not allow anything.
             if let Err(error) = settings.allow(rule, ALLOW_OPTION) {
                 tracing::warn!(error, "a rule is ignored");
             }
@@ -117,12 +116,12 @@ pub struct Sessions {
     inner: Arc<SessionsInner>,
 }
 
-/// The way from a session to the others. It keeps none of them alive.
+/// A session's weak handle to the other sessions. It keeps none of them alive.
 #[derive(Clone, Default)]
 pub(super) struct OtherSessions(Weak<SessionsInner>);
 
 impl OtherSessions {
-    /// `None` where the process ends, and for who has no others.
+    /// `None` if the process is ending, or if the session was given no access to others.
     pub(super) fn upgrade(&self) -> Option<Sessions> {
         self.0.upgrade().map(|inner| Sessions { inner })
     }
@@ -131,40 +130,40 @@ impl OtherSessions {
 struct SessionsInner {
     services: SessionServices,
     runtime: Handle,
-    /// Who lives. Held for a look-up only; threads themselves are behind no lock.
+    /// The live sessions. Locked only for a look-up; no lock guards the threads themselves.
     live: Mutex<BTreeMap<SessionId, LiveTask>>,
-    /// Sessions that wait for somebody to want something. Locked under `live`.
+    /// Suspended sessions. Locked after `live`.
     resting: Mutex<BTreeMap<SessionId, Box<SuspendedSession>>>,
-    /// Who looks on at sessions that do not live now.
+    /// Watchers of sessions that are not live.
     parked: Mutex<BTreeMap<SessionId, Vec<Watcher>>>,
-    /// How many session tasks run.
+    /// Number of running session tasks.
     count: watch::Sender<usize>,
     counts: Arc<Counts>,
 }
 
-/// A session of this process, as it is seen from outside.
+/// A session of this process, live or suspended, as reported to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LiveSession {
     pub session: SessionId,
-    /// A turn runs or waits.
+    /// A turn is running or waiting.
     pub running: bool,
     pub clients: usize,
     pub watchers: usize,
-    /// Nothing has happened for a while, and the conversation is not in memory.
+    /// The session was idle for a while and is suspended: its conversation is not in memory.
     pub resting: bool,
-    /// Prompts that wait for their turn, or for a turn to take them in.
+    /// Prompts that wait for their turn, or for the running turn to take them in.
     pub queued_prompts: usize,
-    /// What clients have sent and the session has not looked at.
+    /// Commands that clients have sent and the session has not yet handled.
     pub waiting_events: usize,
-    /// Entries are in its log that are not known to be on the disk.
+    /// Its log has entries that may not be on disk.
     pub unsynced: bool,
 }
 
-/// A session's task, from outside.
+/// The registry's handle to a session's task.
 struct LiveTask {
     activity: Arc<Activity>,
     commands: mpsc::Sender<SessionCommand>,
-    /// Closes when the task has ended and its journal is free.
+    /// Closes when the task has ended and its journal is unlocked.
     ended: watch::Receiver<()>,
 }
 
@@ -182,12 +181,12 @@ impl Sessions {
         Sessions { inner: Arc::new(inner) }
     }
 
-    /// What every session of the process shares.
+    /// What all sessions of the process share.
     pub fn services(&self) -> &SessionServices {
         &self.inner.services
     }
 
-    /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
+    /// Creates a session. The answer, `Answer::Attached`, is sent to the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
         let TaskStart { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id);
@@ -208,7 +207,7 @@ impl Sessions {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
                     live.join_process(again.process(), activity);
                     live.core.adopt_settings();
-                    // What could not be written is logged there, and holds for the session's life only.
+                    // A failed write is logged there; the settings then apply only while the session is live.
                     drop(settle(&mut live.core).await);
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -219,8 +218,8 @@ impl Sessions {
         id
     }
 
-    /// Attaches a client to a session, live or from its log. Commands sent after this are in order
-    /// behind it. The answer comes out of the opening's outlet.
+    /// Attaches a client to a session, which is loaded from its log if it isn't live. Commands sent after this call
+    /// are handled after it. The answer is sent to the opening's outlet.
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let mut live = self.live();
         self.resume(&mut live, &session);
@@ -239,7 +238,7 @@ impl Sessions {
             Err(mpsc::error::TrySendError::Full(SessionCommand::Attach { ticket, opening, replay })) => {
                 Attaching { ticket, opening, replay }.refuse(&session, &SessionError::Busy(COMMANDS_MAX));
             }
-            // It is just ending: it is opened again from its log.
+            // It is just ending: open it again from its log.
             Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { ticket, opening, replay })) => {
                 self.open(&mut live, session, TaskOrigin::Client(Attaching { ticket, opening, replay }));
             }
@@ -249,11 +248,11 @@ impl Sessions {
         }
     }
 
-    /// Passes a command on. An error here means that the command's ticket gets no other answer.
+    /// Passes a command to its session. After an error, the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
         let mut live = self.live();
         match &command {
-            // What rests has nothing to cancel and waits for no decision.
+            // A suspended session has nothing to cancel and waits for no decision.
             SessionCommand::Cancel
             | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
@@ -271,7 +270,7 @@ impl Sessions {
         match found.commands.try_send(command) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(SessionError::NotFound(session.clone())),
-            // A cancel or a leaving must not get lost because of what stands before it.
+            // A full queue must not lose a cancel or a detach.
             Err(mpsc::error::TrySendError::Full(
                 command @ (SessionCommand::Cancel
                 | SessionCommand::CancelAgent { .. }
@@ -287,9 +286,9 @@ impl Sessions {
         }
     }
 
-    /// Lets somebody look on at a session, now and whenever it is opened again in this process: the entries from
-    /// `from` on come as a replay, then all that happens. An observer keeps no session alive and is not asked
-    /// anything, though it may send `Cancel` and `Decide`. Reads the disk where the session does not live.
+    /// Adds an observer to a session, now and whenever the session is opened again in this process. The entries from
+    /// `from` on are replayed, then all events follow. An observer does not keep the session alive and is not asked
+    /// anything, though it may send `Cancel` and `Decide`. Reads the disk if the session is not live.
     pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
         if self.notify_of_watcher(&self.live(), session, from, &attachment)? {
             return Ok(());
@@ -301,7 +300,7 @@ impl Sessions {
                 .put(session, SessionEvent::Entry { entry: entry.clone(), replay: true, own: false });
         }
         let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
-        // It may have been opened while its log was read. Nobody opens it under this lock.
+        // The session may have been opened while its log was read. It can't be opened while this lock is held.
         let live = self.live();
         if !self.notify_of_watcher(&live, session, from, &attachment)? {
             self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
@@ -309,7 +308,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Tells a session that lives of an observer; `false` where it does not live.
+    /// Adds an observer to a live session; returns `false` if the session is not live.
     fn notify_of_watcher(
         &self,
         live: &BTreeMap<SessionId, LiveTask>,
@@ -326,11 +325,11 @@ impl Sessions {
         }
     }
 
-    /// Ends all looking on of a client.
+    /// Removes an observer from all sessions.
     pub fn unwatch(&self, client: ClientId) {
         let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
         for session in sessions {
-            // A session that is gone already shows nobody anything.
+            // A session that has ended sends no events.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
         self.resting().values_mut().for_each(|resting| resting.unwatch(client));
@@ -340,12 +339,12 @@ impl Sessions {
         });
     }
 
-    /// What they have done since the process started.
+    /// What the sessions have done since the process started.
     pub fn counts(&self) -> CountsSnapshot {
         self.inner.counts.read()
     }
 
-    /// The sessions that live in this process.
+    /// All sessions of this process, live and suspended.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();
         let seen = |(session, live): (&SessionId, &LiveTask)| {
@@ -383,7 +382,7 @@ impl Sessions {
         HostProcess::new(OtherSessions(Arc::downgrade(&self.inner)), self.inner.counts.clone())
     }
 
-    /// A client's connection is gone.
+    /// Detaches a client whose connection has closed from all sessions.
     pub fn detach(&self, client: ClientId) {
         let sessions: Vec<SessionId> = {
             let live = self.live();
@@ -391,7 +390,7 @@ impl Sessions {
             live.keys().cloned().collect()
         };
         for session in sessions {
-            // A session that is gone already needs no leaving.
+            // A session that has ended needs no detach.
             drop(self.send(&session, SessionCommand::Detach { client }));
         }
     }
@@ -408,7 +407,7 @@ impl Sessions {
         self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Locked after `live`, where both are.
+    /// If `live` is locked too, it must be locked first.
     pub(super) fn parked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
-//! Reminders: what the model has to know and its view does not say. Pure.
+//! Reminders: facts that the model has to know and its view does not contain. Pure.
 //!
-//! What the model knows is what its view says: a mutation, an undo or a mask may have taken something out of it, and a
-//! compaction's summary may have brought it along. So nothing is remembered here: before each model call, each topic
-//! is compared with the view, and what is missing is said behind it. The instructions' files have a comparison of
-//! their own (`instructions::known`).
+//! The model knows only what is in its view: a mutation, an undo or a mask may have removed something from it, and a
+//! compaction's summary may have kept it. So no state is kept here: before each model call, each topic is compared
+//! with the view, and missing text is appended to it. Instruction files have a separate comparison
+//! (`instructions::known`).
 
 pub(super) mod background;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use epitome_thread::{Change, Mode, Origin, Thread, View};
 
 const GOAL_ENDED: &str = "The goal of the work is ended; there is none now.";
 
-/// How `PLAN_MODE_ON` begins, also in logs of older builds.
+/// The beginning of `PLAN_MODE_ON`, also in logs of older builds.
 const PLAN_MODE_HEAD: &str = "Plan mode is on:";
 
 const PLAN_MODE_ON: &str = "Plan mode is on: nothing may be changed now. Read and search as far as you need, then \
@@ -25,31 +25,32 @@ carried out.";
 const PLAN_MODE_OFF: &str = "Plan mode is off: you may change files and run commands again, as the user allows. If \
 they have agreed to a plan, carry it out.";
 
-/// Something that the model has to know.
+/// A fact that the model has to know.
 pub(super) struct Topic {
-    /// Who says it, in the log. No hook has this name: a hook's is that of a file.
+    /// The origin of its messages in the log. No hook has this name: hooks are named after files.
     pub by: &'static str,
     pub what: ReminderText,
 }
 
 pub(super) enum ReminderText {
-    /// A state, of which the newest word counts.
+    /// A state; its newest text in the view counts.
     State {
-        /// What holds now; `None` where that is as it always was.
+        /// The current text; `None` for the default state.
         now: Option<String>,
-        /// What is said where nothing holds any more, if the newest word has the first of these in it.
+        /// If the state has returned to the default: the second text is added if the newest text contains the first.
         over: (&'static str, &'static str),
-        /// How a summary begins to speak of it.
+        /// The text that marks the topic in a summary.
         summary_head: Option<&'static str>,
     },
-    /// Lines that are each said once, with what they are found by, behind a head.
+    /// Lines that are each added once, after a head. Each is a marker, by which it is found in the view, and the
+    /// line.
     Lines { head: String, lines: Vec<(String, String)> },
-    /// What was compared with the view already.
+    /// Lines already found to be missing from the view.
     Untold(Vec<String>),
 }
 
 impl Topic {
-    /// What the model has to be told; `None` where its view says the same.
+    /// Returns the text to add to the view; `None` if the view already contains it.
     pub fn untold(self, view: &View) -> Option<String> {
         let by = self.by;
         let said = || view.entries().iter().rev().filter_map(|entry| text_by(by, &entry.change));
@@ -81,7 +82,7 @@ impl Topic {
     }
 }
 
-/// The words of this speaker.
+/// The text of a context message from this speaker.
 pub(super) fn text_by(speaker: &str, change: &Change) -> Option<String> {
     match change {
         Change::Said { message, origin: Origin::Context { by } } if by == speaker => Some(message.text()),
@@ -99,7 +100,7 @@ pub(super) fn goal(thread: &Thread) -> Topic {
     Topic { by: "/goal", what }
 }
 
-/// Whether something may be changed now. The system text stays as it is.
+/// Whether plan mode is on. The system prompt is the same in all modes.
 pub(super) fn plan_mode(mode: Mode) -> Topic {
     let now = match mode {
         Mode::ReadOnly => Some(PLAN_MODE_ON.to_owned()),
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use epitome_thread::Seq;
 
-    /// Each row is a log behind its opening entry, e0, and what the model is then told.
+    /// Each row is a log after its opening entry, e0, and the expected reminder.
     #[test]
     fn the_model_is_told_of_the_goal_where_its_view_says_otherwise() {
         let (a, b) = (goal_words("A"), goal_words("B"));

@@ -1,4 +1,4 @@
-//! A session's model calls: replies as they stream, and the summaries that compaction asks for.
+//! A session's model calls: builds and starts requests, streams replies and handles failures.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::{Change, Content, Message, MessageId, ModelName, Origin, ReplyCut, SessionId};
 use epitome_turn::{CompactionResult, Effect, EffectResult, ModelResult, ReplyEnd, cut_of};
 
-/// From so long a wait on it is told how to end it: nobody could end a shorter one.
+/// Shortest wait whose notice explains how to cancel it: no user could cancel a shorter one in time.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
 
 const CANCEL_HINT: &str = "Cancel the turn (Esc, Ctrl-C or the stop button) to stop waiting.";
 
-/// Whose call it was that a reply came from which said nothing, in the log.
+/// The purpose under which the log records the cost of an empty reply.
 const EMPTY_REPLY: &str = "an empty reply";
 
-/// What has the agent go on from its own words.
+/// The user line that makes the agent continue from its own text.
 const GO_ON: &str = "Go on.";
 
 impl Core {
@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// The next request, of which only what is new is written.
+    /// Encodes the next request; only what is new since the last one is serialized.
     pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose<'_>) -> Encoded {
         let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
         let cache_key = self.lineage.parent.as_ref().unwrap_or(self.thread.session());
@@ -52,12 +52,13 @@ impl Core {
         self.model.encode(endpoint, &request, purpose)
     }
 
-    /// By which a provider finds what it has read before. A child begins its requests as its parent does.
+    /// Key by which a provider finds its cached prefix. A child uses its parent's, because its requests begin the
+    /// same way.
     fn cache_key(&self) -> &SessionId {
         self.lineage.parent.as_ref().unwrap_or(self.id())
     }
 
-    /// What had been shown of a reply that will not be finished; `None` where that is nothing.
+    /// Returns the part of an unfinished reply that was received; `None` if it is empty.
     pub(super) fn partial(&self, call: ModelCall, cut: ReplyCut) -> Option<Change> {
         let reply = call.collector.cut();
         let worth = !reply.content.is_empty();
@@ -107,7 +108,7 @@ impl Core {
 }
 
 impl Session {
-    /// Calls the model, once the files of instructions were looked at.
+    /// Calls the model; the instruction files have already been checked.
     pub(super) fn call_with_instructions(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.run.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Effect::CallModel)) else { return };
@@ -134,8 +135,8 @@ impl Session {
         }
     }
 
-    /// Puts a short user line behind a view that ends with the agent's own words, as hooks may leave it:
-    /// newer models refuse to go on from those. A reply that the provider paused is what it goes on from.
+    /// Appends a short user line if the view ends with the agent's own text, as hooks may leave it: newer models
+    /// refuse to continue from that. A reply that the provider paused needs no such line.
     fn append_user_line(&mut self) -> Result<(), String> {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if is_paused || !self.core.thread.view().ends_with_agent() {
@@ -147,9 +148,9 @@ impl Session {
         self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The model to call as things are now: the user may have chosen another one during the turn.
-    /// `None` where its server is still looked for, after which the ask is performed again, and where
-    /// there is none, which the turn was told.
+    /// Returns the current model's endpoint; the user may have chosen another model during the turn. `None` while the
+    /// search for its server runs, after which `ask` is performed again, and if there is no model, which is reported
+    /// to the turn.
     pub(super) fn endpoint_for(&mut self, ask: &Effect) -> Option<Endpoint> {
         match self.core.locate() {
             Located::Ready => self.core.model.endpoint().cloned(),
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Tells the turn that what it asked for can't be done without a model.
+    /// Reports to the turn that an effect failed because there is no model.
     pub(super) fn fail_without_model(&mut self, ask: &Effect, error: &ProviderError) {
         if let Some(work) = &mut self.work {
             work.fault = TurnFault::classify(error);
@@ -188,16 +189,16 @@ impl Session {
         }
     }
 
-    /// Freezes system text and tools at the first model call. The files that hold instructions must have been
-    /// looked at.
+    /// Freezes the system prompt and the tools at the first model call. The instruction files must have been checked
+    /// before.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
         instructions::client::reframe(&mut self.core)?;
         if self.core.thread.frame().is_some() && !self.core.thread.is_frame_outdated() {
             return self.mcp.renew_frame(&mut self.core);
         }
-        // The window of the model, of which tools of servers may take a share, was not known before.
+        // MCP tools are limited to a share of the model's window, which is known only now.
         self.mcp.refresh_tools(&mut self.core);
-        // The list of skills has a share of the window, which is known by now.
+        // So is the list of skills.
         self.recipes.offer_skills(&mut self.core, &self.hooks);
         let mut tools = self.core.services.toolbox.specs();
         self.subagents.name_in(&self.core, &mut tools);
@@ -207,9 +208,9 @@ impl Session {
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Reminds the model of what its view does not contain. Requires that no call is open.
+    /// Reminds the model of facts that its view does not contain. Requires that no tool call is open.
     fn remind(&mut self) -> Result<(), String> {
-        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
+        // The model continues from a reply that its provider paused: nothing may follow it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if !is_paused {
             self.instructions.remind(&mut self.core)?;
@@ -219,7 +220,7 @@ impl Session {
             }
         }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
-        // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
+        // A child's view is its parent's. A callback has its own part in its parent's conversation.
         let goal = (!is_child).then(|| reminders::goal(&self.core.thread));
         let is_told_of_mode = !is_paused && (!is_child || is_agent);
         let mode = is_told_of_mode.then(|| reminders::plan_mode(self.core.thread.mode()));
@@ -362,7 +363,7 @@ impl Session {
         self.core.model_learned(effects);
         let answer = match self.core.partial(call, ReplyCut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
-                // An overflow that the provider tells in the middle of its stream is one all the same.
+                // An overflow that the provider reports in the middle of its stream counts as well.
                 let is_full = matches!(error.class, ErrorClass::TooLong { .. });
                 let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
                 ModelResult::Reply { replied: Box::new(replied), stop }
@@ -379,7 +380,7 @@ impl Session {
         self.answer_turn(EffectResult::Model(answer));
     }
 
-    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    /// The streamed part of the running reply, for a client that attaches in the middle of it.
     pub(super) fn live_text(&self) -> Vec<SessionEvent> {
         let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
         let message = call.message;
@@ -387,7 +388,7 @@ impl Session {
     }
 }
 
-/// Saves what was shown of the running reply, which a crash would lose.
+/// Saves the streamed part of the running reply, which a crash would lose.
 pub(super) fn save_draft(session: &mut Session) {
     let call = session.work.as_ref().and_then(|work| work.model.as_ref());
     let save = call.and_then(|call| {
@@ -399,7 +400,7 @@ pub(super) fn save_draft(session: &mut Session) {
     }
 }
 
-/// Whether a reply without content says nothing, not even why.
+/// Whether an empty reply does not even give a reason.
 fn is_no_answer(reply: &ModelReply) -> bool {
     match &reply.stop {
         None | Some(ReplyStop::Finished | ReplyStop::Other { .. }) => true,
@@ -413,7 +414,7 @@ fn is_no_answer(reply: &ModelReply) -> bool {
     }
 }
 
-/// A piece of a streaming reply, as clients get it.
+/// Converts a piece of a streaming reply to the event for clients.
 fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
     match piece {
         ReplyPiece::Text { part, kind: PieceKind::Reply, text } => {
@@ -422,12 +423,12 @@ fn live(message: MessageId, piece: ReplyPiece) -> Option<SessionEvent> {
         ReplyPiece::Text { part, kind: PieceKind::Thinking, text } => {
             Some(SessionEvent::Text { message, part, kind: TextKind::Thinking, text })
         }
-        // A call is shown with its arguments, which come with the whole reply.
+        // A call is shown with its arguments, which arrive with the complete reply.
         ReplyPiece::CallOpened { .. } => None,
     }
 }
 
-/// What a failed call says to a user: the fault, then what to do.
+/// The message for a failed call: the error, then what to do about it.
 pub(super) fn sentence(error: &ProviderError) -> String {
     match &error.hint {
         Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),
@@ -435,7 +436,7 @@ pub(super) fn sentence(error: &ProviderError) -> String {
     }
 }
 
-/// What is said while a failed call waits for its next try, the `attempt`th.
+/// The notice while a failed call waits for the retry number `attempt`.
 fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
     let told = with_full_stop(&error.message);
     let tries = retry::ATTEMPTS_MAX;
@@ -446,7 +447,7 @@ fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
     text
 }
 
-/// What is said of a call that is not tried again; `seen` where something of the reply was shown.
+/// The message for a call that is not retried; `seen` if a part of its reply was shown.
 fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
     let told = with_full_stop(&error.message);
     match (&error.hint, &error.class) {

@@ -1,8 +1,8 @@
-//! What a client misses that goes on with another process, and what became of the prompts that it waits for.
+//! What a client has missed when it continues with another process, and the fate of the prompts that it waits for.
 //!
-//! Each piece that a client is shown has a [`Position`], which the client's front end keeps. When its daemon dies, the
-//! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function of
-//! the log and the position. Pure: the session sends the result.
+//! Each piece shown to a client has a [`Position`], which the client's front end keeps. When its daemon dies, the
+//! front end hands the last position to the next daemon. Everything after it is in the log, so the rest is a function
+//! of the log and the position. Pure: the session sends the result.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,11 +44,11 @@ pub struct TextShown {
     pub parts: Vec<(u32, TextKind, usize)>,
 }
 
-/// What an earlier process has shown to a client. It is one event: after a part of it, the client's position would lack
-/// what was shown since the last entry, and a daemon may die at any time.
+/// What an earlier process has shown to a client. It is a single event: with only a part of it, the client's position
+/// would lack what was shown since the last entry, and a daemon may die at any time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// The last entries, as far as they matter for what follows.
+    /// The last entries: those of the turn that the client was in, or the last one.
     pub entries: Vec<Arc<Entry>>,
     pub position: Position,
 }
@@ -56,7 +56,7 @@ pub struct Seen {
 /// A prompt whose answer a client still waits for, or one that was answered while it waited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingPrompt {
-    /// `None` if it was answered. Then the log has it; it is needed to distinguish prompts with the same words.
+    /// `None` if it was answered. Then the log has it; it is needed to distinguish prompts with the same text.
     pub ticket: Option<Ticket>,
     pub content: Vec<Content>,
     /// The last entry that the client had been shown when it sent the prompt.
@@ -66,22 +66,22 @@ pub struct PendingPrompt {
     pub key: Option<String>,
 }
 
-/// See the module.
+/// The rest of a log after a position, and the fate of prompts.
 #[derive(Debug)]
 pub struct Rest {
-    /// What was seen, then everything after it.
+    /// A `Seen` event, then everything after it.
     pub events: Vec<SessionEvent>,
-    /// The calls that the client has seen begin and not end.
+    /// The calls that the client has seen start but not end.
     pub open_calls: Vec<ToolCall>,
-    /// The compaction that the client has seen begin and that was not committed.
+    /// The compaction that the client has seen start and that was not committed.
     pub open_compaction: Option<MessageId>,
-    /// What became of each prompt, in the same order.
+    /// The fate of each prompt, in the same order.
     pub fates: Vec<Fate>,
-    /// The message that each prompt is in the conversation, if it is one.
+    /// The message that each prompt became in the conversation, if it did.
     pub inserted: Vec<Option<MessageId>>,
 }
 
-/// What became of a prompt.
+/// What happened to a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Its turn ended with this entry.
@@ -90,12 +90,12 @@ pub enum Fate {
     Open { queued: Option<Seq> },
     /// The process ended while the prompt waited for its turn; the next turn takes it.
     Queued,
-    /// The log has no such prompt, so it was lost before it began.
+    /// The log has no such prompt: it was lost before it started.
     Lost,
 }
 
 impl Fate {
-    /// What the client is answered, unless its turn goes on.
+    /// The answer for the client, unless the turn continues.
     pub fn answer(self) -> Result<SessionAnswer, SessionError> {
         let interrupted = |what: &str| {
             let text = format!("Interrupted: Epitome's daemon ended before it could answer. {what}");
@@ -116,7 +116,7 @@ impl Fate {
     }
 }
 
-/// The rest of a log after a position.
+/// Computes the rest of a log after a position.
 pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPrompt]) -> Rest {
     let from = match position.after {
         Some(after) => entries.partition_point(|entry| entry.seq <= after),
@@ -131,7 +131,7 @@ pub fn rest(entries: &[Arc<Entry>], position: &Position, prompts: &[PendingPromp
         };
         found.contains(&Some(queued))
     };
-    // State of a client does not reach beyond the end of a turn.
+    // A client's state does not reach beyond the end of a turn.
     let is_end = |entry: &Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
     let turn = &before[before.iter().rposition(is_end).map_or(0, |end| end + 1)..];
     let shown = turn.iter().chain(before.last().filter(|_| turn.is_empty()));
@@ -170,9 +170,9 @@ fn open_calls(turn: &[Arc<Entry>]) -> Vec<ToolCall> {
     open
 }
 
-/// The entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after everything
-/// that it had been shown by then. What was answered is in the log; of what it waits for, which are its newest prompts, the
-/// newest entry with the same words counts. Each entry is one prompt's.
+/// Finds the entry of each prompt. A client's prompts enter the log in the order in which it sent them, and after
+/// everything that it had been shown by then. Answered prompts are in the log. The prompts that it still waits for
+/// are its newest: for each, the newest entry with the same text counts. Each entry belongs to one prompt.
 fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     let mut answered: BTreeSet<Seq> = BTreeSet::new();
     for prompt in prompts.iter().filter(|prompt| prompt.ticket.is_none()) {
@@ -197,7 +197,7 @@ fn find(entries: &[Arc<Entry>], prompts: &[PendingPrompt]) -> Vec<Option<Seq>> {
     found
 }
 
-/// Whether an entry can be of this prompt.
+/// Whether an entry can belong to this prompt.
 fn is_of(prompt: &PendingPrompt, entry: &Entry) -> bool {
     prompt.sent_after.is_none_or(|after| entry.seq > after) && is_prompt(&entry.change, &prompt.content)
 }
@@ -218,7 +218,7 @@ fn keyed(entries: &[Arc<Entry>], key: &str) -> Option<Seq> {
     entries.iter().find(is_it).map(|entry| entry.seq)
 }
 
-/// The message of a prompt's entry, if it stands in the conversation.
+/// The message of a prompt's entry, if it is in the conversation.
 fn message_of(entries: &[Arc<Entry>], prompt: Seq) -> Option<MessageId> {
     let after = &entries[entries.partition_point(|entry| entry.seq < prompt)..];
     match &after.first()?.change {
@@ -318,7 +318,7 @@ mod tests {
         Position { after: Some(Seq(seq)), ..Position::default() }
     }
 
-    /// The entries that are shown, with a star for the client's own.
+    /// The kinds of the entries that are sent, with an asterisk for the client's own.
     fn shown(rest: &Rest) -> Vec<String> {
         let one = |out: &SessionEvent| match out {
             SessionEvent::Entry { entry, own, .. } => {
@@ -329,8 +329,8 @@ mod tests {
         rest.events.iter().filter_map(one).collect()
     }
 
-    /// A window that was one second behind its daemon when that died kept calls that were "in progress" forever, and
-    /// its user was asked to send a prompt again whose turn had ended.
+    /// An editor window that was one second behind its daemon when that died kept calls "in progress" forever, and
+    /// its user was asked to resend a prompt whose turn had ended.
     #[test]
     fn a_client_gets_everything_after_its_position_and_the_end_of_its_turn() {
         let entries = log(vec![
@@ -349,8 +349,8 @@ mod tests {
         assert_eq!(rest.fates, [Fate::Ended { reason: StopReason::EndTurn, usage: Usage::default() }]);
     }
 
-    /// A user sent the same words again while the first answer was on its way. The daemon died before it had taken the
-    /// second prompt, which was answered like the first, as if it had been done.
+    /// A user sent the same text again while the first answer was on its way. The daemon died before it had taken the
+    /// second prompt, which was answered like the first, as if it had been processed.
     #[test]
     fn an_answered_prompt_is_not_taken_for_a_lost_one_with_the_same_words() {
         let entries = log(vec![said("before"), said("go"), ended(StopReason::EndTurn)]);
@@ -378,7 +378,7 @@ mod tests {
         assert!(matches!(rest.fates[..], [Fate::Ended { reason: StopReason::Interrupted, .. }]));
     }
 
-    /// The same words were answered earlier; the second prompt never reached the log.
+    /// The same text was answered earlier; the second prompt never reached the log.
     #[test]
     fn a_lost_prompt_is_not_taken_for_an_earlier_one_with_the_same_words() {
         let entries = log(vec![said("continue"), ended(StopReason::EndTurn)]);

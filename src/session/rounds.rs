@@ -1,4 +1,4 @@
-//! The end of a round and the agent's stop: what hooks want done to the history.
+//! End of a round and agent stop: applies the history changes and follow-ups that hooks request.
 
 use super::NoticeSeverity;
 use super::actor::Session;
@@ -17,12 +17,12 @@ use epitome_thread::{Change, Content, Message, MessageId, Origin, Seq, StopReaso
 use epitome_turn::{CompactionReason, EffectResult, HooksResult};
 
 impl Core {
-    /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
+    /// Tokens that pins may take. Pins are never dropped, so the rest of the window must suffice for everything else.
     pub(super) fn pin_tokens_max(&self) -> u64 {
         (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
     }
 
-    /// The change that puts these messages in the place of the history, or why it can't be.
+    /// Returns the change that replaces the history with these messages, or the reason why it can't be replaced.
     pub(super) fn mutation(
         &mut self,
         by: &str,
@@ -31,13 +31,13 @@ impl Core {
         through: Option<Seq>,
     ) -> Result<Change, String> {
         let first = self.fresh_message();
-        // One more may be put before those that begin with the agent.
+        // If the messages begin with the agent, one more is prepended.
         self.log.skip_messages(messages.len());
         let (by, room) = (by.to_owned(), self.view_tokens_max());
         replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
     }
 
-    /// Tokens that a view may take beside the frame and the room for a reply.
+    /// Tokens that the view may take in addition to the frame and the reply.
     pub(super) fn view_tokens_max(&self) -> u64 {
         let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
         let frame = self.ruler().frame_of(&self.thread);
@@ -46,14 +46,14 @@ impl Core {
 }
 
 impl Session {
-    /// A reply and the outcomes of its calls are in, and no hook sees it.
+    /// Ends a round that no hook observes: the reply and the outcomes of its calls are in.
     pub(super) fn round_unseen(&mut self) {
         let due = self.compaction_is_due().then_some(CompactionReason::Threshold);
         let compact = self.wanted_compaction().or(due);
         self.answer_turn(EffectResult::Hooks(HooksResult { compact, ..HooksResult::default() }));
     }
 
-    /// The agent would stop work on the prompt; hooks may give it more to do.
+    /// The event of an agent that is about to stop; hooks may give it more work.
     pub(super) fn stop_event(&self, reason: StopReason) -> EventData {
         let continuations = self.hooks.turn_state().continuations;
         let stop_reason = match reason {
@@ -67,7 +67,7 @@ impl Session {
         EventData::AgentStop { round: self.round(), stop_reason, continuations }
     }
 
-    /// A resident hook asked for a compaction since the last safe point.
+    /// Returns `Hook` if a resident hook has requested a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<CompactionReason> {
         let hook = self.hooks.turn().wanted_compaction.take()?;
         if self.is_compacted_since_reply() {
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// All hooks of a round's end or of the stop have spoken.
+    /// All hooks of a round's end or of the agent's stop have answered.
     pub(super) fn round_resolved(&mut self, event: HookEvent, last: bool, mut resolution: Resolution) {
         guards::enforce(&mut resolution, &self.guards());
         if let Some((hook, reason)) = resolution.halt.take() {
@@ -141,7 +141,7 @@ impl Session {
             HistoryAction::Swap { summary, keep } => {
                 return self.swap_text(pending, &summary, keep);
             }
-            // The threshold is checked again: a compaction just before may have gained little.
+            // Check the threshold again: a compaction just before may have freed little.
             HistoryAction::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
             HistoryAction::Compact { keep, threshold } => {
                 pending.answer.compact =
@@ -155,7 +155,7 @@ impl Session {
         self.settle_round(pending);
     }
 
-    /// Has the round's end wait for a job. One at a time does: each is its action.
+    /// Makes the round's end wait for a job. Only one waits at a time, because a round's end has one action.
     pub(super) fn wait_with(&mut self, pending: PendingResolution) {
         self.hooks.turn().pending = Some(pending);
     }
@@ -164,14 +164,14 @@ impl Session {
         self.hooks.turn().pending.take()
     }
 
-    /// Settles it without its action.
+    /// Settles the round without its action, which is refused.
     pub(super) fn refuse_action(&mut self, mut pending: PendingResolution, why: String) {
         let by = pending.resolution.action_by.clone();
         refuse(&mut pending.resolution, &by, why);
         self.settle_round(pending);
     }
 
-    /// The rest of it: follow-ups, the trail, the turn's answer.
+    /// Finishes the round's end: commits follow-ups, context and the hooks' trail, and answers the turn.
     pub(super) fn settle_round(&mut self, pending: PendingResolution) {
         let PendingResolution { event, last, mut resolution, mut answer } = pending;
         let continues = last && guards::continues(&resolution);
@@ -198,8 +198,7 @@ impl Session {
 
     // ── Edits and mutations ────────────────────────────────────────────────────────────────────
 
-    /// Each hook's edits are one change, all of them or none. `made_for` is the revision that the payload
-    /// told.
+    /// Applies each hook's edits as one change, all or none. `made_for` is the view's revision in the hooks' payload.
     pub(super) fn edit(&mut self, pending: &mut PendingResolution, made_for: Seq) {
         if pending.resolution.edits.is_empty() {
             return;
@@ -207,7 +206,7 @@ impl Session {
         let mut edited = self.core.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
             let edits: Vec<ViewEdit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
-            // Another hook's edits of this same moment don't make these stale.
+            // Another hook's edits at the same moment don't make these stale.
             let revision = match revision {
                 Some(revision) if revision != made_for => revision,
                 Some(_) | None => edited.view().revision(),
@@ -276,12 +275,12 @@ impl Session {
     }
 }
 
-/// What is left of a window beside the frame and the room for a reply. All in tokens.
+/// Tokens that remain of a window after the frame and the reserve for a reply.
 pub(super) fn room(window: u64, max_output: u32, frame: u64) -> u64 {
     window.saturating_sub(frame + u64::from(max_output).min(window / 4))
 }
 
-/// Applies a change that is not committed, to see what it would come to.
+/// Applies an uncommitted change to a copy of the thread, to check its effect.
 pub(super) fn apply_to(thread: &mut epitome_thread::Thread, change: Change) {
     let seq = thread.next_seq();
     thread.apply(std::sync::Arc::new(epitome_thread::Entry { seq, at: 0, change }));

@@ -1,4 +1,4 @@
-//! What a session's commands are held to, and what of it this machine can't enforce.
+//! The sandbox of a session's commands, and the parts of it that this machine can't enforce.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use epitome_tools::permission::ruled::HiddenFiles;
 use epitome_tools::sandbox::{SandboxRules, TEMPORARY, default_memory};
 
 impl Core {
-    /// What the session's commands are held to.
+    /// The sandbox rules for the session's commands.
     pub(super) fn sandbox_rules(&self) -> Arc<SandboxRules> {
         let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
         let sockets = paths.socket_directory();
@@ -32,11 +32,11 @@ impl Core {
         })
     }
 
-    /// Explains once in the life of a session what the sandbox does not enforce here.
+    /// Reports once per session what the sandbox does not enforce on this machine.
     pub(super) fn report_sandbox_gap(&mut self, access: &Access) {
         let (mode, rules) = (self.thread.mode(), self.sandbox_rules());
         let gap = match mode {
-            // It asks about commands because of the gap, also where the sandbox is switched off.
+            // This mode asks about commands because of the gap, even if the sandbox is switched off.
             Mode::Auto => self.sandbox_remark(access).map(|why| {
                 format!(
                     "The mode {:?} asks about commands here, because it needs the sandbox. {why}",
@@ -55,7 +55,7 @@ impl Core {
         }
     }
 
-    /// The same for the card of a sandboxed command.
+    /// The remark about gaps in the sandbox for a command's permission prompt; `None` if there is none.
     pub(super) fn sandbox_remark(&self, access: &Access) -> Option<String> {
         let Access::Command { confined: true, .. } = access else { return None };
         match self.settings.sandbox.enabled {

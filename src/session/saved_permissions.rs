@@ -1,8 +1,9 @@
-//! What a user keeps allowed in a workspace, in a file of their own below their Epitome's data: never in the
-//! repository, which must not allow itself anything.
+//! What a user has allowed permanently in a workspace. It is stored in a file in the user's Epitome data directory:
+//! never in the repository, which must not grant itself anything.
 //!
-//! The file is shared by all processes of a home: it is looked at for each decision, and read when it is another one, so
-//! that what is taken back in one window holds in none. Each change puts a whole new one in its place under a lock.
+//! All processes of a home directory share the file. It is checked for each decision and read again if it has
+//! changed, so that a rule revoked in one window no longer applies in any. Each change replaces the complete file
+//! under a lock.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,14 +18,14 @@ use epitome_files::atomic_file::{lock_for_change, replace_private};
 use epitome_files::paths::Paths;
 use epitome_thread::Rule;
 
-/// Rules that one workspace keeps.
+/// Maximum number of rules for one workspace.
 pub const KEPT_MAX: usize = 200;
-/// Bytes of the file: some thousand rules.
+/// Maximum bytes of the file: several thousand rules.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// A file that changed less than this before it was read may change again without another stamp: clocks of file
-/// systems tick that slowly.
+/// A file that changed less than this before it was read may change again without getting another stamp: the clocks
+/// of file systems are that coarse.
 const TICK: Duration = Duration::from_millis(20);
-/// The form of the file that we write.
+/// The version of the file format that Epitome writes.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -43,17 +44,18 @@ pub fn file(paths: &Paths) -> PathBuf {
     paths.data.join("permissions.json")
 }
 
-/// What one session read last of what is kept for its workspace.
+/// Caches the rules that one session last read for its workspace.
 #[derive(Default)]
 pub struct SavedPermissionsReader {
     read: Option<(PermissionsStamp, Arc<[Rule]>)>,
 }
 
-/// What changes when the file does: its inode, its length, and when it was changed, in seconds and nanoseconds.
+/// Identifies a version of the file: inode, length, and the time of its change in seconds and nanoseconds.
 type PermissionsStamp = (u64, u64, i64, i64);
 
 impl SavedPermissionsReader {
-    /// What is kept for a workspace, always the same one. An error is a sentence: then nothing is. Blocks on the disk.
+    /// Reads the rules of a workspace, which must be the same one each time. After an error (a sentence), no rule
+    /// applies. Blocks on the disk.
     pub fn read(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, String> {
         let stamp = settled_stamp(&file(paths));
         match &self.read {
@@ -67,7 +69,7 @@ impl SavedPermissionsReader {
     }
 }
 
-/// The stamp of a file that would have another one if it changed from now on.
+/// The stamp of a file; `None` if the file could still change without getting another stamp.
 fn settled_stamp(file: &Path) -> Option<PermissionsStamp> {
     let found = file.metadata().ok()?;
     let changed = Duration::new(u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
@@ -75,14 +77,14 @@ fn settled_stamp(file: &Path) -> Option<PermissionsStamp> {
     (age > TICK).then(|| (found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
 }
 
-/// What is kept for a workspace. An error is a sentence: then nothing is. Blocks on the disk.
+/// Reads the rules of a workspace. After an error (a sentence), no rule applies. Blocks on the disk.
 pub fn read(paths: &Paths, cwd: &Path) -> Result<Vec<Rule>, String> {
     let path = named(cwd);
     let found = load(&file(paths))?.workspaces.into_iter().find(|workspace| workspace.path == path);
     Ok(found.map(|workspace| workspace.rules).unwrap_or_default())
 }
 
-/// Changes what is kept for a workspace. An error is a sentence: then all is as it was. Blocks on the disk.
+/// Changes the rules of a workspace. After an error (a sentence), nothing has changed. Blocks on the disk.
 pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> Result<(), String> {
     let file = file(paths);
     let trouble = |error: io::Error| format!("{} can't be written: {error}", file.display());
@@ -101,7 +103,7 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     replace_private(&file, &bytes).map_err(trouble)
 }
 
-/// One directory has one name, whichever way leads to it.
+/// Gives a directory one name, whichever path leads to it.
 fn named(cwd: &Path) -> PathBuf {
     cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf())
 }
@@ -172,7 +174,7 @@ mod tests {
         let paths = Paths::below(home.path());
         let rule = Rule::Command { line: "make".into() };
         change(&paths, Path::new("/w"), |rules| rules.push(rule)).expect("kept");
-        // Whatever was read is given again under a stamp that still holds.
+        // While the stamp is unchanged, the cached rules are returned.
         while settled_stamp(&file(&paths)).is_none() {
             std::thread::yield_now();
         }

@@ -1,6 +1,6 @@
-//! What resident hooks may ask of their session over their pipe.
+//! Calls from resident hooks to their session, over their pipe.
 //!
-//! Each call is held by the same guards as a hook's result, and each is in the trail.
+//! Each call is checked by the same guards as a hook's result, and recorded in the trail.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -23,19 +23,19 @@ use epitome_provider::models;
 use epitome_thread::{Change, HookRun, HookRunResult, Role, View};
 use epitome_turn::CompactionReason;
 
-/// Calls that may wait for the session; a hook that sends more waits.
+/// Calls that may wait for the session; a hook that sends more is blocked.
 const SERVICE_CALLS_MAX: usize = 64;
 
-/// Model calls and recipes that resident hooks may start in one turn.
+/// Maximum number of model calls and recipes that resident hooks may start in one turn.
 const PAID_CALLS_MAX: u32 = 8;
 
-/// Tokens of a completion, at most.
+/// Maximum tokens of a completion.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
-/// Who waits for the answer to a call; a hook that gave up meanwhile wants none.
+/// Receives the answer to a call; the hook may have given up on it.
 pub type ServiceReply = oneshot::Sender<Result<Value, String>>;
 
-/// A call of a resident hook, with who waits for its answer.
+/// A call of a resident hook.
 pub struct ServiceCall {
     hook: String,
     method: String,
@@ -44,13 +44,13 @@ pub struct ServiceCall {
 }
 
 impl ServiceCall {
-    /// A call of the model for somebody else, by the same guards.
+    /// A model call on behalf of another caller, under the same guards.
     pub(super) fn of_model(by: String, params: Value, answer: ServiceReply) -> ServiceCall {
         ServiceCall { hook: by, method: "model.complete".to_owned(), params, answer }
     }
 }
 
-/// The way from resident hooks to their session.
+/// The channel from resident hooks to their session.
 pub struct ServiceCalls(mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>);
 
 impl Default for ServiceCalls {
@@ -91,7 +91,7 @@ impl HookServices for ServiceSender {
 }
 
 impl Core {
-    /// Messages of the view, or of the whole log: by id, by a range of entries, by kind.
+    /// Returns messages of the view or of the complete log: by id, by a range of entries, by kind.
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
             "view" => self.thread.view().clone(),
@@ -117,7 +117,7 @@ impl Core {
         Ok(json!({ "messages": found, "revision": self.thread.view().revision().0 }))
     }
 
-    /// The log without the layers that compactions and hooks put over it.
+    /// The log without the layers that compactions and hooks have added.
     fn full_log_view(&self) -> View {
         let layers =
             self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
@@ -189,7 +189,7 @@ impl Session {
         Ok(json!({ "status": "at the next safe point" }))
     }
 
-    /// Answers with what a compaction would do, and with the instruction that a model would have for it.
+    /// Answers with what a compaction would do, and with its instruction for a model.
     fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: ServiceReply) {
         let (deciding, ruler, view) = (
             self.compactor.deciding(&mut self.core, None, CompactionReason::Hook),
@@ -221,7 +221,7 @@ impl Session {
         self.serve_now(hook, "compact", plan.ok_or_else(|| cpu_worker::FAULT.to_owned()), answer);
     }
 
-    /// Counts a call that costs money.
+    /// Counts a call that costs money; an error if the limit is reached or no turn runs.
     fn count_paid_call(&mut self) -> Result<(), String> {
         if self.work.is_none() {
             return Err("no turn runs, so nothing is paid for".to_owned());
@@ -255,7 +255,7 @@ impl Session {
         self.core.background.spawn(async move {
             let text = async move {
                 let child = run.await?;
-                // Its hooks may have made a history, which is nobody's here.
+                // Histories that its hooks hand over apply to no conversation here.
                 Ok(json!({ "text": child.text, "histories_left_aside": child.handed.len() }))
             };
             served(answer, text).await
@@ -289,7 +289,7 @@ impl Session {
                         .map_err(|error| error.to_string())?,
                 };
                 let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
-                // A session that is gone counts nothing.
+                // A session that has ended records no cost.
                 let model = endpoint.name.0.clone();
                 news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook });
                 Ok(json!({ "text": text, "model": model, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
@@ -299,7 +299,7 @@ impl Session {
     }
 }
 
-/// Answers with what the work comes to; a hook that gives up ends the work.
+/// Answers with the result of the work, which is cancelled if the hook gives up.
 async fn served(
     mut answer: ServiceReply,
     work: impl Future<Output = Result<Value, String>>,
@@ -313,7 +313,7 @@ async fn served(
     BackgroundResult::Served
 }
 
-/// The number in `e7` or `e7.1`, or a bare one.
+/// The number in `e7` or `e7.1`, or a plain number.
 fn entry_number(value: &Value) -> Option<u64> {
     match value {
         Value::String(id) => id.strip_prefix('e')?.split('.').next()?.parse().ok(),

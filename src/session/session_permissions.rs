@@ -1,29 +1,29 @@
-//! What the user allowed for the rest of a session: one list, which the session and all that work for it go by.
+//! What the user has allowed for the rest of a session: one list, shared by the session and its children.
 //!
-//! Whoever was asked puts the rule in, and whoever asks next finds it there, before any log has it. It is made of the
-//! session's log when the session begins, and the log is what lasts: a child's rule gets there through its parent.
+//! The session that asked adds the rule, and every other one finds it immediately, before it is in a log. The list
+//! starts as a copy of the session's log, which is what persists: a child's rule gets there through its parent.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use epitome_thread::Rule;
 
-/// See the module. Clones are the same list.
+/// A shared list of rules; see the module. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct SessionPermissions(Arc<RwLock<Arc<[Rule]>>>);
 
 impl SessionPermissions {
-    /// A list of its own, with these rules.
+    /// Creates a separate list with these rules.
     pub fn new(rules: &[Rule]) -> SessionPermissions {
         SessionPermissions(Arc::new(RwLock::new(rules.into())))
     }
 
-    /// The rules that hold now.
+    /// The rules that apply now.
     pub fn rules(&self) -> Arc<[Rule]> {
         // Nothing that could panic runs under this lock.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on this holds.
+    /// Adds a rule.
     pub fn allow(&self, rule: &Rule) {
         self.change(|rules| match rules.contains(rule) {
             true => None,
@@ -31,12 +31,12 @@ impl SessionPermissions {
         });
     }
 
-    /// From now on this holds no more.
+    /// Removes a rule.
     pub fn forget(&self, rule: &Rule) {
         self.change(|rules| Some(rules.iter().filter(|kept| *kept != rule).cloned().collect()));
     }
 
-    /// From now on only these hold.
+    /// Replaces all rules.
     pub fn replace(&self, rules: &[Rule]) {
         self.change(|_| Some(rules.into()));
     }

@@ -1,5 +1,5 @@
-//! The state of a session, for clients that follow it: whether it works, waits for the user or is idle, what runs in
-//! its background, and which message a prompt became. Clients that don't follow it are sent nothing of this.
+//! The state of a session, for clients that follow it: whether it runs, waits for the user or is idle, its background
+//! commands, and the message that a prompt became. Clients that don't follow it get none of these events.
 
 use super::actor::Session;
 use super::core::Core;
@@ -15,23 +15,23 @@ use epitome_tools::task;
 
 // ── State ──────────────────────────────────────────────────────────────────────────────────────────
 
-/// Foreground work begins: what follows belongs to it.
+/// Foreground work starts: all following events belong to it.
 pub(super) fn begins(session: &mut Session) {
     set(session, Foreground::Running);
 }
 
-/// Foreground work has ended, and everything of it was shown.
+/// Foreground work has ended, and all its events were announced.
 pub(super) fn ended(session: &mut Session, end: WorkEnd) {
     set(session, Foreground::Idle(Some(end)));
 }
 
-/// Shows what changed. It is looked at behind every event.
+/// Announces changes of the state. Called after every event.
 pub(super) fn refresh(session: &mut Session) {
     let foreground = foreground(session);
     set(session, foreground);
 }
 
-/// The session ends, and with it what runs in its background.
+/// The session ends, and with it its background commands.
 pub(super) fn closes(session: &mut Session) {
     if !session.core.clients.is_followed() {
         return;
@@ -78,7 +78,7 @@ fn foreground(session: &Session) -> Foreground {
 
 fn background(session: &Session) -> Vec<BackgroundTerminal> {
     let running = session.tools.background().terminals();
-    // A call that still runs is foreground work.
+    // A call that is still running is foreground work.
     let open = session.core.thread.open_calls();
     running
         .into_iter()
@@ -99,7 +99,7 @@ pub(super) fn now(session: &Session) -> SessionNow {
     }
 }
 
-/// How the last turn ended, as far as the log has it.
+/// How the last turn ended, according to the log.
 fn last_end(thread: &Thread) -> Option<WorkEnd> {
     let (reason, usage) = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::TurnEnded { reason, usage, .. } => Some((*reason, *usage)),
@@ -127,7 +127,7 @@ pub(super) fn command_ended(session: &mut Session, reason: StopReason, error: Op
 
 // ── Prompts that become messages ───────────────────────────────────────────────────────────────────
 
-/// What became of an earlier request with the same key.
+/// The state of an earlier request with the same key.
 enum EarlierPrompt<'a> {
     Inserted(MessageId),
     /// It waits in the log for the next turn.
@@ -135,7 +135,7 @@ enum EarlierPrompt<'a> {
 }
 
 fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
-    // What a fork copied was sent to another session.
+    // Entries that a fork copied belong to another session.
     let own =
         thread.entries().iter().rev().take_while(|entry| !matches!(entry.change, Change::Forked { .. }));
     let mut keyed = own.filter_map(|entry| match &entry.change {
@@ -159,7 +159,7 @@ fn earlier<'a>(thread: &'a Thread, key: &str) -> Option<EarlierPrompt<'a>> {
     })
 }
 
-/// Answers a prompt whose message is in the conversation already; gives back any other.
+/// Answers a prompt whose message is already in the conversation; returns any other prompt.
 pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<QueuedPrompt> {
     match prompt.responder.key().and_then(|key| earlier(&core.thread, key)) {
         Some(EarlierPrompt::Inserted(message)) => {
@@ -171,7 +171,7 @@ pub(super) fn answer_repeated(core: &Core, mut prompt: QueuedPrompt) -> Option<Q
     }
 }
 
-/// The entry in which an earlier request with this key waits.
+/// The entry in which an earlier request with this key is queued.
 pub(super) fn queued_earlier(thread: &Thread, key: Option<&str>) -> Option<Seq> {
     match earlier(thread, key?)? {
         EarlierPrompt::Queued(entry, _) => Some(entry),
@@ -179,7 +179,7 @@ pub(super) fn queued_earlier(thread: &Thread, key: Option<&str>) -> Option<Seq> 
     }
 }
 
-/// What a prompt says if an earlier request with its key was queued and its turn interrupted.
+/// The change that inserts an earlier request with this key, if it was queued and its turn interrupted.
 pub(super) fn said_earlier(thread: &Thread, key: Option<&str>) -> Option<Change> {
     match earlier(thread, key?)? {
         EarlierPrompt::Queued(entry, message) => {
@@ -189,7 +189,7 @@ pub(super) fn said_earlier(thread: &Thread, key: Option<&str>) -> Option<Change>
     }
 }
 
-/// The message that a change inserts for a prompt, with the entry in which the prompt waited.
+/// The message that a change inserts for a prompt, and the entry in which the prompt was queued.
 fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
     match change {
         Change::Said { message, origin: Origin::Person | Origin::Recipe { .. } } => Some((message.id, None)),
@@ -199,14 +199,14 @@ fn inserts(change: &Change) -> Option<(MessageId, Option<Seq>)> {
     }
 }
 
-/// Commits a change of the running turn. A prompt's key is written before its message, and its clients get the
-/// message's id.
+/// Commits a change of the running turn. If it inserts a prompt's message, the prompt's key is written before it, and
+/// the clients are sent the message's id.
 pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<(), SessionError> {
     let Session { core, work: Some(work), .. } = session else {
         return session.core.commit(change).map(drop);
     };
     let Some((message, queued)) = inserts(&change) else { return core.commit(change).map(drop) };
-    // The prompt that began the turn may have been queued by a process before this one.
+    // The prompt that started the turn may have been queued by an earlier process.
     let is_for = |at: &Option<Seq>| *at == queued || at.is_none();
     let waiting: Vec<&mut Responder> = work
         .responders
@@ -217,7 +217,7 @@ pub(super) fn commit_of_turn(session: &mut Session, change: Change) -> Result<()
     insert(core, waiting, message, queued, change)
 }
 
-/// Commits the command that a prompt is.
+/// Commits a prompt that is a command.
 pub(super) fn commit_command(
     core: &mut Core,
     responder: &mut Responder,
@@ -250,7 +250,7 @@ fn insert(
 
 // ── Cancelling one thing ───────────────────────────────────────────────────────────────────────────
 
-/// Ends one running call, or the command of one terminal. What comes of it is shown like any other end.
+/// Cancels one running call, or the command of one terminal. Clients see its end like any other.
 pub(super) fn cancel(session: &mut Session, target: &CancelTarget) -> Result<SessionAnswer, SessionError> {
     let (CancelTarget::Call(call) | CancelTarget::Terminal(call)) = target;
     let is_open = session.core.thread.open_calls().contains(call);

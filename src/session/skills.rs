@@ -1,6 +1,6 @@
-//! Skills that the model may use: listed in the tool's description at the first model call, which is frozen then, and
-//! told behind it where they come later. Their commands run when the model asks for a skill, by the same rule as when
-//! the user types its name, except that nobody is asked.
+//! Skills that the model may use. They are listed in the tool's description, which is frozen at the first model call;
+//! later ones are announced in the conversation. Their commands run when the model asks for a skill, by the same rule
+//! as when the user types its name, except that the user is not asked.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use epitome_thread::{Change, Entry};
 use epitome_tools::listing;
 use epitome_tools::skill_tool::{self, Skill, SkillText, SkillTool};
 
-/// Whose words they are that tell of later skills.
+/// The origin of messages about later skills.
 const BY: &str = "skills";
 
-/// Messages about skills that a thread may have: folders that change all the time must not fill it.
+/// Maximum number of messages about skills in a thread: directories that change constantly must not fill it.
 const TOLD_MAX: usize = 20;
 
 impl SessionRecipes {
-    /// Puts the skills of a catalog that was read into the toolbox. What a child has is its parent's.
+    /// Puts the catalog's skills into the toolbox. A child uses its parent's.
     pub(super) fn offer_skills(&self, core: &mut Core, hooks: &HookHost) {
         let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
         if !core.lineage.is_child() && (has_tool || self.skills().next().is_some()) {
@@ -39,7 +39,7 @@ impl SessionRecipes {
         }
     }
 
-    /// Skills that the frame does not name, for the model to know.
+    /// The reminder about skills that the frame does not list.
     pub(super) fn late_skills(&self, core: &Core) -> Option<Topic> {
         let said = core.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
         if core.lineage.is_child() || said.count() >= TOLD_MAX {
@@ -71,7 +71,7 @@ impl SessionRecipes {
         Some(Topic { by: BY, what: ReminderText::Lines { head, lines } })
     }
 
-    /// The files that were touched, if there are skills that are for some files only.
+    /// The files touched so far; empty if no skill is restricted to certain files.
     fn files_for_skills(&self, core: &Core) -> BTreeSet<PathBuf> {
         match self.skills().any(|recipe| !recipe.foreign.paths.is_empty()) {
             true => touched(core),
@@ -79,7 +79,7 @@ impl SessionRecipes {
         }
     }
 
-    /// The skills that the model may use without the user.
+    /// The skills that the model may use on its own initiative.
     fn skills(&self) -> impl Iterator<Item = &Arc<Recipe>> {
         let recipes = self.catalog().recipes.iter();
         recipes.filter(|recipe| recipe.callable_by.agent && recipe.is_skill())

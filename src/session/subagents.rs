@@ -1,7 +1,7 @@
-//! Children of a session at work: agents that the model hands work to, callbacks and recipes. Their questions go to this
-//! session's clients, and the answers back; clients that show agents get their streams (`shown`).
+//! Running children of a session: agents that the model starts, callbacks and recipes. Their permission prompts are
+//! sent to this session's clients, and the answers back; clients that show agents get their streams (`shown`).
 //!
-//! Calls of a child are not in the parent's log. A client that a card was shown to is told of the call's
+//! Calls of a child are not in the parent's log. A client that was shown a permission prompt is sent the call's
 //! outcome; nothing of it is replayed.
 
 mod shown;
@@ -20,55 +20,54 @@ use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, To
 use shown::ShownAgent;
 pub(super) use shown::{agent_id, call_with_place, lost_agent};
 
-/// The ticket of a choice that a session passes on to its children; nobody waits for its answer.
+/// The ticket of an option that a session passes on to its children; its answer is ignored.
 const PASSED_ON: Ticket = Ticket(2);
 
-/// See the module.
+/// A session's children; see the module.
 pub(super) struct Subagents {
     session: SessionId,
-    /// What children of this session have to say; each gets a sender.
+    /// The channel for news of children; each gets a sender.
     news: (NewsSender, NewsReceiver),
     calls: Vec<ChildCall>,
     at_work: Vec<RunningChild>,
-    /// Agents at work, at any depth, for clients that show them; each behind who started it.
+    /// Running agents, at any depth, for clients that show them; each follows the one that started it.
     shown: Vec<ShownAgent>,
     /// The agents offered to the model, once their files were read.
     definitions: Arc<AgentCatalog>,
-    /// As many as may work at a time.
+    /// Limits how many agents run at a time.
     slots: Arc<Semaphore>,
-    /// Agents that the running turn has started, and those of them that are at work, by their calls.
+    /// The number of agents that the running turn has started, and those that are running, by their calls.
     started: u32,
     running: BTreeMap<CallId, RunningAgent>,
 }
 
-/// A child at work.
+/// A running child.
 struct RunningChild {
     session: SessionId,
     commands: mpsc::WeakSender<SessionCommand>,
-    /// Whether it takes the modes that are chosen meanwhile.
+    /// Whether changes of the session's mode apply to it.
     follows_mode: bool,
 }
 
-/// A call of a child that this session's user was asked about, until it has its outcome.
+/// A child's call about which this session's user was asked, until its outcome is known.
 struct ChildCall {
     child: SessionId,
     call: CallId,
     open: Option<ChildPermission>,
 }
 
-/// An open card of a child.
+/// An open permission prompt of a child.
 struct ChildPermission {
-    /// The id that this session's clients know.
+    /// The prompt's id in this session.
     ask: AskId,
-    /// The id that the child knows.
+    /// The prompt's id in the child.
     theirs: AskId,
     permission: Arc<PermissionRequest>,
     answers: mpsc::WeakSender<SessionCommand>,
 }
 
 impl ChildPermission {
-    /// Passes a decision on. A child that is gone needs none, and its channel has room for one answer to
-    /// each card.
+    /// Passes a decision on. A child that has ended needs none, and its channel has room for one answer per prompt.
     fn answer(&self, decision: UserDecision) {
         if let Some(answers) = self.answers.upgrade() {
             drop(answers.try_send(SessionCommand::Decide { ask: self.theirs, decision }));
@@ -76,16 +75,16 @@ impl ChildPermission {
     }
 }
 
-/// What a child's news want of the session's log.
+/// A record that a child's news adds to the session's log.
 pub(super) enum LogRecord {
-    /// The user said "always" to a child. It holds already.
+    /// The user said "always" to a child. The rule already applies.
     Allowed(Rule),
-    /// A model call was paid for; with whose it was.
+    /// A model call was paid for: the model, the usage and the caller.
     Spent(ModelName, Usage, String),
 }
 
 impl Subagents {
-    /// `slots`: how many agents may work at a time.
+    /// `slots`: how many agents may run at a time.
     pub fn new(session: SessionId, slots: u32) -> Subagents {
         Subagents {
             session,
@@ -112,7 +111,7 @@ impl Subagents {
         self.slots.clone()
     }
 
-    /// Counts an agent of the turn; returns which one it is, from 1.
+    /// Adds a running agent; returns its number in the turn, from 1.
     pub fn start(&mut self, call: &CallId, agent: RunningAgent) -> u32 {
         self.running.insert(call.clone(), agent);
         self.started += 1;
@@ -135,7 +134,7 @@ impl Subagents {
 
     // ── News ───────────────────────────────────────────────────────────────────────────────────
 
-    /// Where a child says what it has to say.
+    /// The sender for a child's news.
     pub fn sender(&self) -> NewsSender {
         self.news.0.clone()
     }
@@ -145,12 +144,12 @@ impl Subagents {
         self.news.1.recv().await
     }
 
-    /// The next news, if there is one by now.
+    /// The next news, if it has already arrived.
     pub fn next_now(&mut self) -> Option<ChildNews> {
         self.news.1.try_recv()
     }
 
-    /// Takes news of a child in. Returns what belongs into the log.
+    /// Handles news of a child. Returns the record for the log, if any.
     pub fn handle_event(&mut self, news: ChildNews, clients: &ClientList) -> Option<LogRecord> {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
@@ -198,25 +197,25 @@ impl Subagents {
         None
     }
 
-    /// Passes a new mode on to the children that are at work.
+    /// Passes a new mode on to the running children.
     pub fn set_mode(&self, mode: Mode) {
         for child in self.at_work.iter().filter(|child| child.follows_mode) {
             if let Some(commands) = child.commands.upgrade() {
                 let (client, mode) = (ClientId(0), mode.id().to_owned());
-                // It takes its commands as fast as they come; one that is stuck is asked about nothing either.
+                // A child handles commands quickly; one that is stuck asks for no permission either.
                 drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
             }
         }
     }
 
-    /// Cancels one agent, wherever below this session it works.
+    /// Cancels one agent, at any depth below this session.
     pub fn cancel(&self, agent: SessionId) {
         let (mut through, mut command) = (agent.clone(), SessionCommand::Cancel);
-        // Of those below one another there are at most as many as are shown.
+        // The chain of agents is at most as long as the list of those shown.
         for _ in 0..=self.shown.len() {
             let direct = self.at_work.iter().find(|child| child.session == through);
             if let Some(commands) = direct.and_then(|child| child.commands.upgrade()) {
-                // A cancel must not get lost because of what stands before it.
+                // A full queue must not lose a cancel.
                 tokio::spawn(async move { commands.send(command).await });
                 return;
             }
@@ -225,9 +224,9 @@ impl Subagents {
         }
     }
 
-    // ── Cards ──────────────────────────────────────────────────────────────────────────────────
+    // ── Permission prompts ─────────────────────────────────────────────────────────────────────
 
-    /// Whether a call of a child waits for its outcome, of which a card was shown.
+    /// Whether a child's call, of which a permission prompt was shown, has no outcome yet.
     pub fn have_calls(&self) -> bool {
         !self.calls.is_empty()
     }
@@ -236,19 +235,19 @@ impl Subagents {
         self.calls.iter().filter_map(|call| call.open.as_ref())
     }
 
-    /// The open cards, for a client that comes later.
+    /// The open permission prompts, for a client that attaches later.
     pub fn permission_events(&self) -> impl Iterator<Item = SessionEvent> {
         self.child_permissions()
             .map(|open| SessionEvent::Ask { ask: open.ask, permission: open.permission.clone() })
     }
 
-    /// The open cards, by the ids that this session's clients know.
+    /// The ids of the open permission prompts in this session.
     pub fn open_asks(&self) -> impl Iterator<Item = AskId> {
         self.child_permissions().map(|open| open.ask)
     }
 
-    /// Passes a decision on to the child that asked; `false` if none did. The card is withdrawn when the
-    /// child has taken it.
+    /// Passes a decision on to the child that asked; returns `false` if none did. The prompt is withdrawn when the
+    /// child has handled the decision.
     pub fn decided(&self, ask: AskId, decision: &UserDecision) -> bool {
         let Some(open) = self.child_permissions().find(|open| open.ask == ask) else { return false };
         open.answer(decision.clone());

@@ -1,11 +1,11 @@
-//! Who writes the summary of a compaction: the ways that are tried, one behind the other, and their time.
+//! Writes the summary of a compaction. The methods in order; each is tried if those before it fail:
 //!
 //! ```text
-//!  the provider's own compaction, where the user wants it
-//!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
-//!  the model's own next request with one instruction more, which reuses the provider's cached prefix
+//!  the provider's own compaction, if enabled
+//!  flat text, by the model configured for summaries, in parts if it is longer than the model's window
+//!  the session's next request plus an instruction, which reuses the provider's cached prefix
 //!  flat text, by the session's own model
-//!  none: the computed tables stand alone, and that always works
+//!  none: only the computed tables, which always works
 //! ```
 
 mod asking;
@@ -30,34 +30,34 @@ use epitome_provider::wire::Purpose;
 use epitome_provider::{ErrorClass, ModelRequest, ProviderError, models, retry};
 use epitome_thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
-/// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
-/// the tools in the request, a small model may write something that its grammar does not take, and the
-/// server calls that a fault of its own. The flat way has no tools.
+/// Tries for a summary with the cached prefix. A local server can fail every time: since the request includes the
+/// tools, a small model may write output that doesn't match their grammar, which the server reports as an internal
+/// error. The flat method has no tools.
 const CACHED_TRIES_MAX: u32 = 2;
 
-/// How often a summary from flat text is tried, each time on half as much: a window that is taken for
-/// a hundred times its size is still met.
+/// Tries for a summary from flat text, each with at most half the window of the one before. This many suffice even if
+/// the window is assumed a hundred times too large.
 const FLAT_ATTEMPTS_MAX: u32 = 8;
 
-/// Parts in which a conversation is told that is longer than the model's window; each is one more call. What is
-/// longer still is told shorter.
+/// Maximum number of parts, one call each, into which a conversation longer than the model's window is split. A
+/// longer conversation is shortened instead.
 const PARTS_MAX: usize = 6;
 
-/// Pieces of a summary that wait for the session.
+/// Capacity of the channel that carries pieces of a summary to the session.
 pub const PIECES_MAX: usize = 64;
 
-/// What a summary may take of a window, as a divisor: in a small one it must leave room for the conversation.
+/// Divisor of the window that limits a summary: in a small window it must leave room for the conversation.
 const OUTPUT_PART: u64 = 4;
 
-/// What a reply with a summary takes, by experience: for comparing prices alone.
+/// Typical size of a summary in tokens, used only to compare prices.
 const SUMMARY_TOKENS: u64 = 2_000;
 
-/// A written summary, and what it cost.
+/// A written summary and its cost.
 #[derive(Debug)]
 pub struct WrittenSummary {
-    /// What can be read of it; a provider's own compaction may be for its model alone.
+    /// The readable text; `None` if the provider's own compaction is readable only by its model.
     pub text: Option<String>,
-    /// The provider's own form of it, for the model that made it.
+    /// The provider's own form of the summary, for the model that made it.
     pub native: Vec<Content>,
     pub model: ModelName,
     pub usage: Usage,
@@ -70,50 +70,51 @@ impl WrittenSummary {
     }
 }
 
-/// What came of asking for a summary.
+/// The result of trying to write a summary.
 #[derive(Debug)]
 pub struct Attempt {
-    /// An error is that of the last way, when all of them failed.
+    /// If all methods failed, the error of the last one.
     pub summary: Result<WrittenSummary, ProviderError>,
-    /// The windows that providers told as they refused a request, in tokens, also where a shorter one was taken then.
+    /// Windows in tokens that providers reported when they refused a request, even if a shorter request then
+    /// succeeded.
     pub limits: Vec<(ModelName, u64)>,
 }
 
 impl Attempt {
-    /// A fault of ours ended it.
+    /// The result after a panic.
     pub fn panicked() -> Attempt {
         Attempt { summary: Err(effects::internal_error()), limits: Vec::new() }
     }
 }
 
-/// What is known of the ways that were tried so far.
+/// What the methods tried so far have used and revealed.
 #[derive(Default)]
 struct Tried {
-    /// Of calls that came to a part of a summary alone.
+    /// Usage of calls that wrote only a part of a summary.
     spent: Usage,
     limits: Vec<(ModelName, u64)>,
 }
 
-/// What is to be written, by whom and in what time.
+/// Everything needed to write a summary.
 pub struct SummaryJob {
     pub http: Http,
     /// The session's own model.
     pub main: Endpoint,
-    /// The model that writes it, where that is another one; where it can't, the session's own does.
+    /// Another model that is to write the summary. If it fails, the session's own model is used.
     pub writer: Option<Endpoint>,
-    /// What the summary takes the place of.
+    /// The conversation to summarize.
     pub snapshot: RequestSnapshot,
     pub instruction: String,
-    /// The instruction says something that the user or a recipe of theirs wants, beside what any summary needs.
+    /// Whether the instruction includes a wish of the user or of a recipe, in addition to the standard text.
     pub focus: bool,
     pub message_chars: usize,
-    /// For one call of a model, and for all of them together.
+    /// Time limits: for one model call, and for all of them together.
     pub time: (Duration, Duration),
-    /// Takes the summary as it is written. Nobody need listen.
+    /// Receives the summary as it is written; the receiver may be closed.
     pub pieces: mpsc::Sender<String>,
 }
 
-/// Which model the settings want, for a conversation of so many tokens: `compaction.model`, or the cheaper one.
+/// The endpoint of the model that [`writer_name`] selects; `None` if there is none or it can't be called.
 pub async fn writer(
     services: &SessionServices,
     settings: &Settings,
@@ -131,7 +132,8 @@ pub async fn writer(
     }
 }
 
-/// The model other than this one that the settings want; `None` where there is none.
+/// The model that the settings choose to summarize a conversation of `tokens` tokens; `None` if it is `main` or if
+/// there is none.
 pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<ModelName> {
     let small = || models::small(settings, Some(main));
     let name = match &settings.compaction.model {
@@ -143,8 +145,8 @@ pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<
     name.filter(|name| *name != main.name)
 }
 
-/// Whether reading all of it anew costs less with the small model than the cached prefix does with the main one.
-/// Where a price is not known, the cached prefix is taken: it knows most.
+/// Whether reading the complete conversation costs less with the small model than the cached prefix with the main
+/// one. If a price is unknown, the cached prefix is preferred, because it loses nothing.
 fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: u64) -> bool {
     let output = SUMMARY_TOKENS;
     let cached = Usage { input: tokens, cache_read: tokens, output, ..Usage::default() };
@@ -153,7 +155,7 @@ fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: 
     costs.is_some_and(|(main, small)| small < main)
 }
 
-/// The instruction, and what is carried over beside the summary in any case.
+/// Appends to the instruction the tables that are kept in addition to the summary.
 pub fn with_tables(instruction: String, tables: &str) -> String {
     if tables.is_empty() {
         return instruction;
@@ -165,7 +167,7 @@ pub fn with_tables(instruction: String, tables: &str) -> String {
     )
 }
 
-/// Has a model write the summary.
+/// Writes the summary, by the first method that succeeds.
 pub async fn write(order: &SummaryJob) -> Attempt {
     let mut tried = Tried::default();
     let summary = by_some_way(order, &mut tried).await.map(|mut summary| {
@@ -190,7 +192,7 @@ async fn by_some_way(order: &SummaryJob, tried: &mut Tried) -> Result<WrittenSum
             Ok(Ok(summary)) => return Ok(summary),
             Ok(Err(error)) => {
                 tracing::info!(%error, ?way, "no summary this way");
-                // The flat way has told each of its own.
+                // The flat method has already recorded its own errors.
                 if let SummaryMethod::Native | SummaryMethod::Prefix = way {
                     tried.learn(&order.main, &error);
                 }
@@ -236,11 +238,11 @@ fn ways(order: &SummaryJob) -> Vec<SummaryMethod<'_>> {
     ways
 }
 
-/// By the provider itself.
+/// Uses the provider's own compaction.
 async fn native(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
     let max_output = output_behind_prefix(order);
     let request = ModelRequest { max_output, ..order.snapshot.request(None) };
-    // Words of its own cost the provider's cache, and take the place of its own prompt.
+    // A custom instruction invalidates the provider's cache and replaces its own prompt.
     let purpose = Purpose::Compact { instruction: order.focus.then_some(order.instruction.as_str()) };
     let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
     let made = timeout(order.time.0, compact(&order.http, &order.main, &encoded))
@@ -250,7 +252,7 @@ async fn native(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
     Ok(WrittenSummary { text, native: parts, model: order.main.name.clone(), usage })
 }
 
-/// By the same conversation with one instruction more.
+/// Asks for the summary with the session's next request plus one instruction.
 async fn summarise_with_prefix(order: &SummaryJob) -> Result<WrittenSummary, ProviderError> {
     let said = instruction(&order.instruction);
     let max_output = output_behind_prefix(order);
@@ -259,7 +261,7 @@ async fn summarise_with_prefix(order: &SummaryJob) -> Result<WrittenSummary, Pro
     ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true).await
 }
 
-/// From flat text, which is made smaller until it fits.
+/// Writes the summary from flat text, which is shortened until it fits.
 async fn flat(
     order: &SummaryJob,
     endpoint: &Endpoint,
@@ -280,7 +282,7 @@ async fn flat(
     Err(last.expect("a conversation that was too long left its error"))
 }
 
-/// One call, or one for each part of a long conversation: each brings the summary of the parts before up to date.
+/// Makes one call, or one for each part of a long conversation; each updates the summary of the parts before it.
 async fn in_parts(
     order: &SummaryJob,
     endpoint: &Endpoint,
@@ -337,15 +339,15 @@ fn instruction(text: &str) -> Message {
     Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
 }
 
-/// What a summary may take of this model's window.
+/// Output limit in tokens for a summary by this model.
 fn max_output(order: &SummaryJob, endpoint: &Endpoint) -> u32 {
     let share = u32::try_from(endpoint.window / OUTPUT_PART).unwrap_or(u32::MAX).max(1);
     order.snapshot.max_output.min(endpoint.max_output).min(share)
 }
 
-/// The tokens that a summary's reply may have behind the cached prefix. Where thinking is steered by a budget,
-/// that must be the budget of the replies before, or Anthropic reads none of the messages from its cache; and
-/// a budget is at most half of what the reply may have.
+/// Output limit in tokens for a summary after the cached prefix. If thinking has a budget, it must be the budget of
+/// the earlier replies, or Anthropic reads no message from its cache; and a budget is at most half of the output
+/// limit.
 fn output_behind_prefix(order: &SummaryJob) -> u32 {
     let endpoint = &order.main;
     let budget = endpoint.abilities.thinking.budget(order.snapshot.thought, endpoint.max_output);
@@ -353,14 +355,14 @@ fn output_behind_prefix(order: &SummaryJob) -> u32 {
     order.snapshot.max_output.max(least).min(endpoint.max_output)
 }
 
-/// Bytes of a conversation for which there is room beside the instruction and the summary.
+/// Bytes of conversation that fit in a window of `window` tokens in addition to the instruction and the summary.
 fn bytes_for(order: &SummaryJob, window: u64) -> usize {
     let instruction = u64::try_from(order.instruction.len()).unwrap_or(u64::MAX);
     let half = u64::try_from(effects::half_of(window)).unwrap_or(u64::MAX);
     usize::try_from(half.saturating_sub(instruction).max(half / 4)).unwrap_or(usize::MAX)
 }
 
-/// The window, as far as the provider corrects what is known of it.
+/// The window, lowered to the limit that the provider reports in its error, if any.
 fn narrowed(window: u64, error: &ProviderError) -> u64 {
     match error.class {
         ErrorClass::TooLong { limit: Some(limit), .. } => window.min(limit),
@@ -378,7 +380,7 @@ mod tests {
     use super::*;
     use epitome_provider::endpoint::resolve;
 
-    /// Without `models.small` nobody but the session's model wrote summaries, however dear it was.
+    /// Without `models.small` only the session's model wrote summaries, however expensive it was.
     #[test]
     fn the_small_model_is_the_cheapest_current_one_of_the_provider() {
         let settings = Settings::default();

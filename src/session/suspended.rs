@@ -1,9 +1,9 @@
-//! Sessions at rest: where nothing happens for a while, a session's task ends and its conversation leaves the
-//! memory. What is not in the log stays here, a few hundred bytes, until somebody wants something of it again.
+//! Suspended sessions: when a session is idle, its task ends and its conversation is freed from memory. Only state
+//! that is not in the log stays, a few hundred bytes, until the session is used again.
 //!
-//! Clients notice nothing: they stay where they are, and the next command finds the session as it was. Only one
-//! that holds something alive (a turn, a question, a resident hook, a callback or a command in the background) never
-//! rests.
+//! Clients notice nothing: they stay attached, and the next command finds the session as it was. A session is never
+//! suspended while something depends on its task (a turn, a question, a resident hook, a callback or a background
+//! command).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +23,29 @@ use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
 use epitome_tools::background::BackgroundCommands;
 
-/// How long nobody wants anything of a session before it rests.
+/// Idle time before a session is suspended.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Sets that time, in seconds, for a whole process.
+/// The environment variable that sets this time for a process, in seconds.
 pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
-/// What of a session is not in its log.
+/// The state of a session that is not in its log.
 pub struct SuspendedSession {
     clients: ClientList,
-    /// The entries that the clients have seen end here.
+    /// The entries before this one have been shown to the clients.
     seen: Seq,
     settings: Configured,
     hooks: HookHost,
-    /// They have ended, and what they printed last may not have been read.
+    /// They have ended, but their last output may not have been read.
     background_commands: Arc<BackgroundCommands>,
-    /// What was seen of editors' texts.
+    /// The state of editors' buffers.
     editors: editor_buffers::SuspendedBuffers,
     compactor: Compactor,
     mcp_servers: Vec<McpServer>,
 }
 
 impl Session {
-    /// Looks again later whether nothing has happened meanwhile.
+    /// Checks again later whether the session is idle.
     pub(super) fn watch_idle(&mut self) {
         let after = self.core.services.suspend_after;
         self.core.background.spawn(async move {
@@ -54,7 +54,7 @@ impl Session {
         });
     }
 
-    /// Whether nobody has wanted anything for long enough, and nothing is held that ends with the task.
+    /// Whether the session was idle for long enough, and nothing depends on its task.
     pub(super) fn may_suspend(&self) -> bool {
         let holds = self.work.is_some()
             || self.inbox.has_prompts()
@@ -74,7 +74,7 @@ impl Session {
             && self.core.clients.idle_for() >= self.core.services.suspend_after
     }
 
-    /// Ends the session but for what is not in its log. Its journal is free afterwards.
+    /// Ends the session except for its state outside the log. The journal is unlocked afterwards.
     pub(super) fn suspend(mut self) -> SuspendedSession {
         self.core.trace.end("at rest");
         SuspendedSession {
@@ -91,7 +91,8 @@ impl Session {
 }
 
 impl SuspendedSession {
-    /// Goes on with a log that was read again. What others wrote into it meanwhile is shown.
+    /// Resumes with the log, which was read again. Entries written by others in the meantime are shown to the
+    /// clients.
     pub(super) fn resume(
         self,
         services: SessionServices,
@@ -101,7 +102,7 @@ impl SuspendedSession {
     ) -> Option<Box<Session>> {
         let opening = self.clients.first()?.clone();
         let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
-        // The files' problems were told when the session was opened.
+        // Problems in files were reported when the session was opened.
         session.core.clients = self.clients;
         session.core.settings = self.settings;
         session.hooks = self.hooks;
@@ -123,7 +124,7 @@ impl SuspendedSession {
         self.clients.attachment(client).cloned()
     }
 
-    /// Lets a client go; whether others stay.
+    /// Removes a client; returns whether others remain.
     pub(super) fn leave(&mut self, client: ClientId) -> bool {
         self.clients.leave(client);
         self.clients.unwatch(client);
@@ -134,7 +135,7 @@ impl SuspendedSession {
         self.clients.unwatch(client);
     }
 
-    /// The clients, and the observers.
+    /// The numbers of clients and observers.
     pub(super) fn counts(&self) -> (usize, usize) {
         self.clients.counts()
     }

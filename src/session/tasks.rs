@@ -1,8 +1,7 @@
-//! Agents that the model hands work to with `task`: which ones there are, what one is given, and its report.
+//! Agents that the model starts with `task`: their definitions, their inputs and their reports.
 //!
-//! An agent is a child with a conversation of its own. It may do what its session may and nothing more: it begins
-//! with the session's mode and rules, its tools are the session's or fewer, and what must be asked goes to the same
-//! user.
+//! An agent is a child with a separate conversation. It may do no more than its session: it starts with the session's
+//! mode and rules, its tools are the session's or fewer, and its permission prompts are shown to the same user.
 
 mod report;
 
@@ -36,43 +35,43 @@ use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
 use epitome_turn::EffectResult;
 
-/// An agent at work, by the call that started it.
+/// A running agent, by the call that started it.
 pub(super) struct RunningAgent {
     order: TaskOrder,
     child_log: Arc<ChildLog>,
 }
 
-/// What agents are started with: the session as it was when the call began.
+/// What agents are started with: the session's state when the call began.
 #[derive(Clone)]
 struct AgentStarter {
     services: SessionServices,
     settings: Arc<Settings>,
-    /// All but what the agent and its task say.
+    /// The order, except for the parts that depend on the agent and its task.
     template: ChildOrder,
     main: Option<Endpoint>,
     /// Models that the user could choose.
     offered: Arc<[ModelName]>,
-    /// The session's tools by name, as far as the recipe that runs may use them.
+    /// Names of the session's tools that the running recipe may use.
     tools: Arc<[String]>,
     slots: Arc<Semaphore>,
-    /// Which of the turn's agents it is, from 1.
+    /// The number of this agent in the turn, from 1.
     number: u32,
     child_log: Arc<ChildLog>,
-    /// The agent's id, and how its call is titled.
+    /// The agent's id, and the title of its call.
     session: SessionId,
     title: String,
     news: NewsSender,
 }
 
 impl Core {
-    /// Whether the agents' files are to be read: the model is told of them once.
+    /// Whether the agents' files have to be read: they are listed for the model once, in the frame.
     pub(super) fn wants_agents(&self) -> bool {
         self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
     }
 }
 
 impl Session {
-    /// Who starts the agent of this call.
+    /// Returns the runner that starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: TaskOrder) -> Arc<dyn task::AgentRunner> {
         let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
         let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
@@ -82,7 +81,7 @@ impl Session {
         let child_log = Arc::new(ChildLog::default());
         let name = order.agent.clone().unwrap_or_else(|| GENERAL.to_owned());
         let number = self.subagents.start(id, RunningAgent { order, child_log: child_log.clone() });
-        // Every call that runs stands in a reply.
+        // Every running call belongs to a reply.
         let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
@@ -109,7 +108,7 @@ impl Session {
         })
     }
 
-    /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
+    /// Gives the calls of stopped agents their outcomes, with the work done so far.
     pub(super) fn stop_agents(&mut self) {
         self.subagents.show_all_ended(&self.core.clients);
         let running = self.subagents.take_running();
@@ -129,8 +128,8 @@ impl Session {
 }
 
 impl Subagents {
-    /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
-    /// away where no agent may be started.
+    /// Lists the agents in the description of `task`, which is then frozen. Removes the tool if no agent may be
+    /// started.
     pub(super) fn name_in(&self, core: &Core, tools: &mut Vec<ToolSpec>) {
         if core.lineage.depth >= core.settings.agents.max_depth {
             tools.retain(|tool| tool.name != task::NAME);
@@ -145,7 +144,7 @@ impl Subagents {
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
-    /// Takes in what was found of agents, and tells what is wrong with it.
+    /// Stores the agents that were found, and reports problems with them.
     pub(super) fn found(&mut self, core: &mut Core, found: AgentCatalog) {
         let names: Vec<String> = core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         let without_any = found.agents.iter().filter(|agent| {
@@ -165,10 +164,10 @@ impl Subagents {
     }
 }
 
-/// Whether an agent has this tool, by any of the names that it has for hooks and agents of Claude Code.
+/// Whether an agent has this tool, under any of its names in Claude Code's hooks and agents.
 fn has(agent: &AgentDefinition, tool: &str) -> bool {
     let is_it = |name: &String| claude_tools::is_name_of(name, tool);
-    // What a compaction took out of its view it must be able to find again.
+    // An agent must be able to recall what a compaction removed from its view.
     let is_given =
         |tools: &Vec<String>| tools.iter().any(is_it) || (tool == recall::NAME && !tools.is_empty());
     agent.tools.as_ref().is_none_or(is_given) && !agent.without.iter().any(is_it)
@@ -182,7 +181,7 @@ impl task::AgentRunner for AgentStarter {
 }
 
 impl AgentStarter {
-    /// Runs an agent to its end. An error is a sentence for the model: none was started.
+    /// Runs an agent to its end. After an error (a sentence for the model), none was started.
     async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, String> {
         let bounds = &self.settings.agents;
         if self.template.lineage.depth > bounds.max_depth {
@@ -211,7 +210,7 @@ impl AgentStarter {
                 self.slots.clone().acquire_owned().await
             }
         };
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
@@ -220,7 +219,7 @@ impl AgentStarter {
         Ok(report.result(ran, &self.child_log.entries(), began.elapsed()))
     }
 
-    /// The model that an agent works with; with it what a user should know of the choice.
+    /// The model of an agent, and a remark about the choice for the user.
     fn model(
         &self,
         agent: &AgentDefinition,
@@ -238,7 +237,7 @@ impl AgentStarter {
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
             }
-            // Claude Code's names of models have no provider.
+            // Claude Code's model names have no provider.
             (None, RecipeModel::Named(name)) if !name.contains('/') => {
                 let main_name = self.main.as_ref().map(|endpoint| &endpoint.name);
                 match offered_model(name, self.offered.iter(), main_name, &agent.source) {
@@ -246,7 +245,7 @@ impl AgentStarter {
                     Err(why) => Ok((main(), Some(format!("The session's own model was used: {why}.")))),
                 }
             }
-            // Who reads the user's files is not for a repository to choose.
+            // A repository may not choose which provider gets the user's files.
             (None, RecipeModel::Named(name)) if matches!(agent.source, RecipeSource::Repository(_)) => {
                 let remark =
                     format!("The repository's file asks for the model {name}; the session's own was used.");
@@ -296,7 +295,7 @@ impl AgentStarter {
     }
 }
 
-/// What an agent is told of its part.
+/// The system prompt's section about the agent's role.
 fn role(agent: &AgentDefinition) -> String {
     format!(
         "# Your part\n\nYou are the agent {:?}: another agent gave you the task that the conversation begins with. \

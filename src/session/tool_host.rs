@@ -1,5 +1,5 @@
-//! What the tool calls of a session share: what the model knows of files, the commands that run in the background, live
-//! output on its way to the clients, and what masks keys.
+//! What the tool calls of a session share: the model's knowledge of files, background commands, live output for the
+//! clients, and the masker of secrets.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,55 +17,55 @@ use epitome_tools::background::BackgroundCommands;
 use epitome_tools::read_state::{QueuedAccess, ReadState};
 use epitome_tools::{Access, Workspace};
 
-/// How many pieces of live output may wait for the session. What a command prints beyond that is not
-/// shown live; its outcome has the whole.
+/// Pieces of live output that may wait for the session. Further output is not shown live; the outcome contains all of
+/// it.
 const OUTPUT_MAX: usize = 64;
 
 /// New output of a running call.
 type CallOutput = (CallId, String);
 
-/// What running commands have to tell.
+/// An event of a running command.
 pub(super) enum ToolNews {
     Output(CallId, String),
     CommandEnded,
 }
 
-/// The names and values that a client's editor has.
+/// The environment of a client's editor.
 type EnvironmentVariables = Vec<(OsString, OsString)>;
 
-/// What masks keys, with the environment and the logins that it was made for.
+/// A masker, with the environment and the keys of logins that it was made from.
 struct KnownMasker {
     environment: Arc<EnvironmentVariables>,
     keys: Vec<(String, String)>,
     masker: Arc<Masker>,
 }
 
-/// See the module.
+/// The state that tool calls share; see the module.
 pub(super) struct ToolHost {
     files: Arc<ReadState>,
-    /// The model's commands in the background; with the session they end.
+    /// The model's background commands; they end with the session.
     background: Arc<BackgroundCommands>,
     output: (mpsc::Sender<CallOutput>, mpsc::Receiver<CallOutput>),
     masker: Option<KnownMasker>,
-    /// What the log holds of outcomes that were too long for the view.
+    /// Size of the stored full texts of outcomes that were too long for the view.
     stored: StoredOutputs,
     calls: HashMap<CallId, CallNotes>,
 }
 
-/// What is known of a call of the running turn beside what the log has.
+/// State of a call of the running turn that is not in the log.
 #[derive(Default)]
 pub(super) struct CallNotes {
-    /// What a hook decided about it.
+    /// A hook's decision about it.
     pub by_hook: Option<HookDecision>,
-    /// What the decision about it was about; the call may touch nothing else.
+    /// The access that was decided about; the call may touch nothing else.
     pub access: Option<Arc<Access>>,
-    /// Who let it run or refused it, until it stands in its outcome.
+    /// Who allowed or denied it, until the outcome records it.
     pub decided: Option<RecordedDecision>,
-    /// What hooks had to say to the model before it ran: by whom. It stands behind the outcome.
+    /// Notes of hooks to the model from before it ran, each with the hook's name. They follow the outcome.
     pub notes: Vec<(String, String)>,
-    /// When it began to run.
+    /// When it started to run.
     pub started: Option<Instant>,
-    /// Ends it, alone.
+    /// Stops only this call.
     pub stop: Option<Arc<Notify>>,
 }
 
@@ -81,8 +81,8 @@ impl ToolHost {
         }
     }
 
-    /// Goes on with the commands that were there before the session rested. They have ended, and what they printed
-    /// last may not have been read.
+    /// Continues with the commands from before the session was suspended. They have ended, but their last output may
+    /// not have been read.
     pub fn resume(&mut self, background: Arc<BackgroundCommands>) {
         self.background = background;
     }
@@ -91,7 +91,7 @@ impl ToolHost {
         &self.background
     }
 
-    /// What the model knows of files by now.
+    /// The model's current knowledge of files.
     pub fn files(&self, thread: &Thread, workspace: &Workspace) -> Arc<ReadState> {
         self.files.follow(thread, workspace);
         self.files.clone()
@@ -101,7 +101,7 @@ impl ToolHost {
         self.calls.entry(id.clone()).or_default()
     }
 
-    /// What a hook decided about a call.
+    /// A hook's decision about a call.
     pub fn decided_by_hook(&self, id: &CallId) -> Option<&HookDecision> {
         self.calls.get(id)?.by_hook.as_ref()
     }
@@ -110,13 +110,13 @@ impl ToolHost {
         self.calls.clear();
     }
 
-    /// Where a call waits for its turn to touch files.
+    /// Queues a call for its turn to access files.
     pub fn enter(&self, access: &Access) -> QueuedAccess {
         self.files.enter(access)
     }
 
-    /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
-    /// environment and the logins.
+    /// The masker for the keys in the client's environment and the logins; `None` if masking is off. It is cached
+    /// until these change.
     pub fn masker(&mut self, core: &Core) -> Option<Arc<Masker>> {
         if !core.settings.mask_secrets {
             return None;
@@ -135,7 +135,7 @@ impl ToolHost {
         Some(self.masker.insert(known).masker.clone())
     }
 
-    /// Takes the live output of a call; where a hook will see the outcome first, none is shown.
+    /// Returns the sink for a call's live output. If a hook will see the outcome first, the output is hidden.
     pub fn output_of(
         &self,
         call: CallId,
@@ -150,12 +150,12 @@ impl ToolHost {
             if let Some(masker) = &masker {
                 masker.mask_in(&mut output);
             }
-            // A full channel drops the piece: the outcome has the whole.
+            // A full channel drops the piece: the outcome contains all of it.
             let _ = sender.try_send((call.clone(), output));
         })
     }
 
-    /// The next piece of live output, or the end of a command in the background.
+    /// The next piece of live output, or the end of a background command.
     pub async fn next_news(&mut self) -> ToolNews {
         tokio::select! {
             Some((call, output)) = self.output.1.recv() => ToolNews::Output(call, output),
@@ -163,12 +163,12 @@ impl ToolHost {
         }
     }
 
-    /// What running calls had printed so far; no more than may wait.
+    /// The waiting live output, at most `OUTPUT_MAX` pieces.
     pub fn output_by_now(&mut self) -> Vec<CallOutput> {
         std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
     }
 
-    /// Bytes of the outcomes that the log holds as a whole.
+    /// Bytes of the full outcome texts stored in the log.
     pub fn stored_bytes(&mut self, thread: &Thread) -> usize {
         self.stored.total_bytes(thread)
     }

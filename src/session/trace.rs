@@ -1,5 +1,5 @@
-//! What the log tells of a session, its turns and its rounds: whoever looks for the session's id finds them with
-//! how they ended, how long they took and what they cost in tokens, and in them the tools, hooks and model calls.
+//! Tracing spans of a session, its turns and its rounds: each reports how it ended, how long it took and how many
+//! tokens it used, and contains the spans of tools, hooks and model calls.
 
 use tracing::field::Empty;
 use tracing::{Span, info_span};
@@ -7,7 +7,7 @@ use tracing::{Span, info_span};
 use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, StopReason, Thread, Usage};
 use epitome_timing::TimedSpan;
 
-/// A session, for as long as it is in memory, and its running turn.
+/// The span of a session while it is in memory, and its running turn.
 #[derive(Debug)]
 pub(super) struct Trace {
     session: TimedSpan,
@@ -29,8 +29,8 @@ impl Trace {
         self.turn.is_some()
     }
 
-    /// In what a tool, a hook or a model call happens that begins now: the round, or the turn between rounds, or the
-    /// session between turns.
+    /// The parent span for a tool, hook or model call that starts now: the round, between rounds the turn, between
+    /// turns the session.
     pub fn scope(&self) -> &Span {
         match &self.turn {
             Some(TurnTrace { round: Some(round), .. }) => round.timed.span(),
@@ -39,7 +39,7 @@ impl Trace {
         }
     }
 
-    /// A turn begins whose first entry will be `from`.
+    /// Starts a turn whose first entry will be `from`.
     pub fn begin_turn(&mut self, from: Seq) {
         let span = info_span!(
             parent: self.session.span(), "turn", %from, rounds = Empty, input = Empty, output = Empty,
@@ -48,7 +48,7 @@ impl Trace {
         self.turn = Some(TurnTrace { turn: TimedSpan::new(span), rounds: 0, round: None });
     }
 
-    /// The model is asked.
+    /// A model call starts.
     pub fn asks_model(&mut self, from: Seq) {
         if let Some(turn) = &mut self.turn {
             turn.asks_model(from);
@@ -62,7 +62,7 @@ impl Trace {
         }
     }
 
-    /// Ends the turn, and the round that it breaks off.
+    /// Ends the turn and its unfinished round.
     pub fn end_turn(&mut self, thread: &Thread, reason: StopReason, usage: &Usage) {
         let Some(mut turn) = self.turn.take() else { return };
         turn.end_round(thread, reason.id());
@@ -71,13 +71,12 @@ impl Trace {
         turn.turn.end(reason.id());
     }
 
-    /// Ends the session.
     pub fn end(&mut self, outcome: &str) {
         self.session.end(outcome);
     }
 }
 
-/// A running turn with its newest round.
+/// A running turn and its newest round.
 #[derive(Debug)]
 struct TurnTrace {
     turn: TimedSpan,
@@ -88,12 +87,12 @@ struct TurnTrace {
 #[derive(Debug)]
 struct RoundTrace {
     timed: TimedSpan,
-    /// Where the log ended when it began.
+    /// The next entry of the log when the round started.
     from: Seq,
 }
 
 impl TurnTrace {
-    /// The model is asked. That it is asked once more, behind an overflow or another refusal, is the same round.
+    /// A model call starts. A repeated call, for example after an overflow, belongs to the same round.
     fn asks_model(&mut self, from: Seq) {
         if self.round.is_some() {
             return;
@@ -117,14 +116,14 @@ impl TurnTrace {
     }
 }
 
-/// A line for what took the place of a part of the view.
+/// Logs a line for a change that replaced a part of the view.
 pub(super) fn compacted(scope: &Span, change: &Change) {
     let Some(ContextSizes { before, after, .. }) = change.context_sizes() else { return };
     let kind = change.kind();
     tracing::info!(parent: scope, kind, tokens_before = before, tokens_after = after, "the view was rewritten");
 }
 
-/// The calls and the tokens of the newest reply from this entry on.
+/// The number of calls and the usage of the newest reply since the entry `from`.
 fn replied_since(thread: &Thread, from: Seq) -> Option<(usize, Usage)> {
     let is_newer = |entry: &&std::sync::Arc<Entry>| entry.seq >= from;
     thread.entries().iter().rev().take_while(is_newer).find_map(|entry| match &entry.change {
@@ -140,7 +139,7 @@ fn record_usage(span: &Span, usage: &Usage) {
     span.record("cache_write", usage.cache_write);
 }
 
-/// How a tool's run ended.
+/// The name of a tool outcome's status.
 pub(super) fn outcome(status: OutcomeStatus) -> &'static str {
     match status {
         OutcomeStatus::Completed => "completed",

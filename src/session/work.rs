@@ -1,6 +1,5 @@
-//! What a session holds besides its thread: prompts, the running turn's work, answers that are owed.
-//!
-//! Data only; what happens to it is in `actor`.
+//! A session's state besides its thread: prompts, the running turn's work, answers that are owed. Data only; `actor`
+//! acts on it.
 
 use std::sync::Arc;
 
@@ -41,11 +40,11 @@ use epitome_thread::{
 };
 use epitome_turn::{CompactionReason, Effect, HookPoint, HooksResult, Turn};
 
-/// A client that leaves once the turn has ended.
+/// A client that detaches once the turn has ended.
 pub enum LeavingClient {
-    /// It asked to, and is answered.
+    /// It asked to detach and is answered.
     Client(ClientId, Responder),
-    /// Its connection is gone.
+    /// Its connection has closed.
     Gone(ClientId),
 }
 
@@ -57,7 +56,7 @@ pub struct Attaching {
 }
 
 impl Attaching {
-    /// Answers it, and the prompts that it brings along, with an error.
+    /// Answers the client with an error, and also the prompts that it has brought.
     pub(super) fn refuse(self, session: &SessionId, error: &SessionError) {
         let prompts = match &self.replay {
             Replay::Rest { prompts, .. } => prompts.iter().filter_map(|prompt| prompt.ticket).collect(),
@@ -70,7 +69,7 @@ impl Attaching {
     }
 }
 
-/// A prompt that has not begun.
+/// A prompt that has not started.
 pub struct QueuedPrompt {
     pub responder: Responder,
     pub client: ClientId,
@@ -83,32 +82,32 @@ impl QueuedPrompt {
     }
 }
 
-/// A running turn and what belongs to it; the components keep what they know of it themselves.
+/// A running turn and its data. The components keep their own state of it.
 pub struct RunningTurn {
     pub turn: Turn,
-    /// Who is answered when it ends; a queued prompt with the entry that holds it.
+    /// The responders to answer when the turn ends; for a queued prompt with the entry that contains it.
     pub responders: Vec<(Responder, Option<Seq>)>,
     pub run: RecipeRun,
-    /// Goes into the answer's `_meta`.
+    /// Is sent in the answer's `_meta`.
     pub meta: Option<Value>,
     pub model: Option<ModelCall>,
-    /// What the turn asked for while the model's server was looked for.
+    /// The effect that the turn asked for while the model's server was searched for.
     pub postponed: Option<Effect>,
-    /// What a failure of the turn comes from.
+    /// The kind of fault, if the turn fails.
     pub fault: TurnFault,
     pub jobs: JoinSet<JobResult>,
 }
 
-/// The recipe that a turn runs, and what it is limited to.
+/// The recipe that a turn runs, and its limits.
 #[derive(Clone, Default)]
 pub struct RecipeRun {
     pub recipe: Option<Arc<Recipe>>,
-    /// What it declares to be done at moments of its run.
+    /// The handlers that the recipe declares.
     pub handlers: HandlerTable,
-    /// The model that it asks for, where it is another than the session's.
+    /// The recipe's model; `None` if it is the session's.
     pub endpoint: Option<Endpoint>,
     pub allowed_tools: Option<Vec<String>>,
-    /// The command lines that it is limited to, as patterns.
+    /// Patterns of the only command lines that the recipe may run.
     pub allowed_commands: Option<Vec<String>>,
 }
 
@@ -116,7 +115,7 @@ pub struct RecipeRun {
 pub enum TurnFault {
     #[default]
     Provider,
-    /// The key is missing, wrong or without the right.
+    /// The key is missing, wrong or lacks a permission.
     Unauthorised,
     /// The initial request exceeds the window; the parent must shorten the history.
     TooLong,
@@ -129,7 +128,7 @@ impl TurnFault {
 }
 
 impl RunningTurn {
-    /// A turn with the one who sent it and nothing else yet.
+    /// A turn with only its sender's responder.
     pub fn new(turn: Turn, responder: Responder) -> RunningTurn {
         RunningTurn {
             turn,
@@ -144,24 +143,24 @@ impl RunningTurn {
     }
 }
 
-/// A question about what a repository brings, which waits for the user.
+/// An open question to the user whether to trust items of a repository.
 pub struct OpenConsent {
     pub ask: AskId,
     pub permission: Arc<PermissionRequest>,
-    /// With what the servers among them are.
+    /// The items; for an MCP server with its record.
     pub items: Vec<(TrustSubject, Option<ServerRecord>)>,
-    /// The command that waits for it; `None` where all prompts do.
+    /// The command that waits for the answer; `None` if all prompts do.
     pub prompt: Option<QueuedPrompt>,
 }
 
-/// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.
+/// Owes one answer. If it is dropped without one (the session panicked), it answers with an internal error.
 pub struct Responder {
     pub(super) ticket: Ticket,
     session: SessionId,
     attachment: Attachment,
     /// The key of the prompt, if its client gave one.
     key: Option<String>,
-    /// Whether its prompt is a message of the conversation.
+    /// Whether the prompt is a message of the conversation.
     inserted: bool,
     owes: bool,
 }
@@ -183,7 +182,7 @@ impl Responder {
         self.inserted
     }
 
-    /// The prompt is this message now.
+    /// Announces to the client, once, that the prompt is now this message.
     pub(super) fn inserted(&mut self, message: MessageId) {
         if !std::mem::replace(&mut self.inserted, true) && self.attachment.outlet.follows_state() {
             let out = SessionEvent::Inserted { ticket: self.ticket, message };
@@ -211,50 +210,50 @@ impl Drop for Responder {
     }
 }
 
-/// The result of a job of a turn. Work on the CPU thread is `None` where it panicked.
+/// The result of a turn's job. Results of work on the CPU thread are `None` after a panic.
 pub enum JobResult {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    /// What a user sees of a call, or why it cannot run as things stand.
+    /// What clients show of a call before it runs, or why it can't run now.
     Preview(CallId, Result<Vec<ToolDisplay>, String>),
     Summary(Box<Attempt>),
-    /// The files of instructions were looked at, before this.
+    /// The instruction files were scanned, for this purpose.
     Looked(Box<Option<ScannedInstructions>>, ScanPurpose),
     Hooks(HookPoint, Box<Resolution>),
-    /// A callback of the round's end.
+    /// The result of a callback at the end of a round.
     Callback(Result<Called, String>),
-    /// What came of a history for another conversation, in words.
+    /// The result of a history change in another conversation, as a message.
     Elsewhere(Result<String, String>),
-    /// What a compaction does to the view of this revision.
+    /// The decision of a compaction for the view of this revision.
     Planned(CompactionReason, Option<(Seq, CompactionDecision)>),
-    /// Old outcomes cut in the place of a compaction, for the view of this revision.
+    /// Old outcomes are pruned instead of a compaction, for the view of this revision.
     Pruned(Seq, Option<Change>),
     Composed(Option<Result<Change, String>>),
-    /// The same at the end of a round, where it pays.
+    /// Old outcomes are pruned at the end of a round, if that is worthwhile; for the view of this revision.
     Eased(Seq, Option<Option<Change>>),
-    /// A text for the place of the history, as a hook wants it.
+    /// The text that replaces the history at the request of a hook.
     Swapped(Seq, Option<Result<Change, String>>),
-    /// What the compaction would do that a hook calls a recipe for.
+    /// The decision of the compaction for which a hook calls a recipe.
     Called(Arc<Recipe>, CallbackRequest, Option<(Seq, CompactionDecision)>),
 }
 
-/// Why a turn looks at the files of instructions.
+/// Why a turn scans the instruction files.
 #[derive(Clone, Copy, Debug)]
 pub enum ScanPurpose {
     Call,
     Compaction(CompactionReason),
 }
 
-/// What hooks of a round's end want, on its way to the turn.
+/// The requests of the hooks of a round's end, on their way to the turn.
 pub struct PendingResolution {
     pub event: HookEvent,
-    /// The agent would stop here.
+    /// Whether the agent is about to stop.
     pub last: bool,
     pub resolution: Resolution,
     pub answer: HooksResult,
 }
 
 impl PendingResolution {
-    /// Notes in the trail that the action was done.
+    /// Records in the trail that the action was done.
     pub(super) fn done(&mut self, remarks: impl IntoIterator<Item = String>) {
         let Resolution { trail, action_by, .. } = &mut self.resolution;
         if let Some(run) = trail.iter_mut().rev().find(|run| run.hook == *action_by) {
@@ -264,48 +263,48 @@ impl PendingResolution {
     }
 }
 
-/// What work outside of turns came to.
+/// The result of work outside of turns.
 pub enum BackgroundResult {
     Recipes(RecipeCatalog, Option<Arc<Registration>>),
-    /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
+    /// For the prompt with this ticket, which may have been cancelled since, and another one rendered.
     Shell(Ticket, ShellOutputs),
-    /// The prompt of an MCP server, for the prompt of this ticket; an error is a sentence.
+    /// An MCP server's prompt, for the prompt with this ticket; an error is a sentence.
     ServerPrompt(Ticket, Result<Vec<Content>, String>),
-    /// A prompt with the resources of servers that it names.
+    /// A prompt with the server resources that it names.
     Attached(Ticket, Vec<Content>),
     LocalServer(Option<LocalServer>),
-    /// What the n-th look for hooks found.
+    /// The hooks found by the search with this number.
     Hooks(u64, Box<FoundHooks>, Box<TrustStore>, Option<Arc<Registration>>),
-    /// A summary that was written ahead.
+    /// A summary that was written in advance.
     Ahead(Box<CompactionPlan>, Box<Attempt>),
-    /// What a compaction would do soon, for the view of this revision; `None` where deciding it panicked.
+    /// The decision of a compaction that may be due soon, for the view of this revision; `None` after a panic.
     Foreseen(Option<(Seq, CompactionDecision)>),
-    /// What the compaction would do that the command of this ticket asks about.
+    /// The compaction preview for the command with this ticket.
     Previewed(Ticket, Box<Previewed>),
     /// The same for a resident hook.
     ServicePlan(String, Option<Value>, ServiceReply),
-    /// What a command found or did on the disk; `None` where that panicked.
+    /// What a command found or did on disk; `None` after a panic.
     OnDisk(Box<QueuedPrompt>, Option<DiskResult>),
-    /// What a process before this one left half done with files is finished.
+    /// Rewinds that an earlier process left unfinished are completed.
     TakenUp(Option<Result<Vec<RewindReport>, CheckpointError>>),
-    /// An editor's request is answered, given up, or out of time.
+    /// A request to an editor is answered, abandoned or has timed out.
     EditorRequestOver(Waited),
     QuestionOver(AskId),
     /// The first prompt has waited long enough for MCP servers.
     ServersAwaited,
-    /// A callback in the background.
+    /// The result of a background callback.
     Callback(Result<Called, String>),
-    /// Hooks of an event that nothing waits for, and the card that they may answer.
+    /// The result of hooks that nothing waits for, and the permission prompt that they may answer.
     HooksAside(HookEvent, Option<AskId>, Box<Resolution>),
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), Arc<StoreError>>),
-    /// What was shown of the streaming reply has to be saved.
+    /// The streamed part of the reply has to be saved.
     DraftDue,
     DraftSaved(std::io::Result<()>),
     ModelsAsked(Box<ModelListQuery>),
-    /// A while has passed since a turn's end, where the log had so many entries.
+    /// Some time has passed since the end of the turn after which the log ended at this entry.
     Rested(Seq),
-    /// It is time to see whether the session may rest.
+    /// Time to check whether the session can be suspended.
     Idle,
 }

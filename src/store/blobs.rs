@@ -162,8 +162,7 @@ impl BlobStore {
         }
     }
 
-    /// Checks that a body exists and is unchanged; otherwise returns what is wrong, as the rest of a
-    /// sentence.
+    /// Checks that a body exists and is unchanged; the error is the rest of a sentence.
     pub fn check(&self, hash: &str) -> Result<(), String> {
         self.read(hash).map(drop)
     }
@@ -210,7 +209,7 @@ impl BlobStore {
     pub fn sync_names(&self) -> io::Result<()> {
         // The directories of the session and of all blobs may be as new as the blob.
         let sync = |directory: &Path| match self.disk.sync_directory(directory) {
-            // A power loss took all of them; their entries say so.
+            // A power loss removed all of them; their entries contain placeholders.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             synced => synced,
         };

@@ -133,7 +133,7 @@ pub(super) fn unreadable(paths: &StorePaths, session: &SessionId, error: &StoreE
 fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
     let (scan, bytes) = match scan::read(paths, session, |_| Bodies::Inline) {
         Ok(read) => read,
-        // Deleted meanwhile, or just being created.
+        // Deleted since, or just being created.
         Err(StoreError::NotFound(_)) => return,
         Err(error) => return health.add(unreadable(paths, session, &error)),
     };
@@ -295,7 +295,7 @@ pub(super) fn is_kept_index(name: &str) -> bool {
     name.starts_with("db.corrupt-") || name.starts_with("db.new-") || name.starts_with("db.old-")
 }
 
-/// Files that have not got their final name for a long time, and marks of journals that are gone.
+/// Files that have lacked their final name for a long time, and marks of journals that no longer exist.
 pub(super) fn leftovers(paths: &StorePaths) -> Result<Vec<PathBuf>, StoreError> {
     let directory = paths.journals();
     let mut leftovers = Vec::new();

@@ -68,7 +68,7 @@ impl Store {
         Ok(ForkedSession { session: fork, from: session.clone(), at, title, cwd: header.cwd })
     }
 
-    /// A journal for `fork` with the entries of a session, and the header of these.
+    /// A journal for `fork` with the entries of a session, and their header.
     fn copy_of(
         &self,
         session: &SessionId,
@@ -88,7 +88,7 @@ impl Store {
         }
         for (entry, line) in scan.entries.iter().zip(lines).skip(1).take(wanted) {
             header.apply(entry);
-            // A lost entry becomes an entry of its own: the fork is not damaged.
+            // A lost entry is written as a regular entry: the fork is not damaged.
             let Some(line) = line.and_then(line::open) else {
                 journal.encode(fork, entry, &to)?;
                 continue;
@@ -149,7 +149,7 @@ impl Store {
         let mut backup = Backup { into: into.to_path_buf(), sessions: 0, bytes: 0, findings: Vec::new() };
         for session in self.paths.sessions()? {
             match self.back_up(&session, &copy, &mut backup) {
-                // Deleted meanwhile.
+                // Deleted since.
                 Err(StoreError::NotFound(_)) => {}
                 done => done?,
             }
@@ -220,8 +220,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory.
-    /// `name` is the session that it is taken for if its first line is damaged.
+    /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory. `name` is
+    /// the assumed session if the first line is damaged.
     pub fn read_outside(path: &Path, name: Option<&SessionId>) -> Result<Option<Outside>, StoreError> {
         let bytes = RealDisk.read(path, u64::MAX).map_err(|source| io_error("read", path, source))?;
         let lines = || bytes.split(|byte| *byte == b'\n');
@@ -248,11 +248,11 @@ pub struct Outside {
     /// Whether there is damage that the user has not accepted.
     pub is_damaged: bool,
     pub lost_entries: u64,
-    /// Bodies that are missing or changed; their entries say so.
+    /// Bodies that are missing or changed; their entries contain placeholders.
     pub lost_bodies: u64,
 }
 
-/// A journal that is written at once, in the current format. All of it is on the disk before it has a name.
+/// A journal that is written at once, in the current format. It is completely on disk before it has a name.
 #[derive(Default)]
 struct WholeJournal {
     bytes: Vec<u8>,

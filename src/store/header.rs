@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::sync_mark::Reached;
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
-/// What a listing shows of a session.
+/// A session as listings show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     pub session: SessionId,
@@ -18,7 +18,7 @@ pub struct Header {
     pub created_at: u64,
     pub updated_at: u64,
     pub entries: u64,
-    /// Number of finished turns with a prompt; commands alone are none.
+    /// Number of finished turns with a prompt; commands don't count.
     pub turns: u64,
     /// Whether a turn with a prompt has begun and not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -110,7 +110,8 @@ mod tests {
     use super::*;
     use epitome_thread::{Message, MessageId, Origin, StopReason, Usage};
 
-    /// `sessions list` showed 27 turns of a session and `/usage` 4: the list counted each slash command as a turn.
+    /// Regression: `sessions list` showed 27 turns of a session and `/usage` 4, because the list counted each slash
+    /// command as a turn.
     #[test]
     fn a_command_is_no_turn() {
         let message = MessageId(1);

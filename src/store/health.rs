@@ -16,7 +16,7 @@ const BLOATED_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// rewriting 9.
 const BLOATED_TIMES: u64 = 3;
 
-/// The state of a store. Sessions may continue during the check: what they append is not a finding.
+/// The state of a store. Sessions may continue during the check; what they append is not reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     pub sessions: u64,
@@ -49,7 +49,7 @@ impl Health {
 pub enum FindingSeverity {
     /// For information; nothing needs to be done.
     Note,
-    /// The store works, but something should be looked at.
+    /// The store works, but something needs attention.
     Warning,
     /// Something is lost or unreadable.
     Error,
@@ -116,7 +116,7 @@ pub enum FindingKind {
     TornKept,
     /// A damaged journal kept by a repair.
     DamagedKept,
-    /// A file that an interrupted write left, or the mark of a journal that is gone.
+    /// A file left by an interrupted write, or the mark of a journal that no longer exists.
     Leftover,
     /// The index differs from the journals, or can't be read.
     Index,
@@ -128,12 +128,12 @@ pub enum FindingKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum IndexState {
-    /// There is none; the next prompt creates one.
+    /// It does not exist; the next prompt creates it.
     Absent,
     /// It matches the journals. `behind` sessions have newer entries in their journals, which are indexed
     /// when they are used or listed.
     Agrees { sessions: u64, behind: u64 },
-    /// Rows of these sessions are missing or differ from the lines of their journals.
+    /// Rows of these sessions differ from the headers of their journals.
     Disagrees { sessions: Vec<SessionId> },
     /// Its files are unusable.
     Damaged { reason: String },
@@ -163,7 +163,7 @@ impl StoreSizes {
         self.journals + self.blobs + self.kept + self.index + self.index_kept
     }
 
-    /// Whether the index should be rebuilt because of its size alone. It contains a copy of the journals.
+    /// Whether the index should be rebuilt because of its size alone. It contains only headers.
     pub fn is_index_bloated(&self) -> bool {
         self.index > BLOATED_BYTES_MIN && self.index / BLOATED_TIMES > self.journals
     }

@@ -46,7 +46,7 @@ pub(super) struct PendingUpdates(Mutex<BTreeMap<SessionId, RowUpdate>>);
 /// A change of one session's row.
 pub(super) enum RowUpdate {
     Header(Box<MarkedHeader>),
-    /// Read it from the session's journal, or remove the row if that is gone.
+    /// Read it from the session's journal, or remove the row if the journal does not exist.
     FromJournal,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum IndexRequest {
     Rebuild(OldIndex, SyncSender<Result<Rebuilt, String>>),
 }
 
-/// What happens to the old index on a rebuild.
+/// What a rebuild does with the old index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OldIndex {
     /// It is renamed and kept, because it was damaged.
@@ -76,7 +76,7 @@ impl Index {
     /// An index that is never available.
     pub fn absent(paths: StorePaths) -> Index {
         let index = Index::new(paths);
-        // The cell is new, so that it takes the value.
+        // The cell is new, so setting it succeeds.
         let _ = index.shared.queue.set(None);
         index
     }
@@ -97,7 +97,8 @@ impl Index {
         self.send(IndexRequest::Update);
     }
 
-    /// Requests that a session's header is read from its journal, or removed if that is gone; never blocks.
+    /// Requests that a session's header is read from its journal, or removed if the journal does not exist; never
+    /// blocks.
     pub fn catch_up(&self, session: &SessionId) {
         self.shared.pending.read_from_journal([session.clone()]);
         self.send(IndexRequest::Update);

@@ -50,7 +50,7 @@ pub(super) struct IndexThread {
     set_aside: usize,
 }
 
-/// An open sled, with the lock that prevents other processes from setting it aside meanwhile.
+/// An open sled, with the lock that keeps other processes from setting it aside.
 struct OpenIndex {
     rows: Rows,
     lock: File,
@@ -353,12 +353,12 @@ impl IndexThread {
     /// Closes an open sled and then releases the lock.
     fn let_go(&mut self, rows: Rows, lock: File) {
         if !self.end(rows) {
-            // Nobody else may use the directory while sled's threads are alive.
+            // No other process may use the directory while sled's threads are alive.
             std::mem::forget(lock);
         }
     }
 
-    /// Closes sled, or gives it up for this process if it does not end in time.
+    /// Closes sled, or gives up on it for this process if it does not end in time.
     fn end(&mut self, rows: Rows) -> bool {
         let file = rows::lock_file(&self.paths.db());
         let ended = end_within(CLOSE_WAITS, move || {

@@ -1,7 +1,7 @@
 //! The journal: one append-only file per session, the source of truth for its thread.
 //!
-//! It never changes what it wrote. It removes only a write that failed, and what an interrupted write left, which
-//! it keeps elsewhere. A lock ensures that no two processes write the same session.
+//! It never changes what it has written. It removes only a failed write and the remains of an interrupted write,
+//! which it keeps elsewhere. A lock ensures that no two processes write the same session.
 //!
 //! Work that must not be stored, such as that of a hook's callback, has a journal in memory: the same calls,
 //! without a file.
@@ -22,8 +22,8 @@ use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, draft_path, io_error, now};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
-/// How long to wait for the lock of a journal. A process that released one may just have forked a child,
-/// which holds copies of all descriptors until it execs.
+/// How long to wait for the lock of a journal. A process that released one may just have forked a child, which has
+/// copies of all descriptors until it execs.
 const JUST_HELD: Duration = Duration::from_millis(250);
 
 /// A session's log, open for appending. Dropping it lets other processes open the session.
@@ -64,14 +64,14 @@ enum Storage {
     Memory,
 }
 
-/// What the file needs before the next line.
+/// Repairs that the file needs before the next line.
 #[derive(Debug, Default)]
 struct Tail {
     /// Bytes of a failed write may follow the mark.
     is_unclean: bool,
     /// The last line has no newline.
     needs_newline: bool,
-    /// The first line is damaged, and is written again from its copy.
+    /// The first line is damaged, and is to be written again from its copy.
     needs_opening: bool,
 }
 
@@ -97,7 +97,7 @@ struct SharedJournal {
 struct Written {
     reached: Reached,
     lines_with_blobs: u64,
-    /// How much of it is known to be on the disk.
+    /// How many bytes of it are known to be on disk.
     synced_bytes: u64,
 }
 
@@ -195,7 +195,7 @@ impl Journal {
             cut(paths, session, &*file, mark.bytes, torn)?;
         }
         if !damage.is_open() && (synced as usize) < kept.len() {
-            // After a failed sync, pages can be read that are not on the disk, and that no sync writes again.
+            // After a failed sync, pages may be readable that are not on disk, and that no sync writes again.
             paths
                 .disk
                 .open(&path, OpenMode::Overwrite)
@@ -262,16 +262,16 @@ impl Journal {
         Journal { head, writer: JournalWriter { session: header.session.clone(), storage, header, mark } }
     }
 
-    /// Takes it apart, to number entries in one place and write them in another.
+    /// Splits the journal, to number entries in one place and write them in another.
     pub fn split(self) -> (JournalHead, JournalWriter) {
         (self.head, self.writer)
     }
 
-    /// Appends a change as the next entry, with one write, and hands the header to the index.
+    /// Appends a change as the next entry, with one write, and passes the header to the index.
     ///
-    /// After an error the log contains nothing of the change, and the next append acts as the retry: it must
-    /// first remove what the failed write left. The entry is durable only after a sync that started later. A
-    /// damaged log takes only its acceptance.
+    /// After an error the log contains nothing of the change, and the next append acts as the retry: it must first
+    /// remove the remains of the failed write. The entry is durable only after a sync that started later. A damaged
+    /// log accepts only its acceptance.
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         let entry = self.head.stage(change)?;
         if let Err(error) = self.writer.write(&entry) {
@@ -308,7 +308,7 @@ impl Journal {
 }
 
 impl JournalHead {
-    /// Numbers a change as the next entry. A damaged log takes only its acceptance.
+    /// Numbers a change as the next entry. A damaged log accepts only its acceptance.
     pub fn stage(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         assert!(!matches!(change, Change::Opened { .. }), "an opening entry is only ever the first");
         let accepts = self.damage.is_open() && change == self.damage.acceptance();
@@ -327,7 +327,7 @@ impl JournalHead {
         Ok(entry)
     }
 
-    /// Forgets the entries from this one on, which were not written.
+    /// Forgets the entries from `from` on, which were not written.
     pub fn rewind(&mut self, from: Seq) {
         self.next = self.next.min(from);
         if let Some((_, accepted)) = self.acceptance.take_if(|(seq, _)| *seq >= from) {
@@ -345,8 +345,8 @@ impl JournalHead {
         self.log.is_some()
     }
 
-    /// Whether the log can be appended to and synced, as far as that is known without writing: it is not
-    /// damaged, no sync has failed, and its file is still there. Cheap enough to ask before each model call.
+    /// Whether the log can be appended to and synced, determined without writing: it is not damaged, no sync has
+    /// failed, and its file still exists. Cheap enough to check before each model call.
     pub fn can_append(&self) -> Result<(), StoreError> {
         match (self.damage(), &self.log) {
             (Some(error), _) => Err(error),
@@ -355,14 +355,13 @@ impl JournalHead {
         }
     }
 
-    /// The damage that keeps the log from being written, as an error that says what to do; `None` if there is
-    /// none that the user has not accepted.
+    /// The damage that prevents writing, as an error that says what to do; `None` if there is none or the user has
+    /// accepted it.
     pub fn damage(&self) -> Option<StoreError> {
         self.damage.error(&self.session)
     }
 
-    /// The change that accepts the damage, after which the log can be written again. `None` if there is no
-    /// damage.
+    /// The change that accepts the damage, after which the log can be written again. `None` if there is no damage.
     pub fn acceptance(&self) -> Option<Change> {
         self.damage.is_open().then(|| self.damage.acceptance())
     }
@@ -378,7 +377,7 @@ impl JournalWriter {
         &self.session
     }
 
-    /// Writes the next entry, with one write, and hands the header to the index. After an error the log contains
+    /// Writes the next entry, with one write, and passes the header to the index. After an error the log contains
     /// nothing of the entry, and the next write must be that of an entry with the same number.
     pub fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
         assert_eq!(entry.seq.0, self.mark.entries, "entries are written in the order of their numbers");
@@ -457,14 +456,14 @@ impl SharedJournal {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails if nothing that is appended can be acknowledged.
+    /// Fails if appended entries can't be acknowledged.
     fn check(&self) -> Result<(), StoreError> {
         if self.has_failed.load(Ordering::Acquire) {
             return Err(StoreError::SyncFailed(self.session.clone()));
         }
         let path = self.paths.journal(&self.session);
         let own = self.file.stat().map_err(|source| io_error("look at", &path, source))?;
-        // An unlinked file takes all writes, and loses them when it is closed.
+        // An unlinked file accepts all writes, and loses them when it is closed.
         let is_there = own.links > 0 && self.paths.disk.stat(&path).is_ok_and(|found| found.id == self.id);
         if is_there { Ok(()) } else { Err(StoreError::Replaced(self.session.clone())) }
     }
@@ -472,7 +471,7 @@ impl SharedJournal {
     fn sync(&self) -> Result<(), StoreError> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
-        // Read before syncing: entries appended meanwhile stay unsynced.
+        // Read before syncing: entries appended during the sync stay unsynced.
         let Written { reached, lines_with_blobs, .. } = *self.written();
         if synced.bytes.is_some_and(|bytes| bytes >= reached.bytes) {
             return Ok(());
@@ -497,7 +496,7 @@ impl SharedJournal {
     }
 }
 
-/// Cuts off what an interrupted write left, after saving it in the `.torn` file.
+/// Cuts off the remains of an interrupted write, after saving them in the `.torn` file.
 fn cut(
     paths: &StorePaths,
     session: &SessionId,
@@ -519,8 +518,8 @@ fn cut(
     Ok(())
 }
 
-/// Removes a session's files, the journal first: without it the session no longer exists, and what a crash
-/// leaves of the rest is removed by the next attempt.
+/// Removes a session's files, the journal first: without it the session no longer exists. If a crash leaves other
+/// files, the next attempt removes them.
 pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
     let path = paths.journal(session);
     match paths.disk.open(&path, OpenMode::Append) {
@@ -567,8 +566,8 @@ fn remove_directory(paths: &StorePaths, path: &Path) -> io::Result<()> {
 const REMOVE_TRIES_MAX: u32 = 64;
 
 /// Takes the lock of a journal, which is held while the file is open, and returns the file's id. A file that was
-/// deleted between opening and locking counts as not found. May block, so don't call it on a thread that others
-/// wait for.
+/// deleted between opening and locking counts as not found. May block, so don't call it on a thread that others wait
+/// for.
 pub(super) fn lock(file: &dyn DiskFile, session: &SessionId, path: &Path) -> Result<FileId, StoreError> {
     let until = Instant::now() + JUST_HELD;
     while !file.try_lock().map_err(|source| io_error("lock", path, source))? {

@@ -6,7 +6,7 @@
 //! <data>/journals/<session>.jsonl   the log, one entry per line          (journal, scan, line)
 //! <data>/journals/<session>.synced  how much of it is on the disk        (sync_mark)
 //! <data>/journals/<session>.torn    unfinished last writes left by crashes
-//! <data>/journals/<session>.damaged-<time>   a journal without an intact line, or from before a repair of an older version
+//! <data>/journals/<session>.damaged-<time>   a journal without an intact line, or from an older version's repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
 //! <data>/drafts/<session>           the reply that is streaming; deleted with the session
@@ -17,12 +17,12 @@
 //!
 //! A journal can also exist only in memory (`Journal::in_memory`), independently of a store.
 //!
-//! All of it is read and written through a [`disk::Disk`], apart from sled.
+//! Everything except sled is read and written through a [`disk::Disk`].
 //!
-//! It never rewrites an entry and never guesses the content of a line with a wrong checksum. Damage costs the
-//! damaged lines alone, and the session is read-only until the user accepts that (`Journal::acceptance`). Only listings
-//! wait for sled, and only for a bounded time. All calls block on the disk and belong on a blocking thread, apart from
-//! `JournalHead`, which only numbers entries.
+//! The store never rewrites an entry and never guesses the content of a line with a wrong checksum. Damage costs only
+//! the damaged lines, and the session is read-only until the user accepts the loss (`Journal::acceptance`). Only
+//! listings wait for sled, and only for a bounded time. All calls block on the disk and belong on a blocking thread,
+//! except those of `JournalHead`, which only numbers entries.
 
 mod blobs;
 mod check;
@@ -100,10 +100,10 @@ pub enum StoreError {
         lost: u64,
         reason: String,
     },
-    /// There is nothing to read in its journal.
+    /// Its journal contains nothing readable.
     #[error("no line of the journal of session {0} is intact; the file was not changed")]
     Unreadable(SessionId),
-    /// The file of a session has the log of another one.
+    /// The file of a session contains the log of another one.
     #[error("the journal of session {session} is that of session {named}: the file has the wrong name")]
     Misnamed { session: SessionId, named: SessionId },
     /// The entry can't be serialized as JSON, for example because of a path that is not UTF-8. Nothing was
@@ -122,7 +122,7 @@ pub enum StoreError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Where a session keeps what is not in its log yet; deleted with the session.
+/// Path of the data of a session that is not in its log yet; deleted with the session.
 pub fn draft_path(data: &Path, session: &SessionId) -> PathBuf {
     data.join("drafts").join(&session.0)
 }
@@ -148,7 +148,7 @@ impl Store {
         Store { index: Index::new(paths.clone()), paths }
     }
 
-    /// The same on another disk than the machine's, without an index.
+    /// Creates a handle on a different disk than the machine's, without an index.
     pub fn on_disk(data: &Path, disk: Arc<dyn Disk>) -> Store {
         let paths = StorePaths { data: Arc::from(data), disk };
         Store { index: Index::absent(paths.clone()), paths }
@@ -164,7 +164,7 @@ impl Store {
         Journal::create(&self.paths, &self.index, session, opened)
     }
 
-    /// Opens a session's log for writing and reads all of it. What an interrupted write left is moved to the
+    /// Opens a session's log for writing and reads all of it. The remains of an interrupted write are moved to the
     /// session's `.torn` file. A damaged log can be read, but not written: see `Journal::damage`.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
         Journal::load(&self.paths, &self.index, session)
@@ -206,7 +206,7 @@ impl Store {
         let mut known = if found.is_empty() { BTreeMap::new() } else { self.index.headers() };
         let now = now();
         for (session, stat) in found {
-            // A wrong clock must not keep a session at the top of the list for ever.
+            // A wrong clock must not keep a session at the top of the list forever.
             let mut add = |header: Header| {
                 let times = [header.updated_at, stat.changed_at, header.created_at];
                 let updated_at = times.into_iter().find(|time| *time <= now).unwrap_or(0);

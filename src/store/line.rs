@@ -2,10 +2,10 @@
 //!
 //! `{"crc":"89abcdef","prev":"01234567","synced":4096,"seq":7,"at":1,"change":"titled",…}`: the CRC-32 is eight
 //! lowercase hexadecimal digits and covers every byte after the first comma, up to and including the last brace.
-//! `prev` is the checksum of the line before, so that a line that was replaced by an older one is noticed; `synced`
-//! is the length of the file that was on the disk when the line was written, which tells damage from a write that a
-//! power loss interrupted. Lines of format 1 have neither. If bodies were moved out, `"blobs":{"<place>":"<hash>",…}`
-//! is the next field (see `blobs`).
+//! `prev` is the checksum of the previous line, by which a line that was replaced by an older one is detected;
+//! `synced` is the length of the file that was on disk when the line was written, which distinguishes damage from a
+//! write that a power loss interrupted. Lines of format 1 have neither. If bodies were moved out,
+//! `"blobs":{"<place>":"<hash>",…}` is the next field (see `blobs`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,12 +38,12 @@ pub(super) struct JournalLine {
     pub has_blobs: bool,
 }
 
-/// What a line says about the file before it.
+/// The fields of a line that describe the file before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineLink {
-    /// The checksum of the line before; 0 in the first line.
+    /// The checksum of the previous line; 0 in the first line.
     pub prev: u32,
-    /// Bytes of the file that were on the disk when the line was written.
+    /// Bytes of the file that were on disk when the line was written.
     pub synced: u64,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn encode(
     Ok(JournalLine { has_blobs: true, ..seal(&body, chain) })
 }
 
-/// Makes a line of an object's fields, which are given with the closing brace.
+/// Makes a line from an object's fields, which are passed with the closing brace.
 pub(super) fn seal(fields: &[u8], chain: Option<LineLink>) -> JournalLine {
     let chain = chain.map(|LineLink { prev, synced }| format!(r#""prev":"{prev:08x}","synced":{synced},"#));
     let chain = chain.unwrap_or_default();
@@ -134,14 +134,14 @@ fn hex(digits: &[u8]) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// The parts of a damaged line that may be lines of their own, because the newline between them is damaged.
-/// Within the text of an entry, the quotes of a line's beginning would be escaped.
+/// The parts of a damaged line that may be separate lines, because the newline between them is damaged. Within the
+/// text of an entry, the quotes at a line's beginning would be escaped.
 pub(super) fn joined(line: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
     let head = &HEAD[..DIGITS.start];
     let starts: Vec<usize> = memchr::memmem::find_iter(line, head).collect();
     let ends: Vec<usize> = starts.iter().skip(1).copied().chain([line.len()]).collect();
     starts.into_iter().zip(ends).flat_map(move |(start, end)| {
-        // The newline may be another byte, or gone.
+        // The newline may be replaced by another byte, or missing.
         [start..end.saturating_sub(1).max(start), start..end]
     })
 }

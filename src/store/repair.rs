@@ -1,5 +1,5 @@
-//! Lets damaged sessions continue, and rebuilds the index. Nothing that was written is deleted or rewritten: the
-//! acceptance of a loss is an entry of the log, and damaged lines stay where they are.
+//! Makes damaged sessions writable again, and rebuilds the index. Nothing that was written is deleted or rewritten:
+//! the acceptance of a loss is an entry of the log, and damaged lines stay in the file.
 
 use super::check::leftovers;
 use super::disk::OpenMode;
@@ -10,8 +10,8 @@ use epitome_platform::holder::holder;
 use epitome_thread::{Change, SessionId};
 
 impl Store {
-    /// Repairs what can be repaired: a damaged session continues without what is lost, a wrong index is rebuilt,
-    /// and leftovers are deleted. Sessions that are open are left alone and reported.
+    /// Repairs what can be repaired: a damaged session continues without the lost entries, a wrong index is rebuilt,
+    /// and leftovers are deleted. Open sessions are not touched, and reported.
     pub fn repair(&self) -> Result<Repair, StoreError> {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for session in self.paths.sessions()? {

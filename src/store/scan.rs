@@ -1,8 +1,8 @@
-//! Reads a journal's bytes: the entries of all intact lines, what is damaged between them, and where an interrupted
-//! write begins.
+//! Reads a journal's bytes: the entries of all intact lines, the damage between them, and the position where an
+//! interrupted write begins.
 //!
-//! There is one reader, for sound and for damaged journals. A line whose checksum is right is always kept. Entries
-//! whose lines are damaged or missing are replaced by `Change::Lost`, so that every entry keeps its number. Changes
+//! One reader serves sound and damaged journals. A line with a correct checksum is always kept. Entries whose lines
+//! are damaged or missing are replaced by `Change::Lost`, so that every entry keeps its number. Changes no file.
 //! no file.
 
 use std::ops::Range;
@@ -16,13 +16,14 @@ use super::sync_mark::{Reached, SyncMark};
 use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
-/// Most entries that one gap is believed to contain. A number beyond that is not one that we wrote.
+/// Most entries that one gap is believed to contain. Epitome has not written a number beyond that.
 const GAP_ENTRIES_MAX: u64 = 1_000_000;
 
 /// Most damaged places that are described; further ones are counted.
 const PLACES_MAX: usize = 1_000;
 
-/// Working directory of a session whose first line is lost with every copy of it: tools fail there, and say so.
+/// Working directory of a session whose first line is lost together with every copy: tools report that it does not
+/// exist.
 const UNKNOWN_CWD: &str = "/nonexistent";
 
 /// The content of a journal.
@@ -30,7 +31,7 @@ const UNKNOWN_CWD: &str = "/nonexistent";
 pub(super) struct Scan {
     pub entries: Vec<Arc<Entry>>,
     pub header: Header,
-    /// The end of what is kept. Bytes after it are from an interrupted write, of which nothing was acknowledged.
+    /// The end of what is kept. Bytes after it are from an interrupted write, which was not acknowledged.
     pub mark: JournalMark,
     /// The intact lines that are kept, in the order of the file.
     pub lines: Vec<ScannedLine>,
@@ -39,8 +40,8 @@ pub(super) struct Scan {
     pub opening: Vec<u8>,
     /// Whether the file has that line.
     pub has_opening: bool,
-    /// How much of the file was on the disk for certain; `None` if that is unknown. After a power loss it may have
-    /// been more, because the newest mark is lost then.
+    /// Length of the file that was certainly on disk; `None` if unknown. It may have been more before a power loss,
+    /// which loses the newest mark.
     pub synced: Option<u64>,
     pub damage: JournalDamage,
 }
@@ -55,7 +56,7 @@ pub(super) struct ScannedLine {
     pub crc: u32,
 }
 
-/// What is wrong with a journal.
+/// The damage of a journal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JournalDamage {
     /// In the order of the file; at most `PLACES_MAX`.
@@ -73,20 +74,20 @@ pub(super) struct JournalDamage {
 pub(super) struct Place {
     /// Counted from 1.
     pub line: u64,
-    /// Entries that were missing when the reader was here.
+    /// Number of entries missing at this place.
     pub lost: u64,
     pub fault: DamageKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DamageKind {
-    /// Bytes that are no intact line.
+    /// Bytes that are not an intact line.
     Bytes,
     /// Lines are missing before this one.
     Missing,
     /// The line does not follow the one before it.
     Order,
-    /// The end of the file is missing: it was on the disk.
+    /// The end of the file is missing, though it was on disk.
     End,
 }
 
@@ -165,7 +166,7 @@ impl Scan {
         let is_opening =
             |found: &&Found<'_>| matches!(&found.piece, Piece::Intact(_, entry) if entry.seq == Seq(0));
         let first = found.iter().find(is_opening).map(|found| bytes[found.bytes.clone()].to_vec());
-        // A mark of another journal of this name is worth nothing.
+        // Ignore a mark of another journal of this name.
         let mark = mark.filter(|mark| first.as_ref().is_none_or(|first| *first == mark.opening));
         let opening = match first.or_else(|| mark.map(|mark| mark.opening.clone())) {
             Some(opening) => opening,
@@ -185,14 +186,14 @@ struct Reader<'a> {
     bytes: &'a [u8],
     opening: Vec<u8>,
     format: u32,
-    /// By number; a lost entry is `None`.
+    /// Indexed by number; `None` for a lost entry.
     entries: Vec<Option<Arc<Entry>>>,
     crcs: Vec<u32>,
     lines: Vec<ScannedLine>,
     /// Whether the first line was read, and not only a copy of it.
     has_opening: bool,
     damage: JournalDamage,
-    /// Damage behind this is from an interrupted write; `None` if it is unknown how much was synced.
+    /// Damage after this position is from an interrupted write; `None` if it is unknown how much was synced.
     floor: Option<u64>,
     reached: Option<Reached>,
 }
@@ -246,7 +247,7 @@ impl<'a> Reader<'a> {
                 }
                 Piece::Intact(sealed, entry) => (sealed, entry),
             };
-            // The opening entry is in its place already, wherever its line is.
+            // The opening entry is already in place, wherever its line is.
             if entry.seq == Seq(0) && !self.has_opening {
                 self.keep(entry, sealed.crc, number, bytes);
                 continue;
@@ -276,7 +277,7 @@ impl<'a> Reader<'a> {
         self.floor.is_some_and(|floor| offset as u64 >= floor)
     }
 
-    /// What is wrong between an entry and what was read so far.
+    /// The damage between the entries read so far and this one.
     fn place_before(
         &self,
         entry: &Entry,
@@ -391,7 +392,7 @@ fn pieces<'a>(
             let Some((sealed, entry)) = intact(session, &bytes[part.clone()], bodies)? else {
                 return Ok(None);
             };
-            // Nor did we write a number far beyond the ones before.
+            // Epitome does not write a number far beyond the previous ones either.
             if entry.seq.0 > next + GAP_ENTRIES_MAX {
                 return Ok(None);
             }
@@ -424,7 +425,7 @@ fn pieces<'a>(
     Ok(found)
 }
 
-/// The entry of an intact line; `None` if it is none.
+/// The entry of a line; `None` if the line is not intact.
 fn intact<'a>(
     session: &SessionId,
     text: &'a [u8],
@@ -451,7 +452,7 @@ fn read_opening(session: &SessionId, opening: &[u8], bodies: Bodies<'_>) -> Resu
     opens.ok_or_else(|| StoreError::NotFound(session.clone()))
 }
 
-/// A first line for a journal that has lost it, made of what can be read.
+/// Makes a first line for a journal that has lost it, from whatever can be read.
 fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Result<Vec<u8>, StoreError> {
     let intact = found.iter().find_map(|found| match &found.piece {
         Piece::Intact(sealed, entry) => Some((sealed.chain, entry.at)),
@@ -473,7 +474,7 @@ fn made_up_opening(session: &SessionId, bytes: &[u8], found: &[Found<'_>]) -> Re
     Ok(line)
 }
 
-/// The working directory that a damaged first line still names.
+/// The working directory that is still readable in a damaged first line.
 fn cwd_in(bytes: &[u8]) -> Option<PathBuf> {
     let first = bytes.split(|byte| *byte == b'\n').next()?;
     let field = br#""cwd":"#;
@@ -500,7 +501,7 @@ pub(super) fn read(
     session: &SessionId,
     bodies: impl for<'b> Fn(&'b BlobStore) -> Bodies<'b>,
 ) -> Result<(Scan, Vec<u8>), StoreError> {
-    // A session may be written meanwhile: its mark must not be newer than what is read of it.
+    // The session may be written at the same time: its mark must not be newer than the bytes that are read.
     let mark = SyncMark::read(paths, session);
     let bytes = read_file(paths, session)?;
     let blobs = paths.blobs(session);

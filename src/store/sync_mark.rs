@@ -1,8 +1,8 @@
-//! `<session>.synced`: how much of a journal is known to be on the disk, and a copy of its first line.
+//! `<session>.synced`: how much of a journal is known to be on disk, and a copy of its first line.
 //!
-//! A journal that is shorter than its mark has lost entries that were acknowledged, which the journal alone cannot
-//! show. The mark is written after each sync and not synced itself: after a power loss it is older than the journal
-//! or unreadable, which claims less than the truth, and never more.
+//! A journal that is shorter than its mark has lost acknowledged entries, which the journal alone cannot show. The
+//! mark is written after each sync and not synced itself: after a power loss it is older than the journal or
+//! unreadable, so it never claims too much.
 
 use serde::Deserialize;
 
@@ -11,10 +11,10 @@ use super::{StorePaths, io_error};
 use epitome_files::disk::OpenMode;
 use epitome_thread::SessionId;
 
-/// Longest file that is read: the first line of a journal has no more than a path.
+/// Longest file that is read, in bytes: a journal's first line contains little more than a path.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// What is known about a journal from its previous syncs.
+/// The state of a journal after its last known sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SyncMark {
     /// The first line of the journal, without its newline.
@@ -31,7 +31,7 @@ pub(super) struct Reached {
 }
 
 impl SyncMark {
-    /// Reads the mark of a session, before its journal is read; `None` if there is none.
+    /// Reads the mark of a session, before its journal is read; `None` if it is missing.
     pub fn read(paths: &StorePaths, session: &SessionId) -> Option<SyncMark> {
         let bytes = paths.disk.read(&paths.sync_mark(session), BYTES_MAX).ok()?;
         let mut lines =
@@ -41,7 +41,7 @@ impl SyncMark {
         Some(SyncMark { opening, reached: reached.and_then(|reached| serde_json::from_slice(reached).ok()) })
     }
 
-    /// Writes the mark, without waiting for the disk. A failure only means that less is known later.
+    /// Writes the mark, without waiting for the disk. After a failure, later readers only know less.
     pub fn write(paths: &StorePaths, session: &SessionId, opening: &[u8], reached: Reached) {
         let Reached { entries, bytes } = reached;
         let reached = line::seal(format!(r#""entries":{entries},"bytes":{bytes}}}"#).as_bytes(), None);

@@ -102,7 +102,7 @@ struct QueueSizes {
     items: usize,
     /// Sessions whose newest entries may not be on disk yet; a second at most.
     unsynced_sessions: usize,
-    /// Bytes of entries that are not in the index yet.
+    /// Bytes of headers that are not in the index yet.
     index_bytes: usize,
     /// Compaction decisions and plans waiting for the CPU worker.
     thoughts: usize,

@@ -44,7 +44,7 @@ pub struct ControlClient {
     serves: Serves,
 }
 
-/// What is at the other end of the connection.
+/// Which process is at the other end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
     Daemon,
@@ -74,7 +74,8 @@ impl ControlClient {
         ControlClient::authenticated(stream, &token).await.map(Some)
     }
 
-    /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and wants none.
+    /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and requires no
+    /// token.
     async fn authenticated(stream: UnixStream, token: &Token) -> Result<ControlClient, Fault> {
         let unanswered = || {
             Fault::new(FaultKind::Internal, "the daemon did not accept the connection").hint("try it again")
@@ -182,7 +183,7 @@ impl ControlClient {
         }
     }
 
-    /// If the daemon is a different build, replaces a fault that is due to that by one that says so.
+    /// If the daemon is a different build and the fault is due to that, returns a fault that says so.
     async fn explained(&self, fault: Fault) -> Fault {
         match (self.serves, fault.kind) {
             (Serves::Daemon, FaultKind::UnknownMethod | FaultKind::InvalidParams) => {}

@@ -14,8 +14,8 @@ const READ: Duration = Duration::from_secs(60);
 /// Changes that a session makes without a model. It may have to read its log first.
 const CHANGE: Duration = Duration::from_secs(60);
 
-/// Methods that read all sessions or write many files, and those that call programs and services, which have
-/// lower limits of their own.
+/// Methods that read all sessions or write many files, and those that call programs and services, which have separate
+/// lower limits.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A compaction, which allows 180 s for its summary, with its hooks and a turn that it may have to wait for.

@@ -30,7 +30,7 @@ impl<R: AsyncRead + Unpin> BoundedLineReader<R> {
         BoundedLineReader::bounded(reader, LINE_BYTES_MAX)
     }
 
-    /// With a limit of its own for the length of a line.
+    /// Creates a reader with a different limit on the length of a line.
     pub fn bounded(reader: R, bytes_max: usize) -> BoundedLineReader<R> {
         BoundedLineReader { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max }
     }

@@ -33,7 +33,7 @@ const TICKETS_MAX: u64 = 1 << 20;
 /// Time limit for sending the remaining events to clients when the daemon stops.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// State of a connection that has sessions of its own.
+/// State of a connection that owns sessions.
 pub struct Port {
     pub(super) queue: Arc<ClientQueue>,
     /// Added to the connection's tickets, so that no two clients of the daemon share one.
@@ -118,8 +118,8 @@ impl RemoteOpening {
     }
 }
 
-/// The ticket and the client in a command, of those that can be sent over the control API. Commands that are answered
-/// have both.
+/// The ticket and the client in a command that can be sent over the control API. Commands that are answered have
+/// both.
 pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut ClientId>) {
     match command {
         SessionCommand::Prompt { ticket, client, .. }

@@ -9,7 +9,7 @@ use epitome_session::event_queue::{EventQueue, PutResult, QueueLimits, QueuedIte
 use epitome_session::{EventSink, QuestionSupport, SessionEvent};
 use epitome_thread::SessionId;
 
-/// What may wait for a client; beyond that, it has lagged.
+/// Limits of a client's queue; if they are exceeded, the client has lagged.
 const LIMITS: QueueLimits =
     QueueLimits { items: 2048, text_bytes: 256 * 1024, output_bytes: 16 * 1024, ..QueueLimits::NONE };
 

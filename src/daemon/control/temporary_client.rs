@@ -25,8 +25,8 @@ use epitome_thread::{Change, Content, SessionId};
 /// that leaves does not notify waiting calls.
 const ASKED_LOOK: Duration = Duration::from_secs(1);
 
-/// A visit reads all events at once, and uses neither streamed text nor notices. So many unread ones mean that it is
-/// stuck, and then its call fails.
+/// A temporary client reads all events immediately, and uses neither streamed text nor notices. This many unread
+/// events mean that it is stuck, and its call fails.
 const LIMITS: QueueLimits = QueueLimits { items: 16 * 1024, bytes: 0, notices: 0, ..QueueLimits::NONE };
 
 /// First ticket of this process's control clients, out of the range used by editors.
@@ -37,7 +37,7 @@ pub fn fresh_tickets(count: u64) -> Ticket {
     Ticket(NEXT_TICKET.fetch_add(count, Ordering::Relaxed))
 }
 
-/// Client-specific settings of a visit.
+/// Client-specific settings of a temporary client.
 #[derive(Default)]
 pub struct ClientSettings {
     /// Defaults to the environment of this process.
@@ -114,8 +114,8 @@ impl TemporaryClient {
         Ok(self)
     }
 
-    /// Sends a command and waits for its answer. Questions that arrive meanwhile are left to other clients;
-    /// if there are none, they are declined.
+    /// Sends a command and waits for its answer. Questions that arrive in the meantime are left to other clients; if
+    /// there are none, they are declined.
     pub async fn ask(
         &mut self,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
@@ -147,7 +147,7 @@ impl TemporaryClient {
             let mut turn = std::pin::pin!(turn);
             tokio::select! {
                 () = super::wire::stopped(&mut stop) => {
-                    // If the session is gone, its turn has ended.
+                    // If the session has ended, so has its turn.
                     drop(daemon.sessions.send(&session, SessionCommand::Cancel));
                     turn.await?
                 }
@@ -157,7 +157,7 @@ impl TemporaryClient {
         Ok((answer, self.said.take()))
     }
 
-    /// Waits for the next event and notes what it says. Returns the answer to this ticket.
+    /// Waits for the next event and records it. Returns the answer to this ticket.
     async fn next_answer(
         &mut self,
         ticket: Ticket,

@@ -62,7 +62,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(2);
 /// The first request of a connection.
 pub const AUTHENTICATE: &str = "authenticate";
 
-/// Longest first line of a connection, in bytes; it has the token only.
+/// Longest first line of a connection, in bytes; it contains only the token.
 const FIRST_LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// Time limit for a client to send its token.
@@ -76,7 +76,7 @@ static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 pub struct Caller {
     pub client: ClientId,
     prompts: Arc<Semaphore>,
-    /// State for clients with sessions of their own.
+    /// State for clients that own sessions.
     pub port: Arc<Port>,
     /// Its event queues.
     pub queues: Arc<ClientQueues>,
@@ -92,8 +92,8 @@ impl Caller {
     }
 }
 
-/// Serves a connection of another process, whose first request must be `authenticate` with the daemon's token. For any
-/// other, and for a process that is `refused` for this reason, the answer is an error and the connection ends.
+/// Serves a connection of another process, whose first request must be `authenticate` with the daemon's token.
+/// Otherwise, or if the process is `refused` for this reason, the answer is an error and the connection ends.
 pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, refused: Option<String>) {
     let pid = pid_of(&stream);
     let (reading, mut writing) = stream.into_split();
@@ -125,7 +125,7 @@ pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, r
     }
 }
 
-/// Whether the first line of a connection has the token, with the id of its request.
+/// Checks whether the first line of a connection has the token, and returns it with the id of its request.
 fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>) {
     let missing = || {
         Fault::new(FaultKind::Unauthorized, "the first request of a connection is \"authenticate\"").hint(

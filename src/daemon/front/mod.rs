@@ -195,8 +195,8 @@ impl FrontShared {
         }
     }
 
-    /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon
-    /// has died meanwhile: a request in it is then answered as interrupted.
+    /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon has
+    /// died since: a request in it is then answered as interrupted.
     fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> LineRoute {
         match self.daemon(dead) {
             None => LineRoute::Nowhere,
@@ -236,7 +236,7 @@ impl FrontShared {
         let mut state = self.state();
         state.closing.get_or_insert_with(Instant::now);
         match &state.daemon {
-            // Fails if the daemon has died meanwhile, which is harmless.
+            // Fails if the daemon has died since, which is harmless.
             DaemonState::Here(writer) => drop(writer.shutdown(Shutdown::Write)),
             DaemonState::Wanted | DaemonState::Stopped | DaemonState::OutOfReach(_) => {}
         }

@@ -1,14 +1,14 @@
 //! State that a front end needs to continue with another daemon when its own dies. Pure: lines in, lines out.
 //!
-//! It keeps the `initialize` line, the open sessions (how they were opened, and the position up to which each was shown),
-//! and all unanswered requests: the editor's and the daemon's own (permission requests). Of a line it parses only the
-//! envelope and, where there is one, the session id.
+//! It keeps the `initialize` line, the open sessions (how they were opened, and the position up to which each was
+//! shown), and all unanswered requests: the editor's and the daemon's own (permission requests). It parses only a
+//! line's envelope and its session id, if it has one.
 //!
-//! What becomes of an unanswered request:
+//! The fate of an unanswered request:
 //!
 //! | request | with the next daemon |
 //! |---|---|
-//! | `session/prompt` | goes along with its session, whose log says how its turn ended |
+//! | `session/prompt` | resumed with its session, whose log shows how its turn ended |
 //! | `session/fork`, `_session/steering` | answered as interrupted: doing it twice would be wrong |
 //! | `session/close` | answered: the session ended with its daemon |
 //! | all others | sent again; a `session/load` continues where it was |
@@ -27,11 +27,11 @@ use epitome_acp::{answers, writer};
 /// response dropped.
 const DAEMON_REQUESTS_MAX: usize = 1024;
 
-/// Bytes kept of unanswered requests, to be sent again. A prompt with large images exceeds it, and is answered as
-/// interrupted when its daemon dies.
+/// Maximum bytes kept of unanswered requests, to send them again. A prompt with large images exceeds it, and is
+/// answered as interrupted when its daemon dies.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How often a request is sent again. One that ends each daemon must not be sent forever.
+/// How often a request is sent again. A request that kills every daemon must not be sent forever.
 const REPEATS_MAX: u32 = 2;
 
 /// The position before a replay.
@@ -70,8 +70,8 @@ pub struct ReconnectState {
     positions: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
     waiting: Vec<WaitingRequest>,
-    /// Prompts that were answered while others of their session waited. A daemon needs them to tell prompts with the same
-    /// words apart.
+    /// Prompts that were answered while others of their session waited. A daemon needs them to distinguish prompts
+    /// with the same text.
     answered: Vec<WaitingRequest>,
     /// Bytes of the lines kept in `waiting` and `answered`.
     kept_bytes: usize,
@@ -102,7 +102,7 @@ struct WaitingRequest {
     repeats: u32,
 }
 
-/// The request's type, as far as its response changes the recorded state.
+/// The request's type, if its response changes the recorded state.
 #[derive(Debug)]
 enum RequestEffect {
     Initialize,
@@ -120,7 +120,7 @@ enum RequestEffect {
         session: String,
         /// The session's position when the prompt was sent.
         sent_at: Option<Box<RawValue>>,
-        /// Whether a daemon has to find out what became of it.
+        /// Whether a daemon has to find out its fate.
         is_resuming: bool,
     },
     Steer,
@@ -217,8 +217,8 @@ impl ReconnectState {
         LineAction::Forward
     }
 
-    /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next
-    /// daemon: not if it has been answered meanwhile, nor if the next daemon gets it anyway.
+    /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next daemon:
+    /// not if it has been answered since, nor if the next daemon gets it anyway.
     pub fn take_back(&mut self, line: &[u8]) -> bool {
         match envelope::read(line) {
             Incoming::Request { id, .. } => {
@@ -369,7 +369,7 @@ impl ReconnectState {
         }
     }
 
-    /// Gives up on prompts whose fate no daemon has told.
+    /// Gives up on prompts whose fate no daemon has reported.
     fn owe_resuming(&mut self, of: impl Fn(&String) -> bool) {
         let is_due = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Prompt { session, is_resuming: true, .. } if of(session));
         while let Some(at) = self.waiting.iter().position(is_due) {
@@ -382,8 +382,8 @@ impl ReconnectState {
         }
     }
 
-    /// Records that the daemon is gone, and returns the lines to send to the editor immediately:
-    /// cancellations of the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
+    /// Records that the daemon has died, and returns the lines to send to the editor immediately: cancellations of
+    /// the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
         self.own.clear();
         self.given_up.clear();
@@ -465,7 +465,7 @@ impl ReconnectState {
         } else {
             lines.extend_from_slice(&initialize.line);
         }
-        // The editor opens such a session itself, and may have cleared its window for that.
+        // The editor opens such a session itself, and may have cleared its own view for that.
         let is_attaching = |name: &String| {
             let attaches = |waiting: &WaitingRequest| matches!(&waiting.wants, RequestEffect::Attach { session, .. } if session == name);
             self.waiting.iter().any(attaches)
@@ -519,7 +519,7 @@ impl ReconnectState {
         lines
     }
 
-    /// Where to continue a session, and the prompts whose fate its log tells, as JSON for `_meta`.
+    /// The position at which to continue a session, and the prompts whose fate its log shows, as JSON for `_meta`.
     fn rest(&self, name: &str, at: &str) -> String {
         let prompt = |waiting: &WaitingRequest, id: Option<&str>| {
             let RequestEffect::Prompt { session, sent_at, is_resuming } = &waiting.wants else { return None };

@@ -172,8 +172,8 @@ fn closed_and_deleted_sessions_are_not_resumed() {
     }
 }
 
-/// A listing and a load were answered as interrupted, though the next daemon could answer them. The user of a finished
-/// turn was asked to send the prompt again.
+/// Regression: a listing and a load were answered as interrupted, though the next daemon could answer them. The user
+/// of a finished turn was asked to send the prompt again.
 #[test]
 fn requests_are_repeated_and_prompts_go_along_with_their_session() {
     let mut desk = ReconnectFixture::with_session();
@@ -212,7 +212,7 @@ fn requests_are_repeated_and_prompts_go_along_with_their_session() {
     assert!(!desk.reconnect.owes());
 }
 
-/// A load was half shown when its daemon died. Sending it again showed the first half twice.
+/// Regression: a load was half shown when its daemon died. Sending it again showed the first half twice.
 #[test]
 fn an_interrupted_load_continues_where_it_was() {
     let mut desk = ReconnectFixture::with_session();
@@ -234,7 +234,7 @@ fn an_interrupted_load_continues_where_it_was() {
     assert_eq!(load["params"]["_meta"]["epitome"]["rest"], serde_json::json!({ "after": 3, "replay": true }));
 }
 
-/// A request that ends each daemon must not be sent forever.
+/// A request that kills every daemon must not be sent forever.
 #[test]
 fn a_request_is_repeated_a_few_times_only() {
     let mut desk = ReconnectFixture::with_session();

@@ -1,10 +1,10 @@
-//! Serves clients over WebSocket: each connection is a front end of the daemon like that of an editor's pipes, with one text
-//! frame for each line. It offers no TLS and no other transport, and listens on loopback only.
+//! Serves clients over WebSocket: each connection is a front end of the daemon like an editor's pipes, with one text
+//! frame per line. It offers no TLS and no other transport, and listens on loopback only.
 //!
-//! A connection outlives its socket for a while, so that a client whose network failed goes on where it was: it connects
-//! again with the header `Acp-Connection-Id` of the first response and the number of frames it has received in
-//! `Acp-Received`. The response says in its own `Acp-Received` how many frames of the client have arrived. Both count from 1
-//! since the connection began. Without that, a client opens a new connection and loads its sessions.
+//! A connection outlives its socket for a while, so that a client whose network failed can continue: it reconnects
+//! with the header `Acp-Connection-Id` of the first response, and in `Acp-Received` the number of frames that it has
+//! received. The response's own `Acp-Received` is the number of frames that have arrived from the client. Both are
+//! counted since the connection began. Otherwise, a client opens a new connection and loads its sessions.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -36,20 +36,20 @@ pub const PATH: &str = "/acp";
 /// Names the connection, in the response to a handshake and in the request of a client that resumes it.
 const CONNECTION_HEADER: &str = "acp-connection-id";
 
-/// How many frames its sender has received.
+/// The number of frames that its sender has received.
 const RECEIVED_HEADER: &str = "acp-received";
 
-/// Connections at a time. Each has four threads.
+/// Maximum number of connections. Each has four threads.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long a client may take for its handshake.
+/// Time limit for a client's handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection waits for its client to return after its socket failed. Turns go on meanwhile.
+/// How long a connection waits for its client to return after its socket failed. Turns continue in the meantime.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of frames that are kept for a client that returns. While so many are unsent, the daemon's outbox merges what
-/// follows.
+/// Bytes of frames kept for a client that returns. While this many are unsent, the daemon's outbox merges further
+/// events.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Delay after a failed accept, which usually means too many open files.
@@ -120,10 +120,10 @@ impl WebSocketServer {
     }
 }
 
-/// What a handshake asked for.
+/// The kind of connection that a handshake asks for.
 enum Admitted {
     New,
-    /// To go on after so many frames.
+    /// Continues a connection after this many received frames.
     Return {
         connection: Arc<WebSocketConnection>,
         received: u64,
@@ -183,7 +183,7 @@ impl Server {
         if request.uri().path() != PATH {
             return Err(refusal(404, "ACP is served at /acp"));
         }
-        // Browsers send the origin of each page, and pages must not reach the agent of their visitor.
+        // Browsers send the origin of each page, and no website may reach its visitor's agent.
         if let Some(origin) = request.headers().get("origin")
             && !self.access.origins.iter().any(|allowed| origin == allowed.as_str())
         {
@@ -295,7 +295,7 @@ struct WebSocketConnection {
     state: Mutex<FrameBuffer>,
     /// Signals new frames, room for more, another socket, and the end.
     changed: Notify,
-    /// Closed at the end.
+    /// Sends lines to the front end; `None` once the connection has ended.
     to_front: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
 }
 
@@ -304,11 +304,11 @@ struct FrameBuffer {
     /// The newest frames to the client.
     frames: VecDeque<Utf8Bytes>,
     bytes: usize,
-    /// Number of frames that are kept no longer.
+    /// Number of frames that are no longer kept.
     dropped: u64,
     /// Number of frames that were written to a socket.
     sent: u64,
-    /// Number of frames of the client.
+    /// Number of frames received from the client.
     received: u64,
     /// Number of the current socket.
     sockets: u64,
@@ -336,8 +336,8 @@ impl WebSocketConnection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for another socket, whose client has received so many frames. Returns how many frames of the client have
-    /// arrived; `None` if the frames that follow are gone.
+    /// Makes room for a new socket, whose client has received this many frames. Returns how many frames have arrived
+    /// from the client; `None` if the frames that it lacks are no longer kept.
     fn take_over(&self, received: u64) -> Option<u64> {
         let mut state = self.state();
         if state.ended || received < state.dropped || received > state.sent {
@@ -384,7 +384,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Serves a socket until it ends or another one takes its place. Returns whether its client may return.
+    /// Serves a socket until it ends or another one replaces it. Returns whether its client may return.
     async fn serve(&self, socket: WebSocketStream<TcpStream>, received: u64) -> bool {
         let own = {
             let mut state = self.state();
@@ -451,7 +451,7 @@ impl WebSocketConnection {
         tokio::select! {
             may_return = &mut read => {
                 if !may_return {
-                    // What the daemon still says after the end of its input.
+                    // The daemon's output after the end of its input.
                     self.close_front().await;
                     drop(tokio::time::timeout(super::LAST_WORDS_TIME_MAX, write).await);
                 }
@@ -461,7 +461,8 @@ impl WebSocketConnection {
         }
     }
 
-    /// Passes a frame on as a line. Line breaks between the parts of a message become spaces; within strings JSON has none.
+    /// Passes a frame on as a line. Line breaks between the parts of a message become spaces; JSON strings contain
+    /// none.
     async fn forward(&self, text: &str) -> io::Result<()> {
         let mut line = text.as_bytes().to_vec();
         for byte in &mut line {
@@ -481,11 +482,11 @@ impl WebSocketConnection {
         drop(self.to_front.lock().await.take());
     }
 
-    /// Ends it: the front end reads the end of its input, and a socket that is there is closed.
+    /// Ends the connection: the front end reads the end of its input, and any open socket is closed.
     fn end(&self) {
         self.state().ended = true;
         self.changed.notify_waiters();
-        // Held only while a line is written, whose reader then is gone.
+        // Locked only while a line is being written; that write then fails, because its reader is gone.
         if let Ok(mut to_front) = self.to_front.try_lock() {
             drop(to_front.take());
         }

@@ -107,7 +107,7 @@ fn part_blocks(part: EntryPart<'_>) -> Vec<TextBlock> {
             let text = format!("{}\n\n{}", tool.description, pretty(&tool.schema));
             vec![block(&format!("tool {}", tool.name), &text)]
         }
-        // The stored form says more about these.
+        // The JSON form is more informative for these.
         EntryPart::Edit(_) | EntryPart::Input(_) | EntryPart::Run(_) => Vec::new(),
     }
 }

@@ -17,10 +17,10 @@ const SPOKEN_BYTES_MAX: usize = 600;
 /// Most running calls, and most open questions, that are reported.
 const RUNNING_MAX: usize = 64;
 
-/// What has changed. The reader fetches new entries, up to `next`, separately.
+/// The changes. The reader fetches new entries, up to `next`, separately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct News {
-    /// The number that the next entry will get, as far as seen.
+    /// The number that the next entry will get, according to the events so far.
     pub next: u64,
     /// The last part of the text being streamed.
     pub spoken: Option<StreamedText>,

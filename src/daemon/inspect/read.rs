@@ -60,7 +60,7 @@ fn window(
     Some(ContextWindow { size, reserve })
 }
 
-/// The window that the newest compaction of the current model was made for.
+/// The context window recorded by the newest compaction of the current model.
 fn recorded_window(thread: &Thread) -> Option<u64> {
     let newest = thread.entries().iter().rev();
     let of_model = newest.take_while(|entry| !matches!(entry.change, Change::ModelChosen { .. }));

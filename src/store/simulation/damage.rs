@@ -1,5 +1,5 @@
-//! Damage of data that was on the disk: it costs the damaged lines, is named, and keeps the session from being
-//! written until the user accepts it.
+//! Damage of data that was on disk: it costs the damaged lines, is reported, and keeps the session from being written
+//! until the user accepts it.
 
 use super::super::StoreError;
 use super::super::health::{FindingKind, FindingSeverity};
@@ -7,7 +7,7 @@ use super::on_many_disks;
 use super::world::World;
 use epitome_thread::{Change, Thread};
 
-/// What happens to a journal.
+/// The kinds of damage to a journal.
 #[derive(Clone, Copy, Debug)]
 enum InjectedDamage {
     Flip,
@@ -34,14 +34,14 @@ const DAMAGES: [InjectedDamage; 9] = [
 ];
 
 impl InjectedDamage {
-    /// Damages a journal; returns the most entries that this may cost.
+    /// Damages a journal; returns the maximum number of entries that this may cost.
     fn harm(self, bytes: &mut Vec<u8>, rng: &mut fastrand::Rng) -> u64 {
         let lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
         let at = rng.usize(..bytes.len());
         let line = rng.usize(..lines.len());
         let touched = |from: usize, to: usize| {
             let before = bytes[..from].iter().filter(|byte| **byte == b'\n').count();
-            // A damaged newline costs the line after it, too, unless that is recognized.
+            // A damaged newline also costs the line after it, unless that is recognized.
             let through = bytes[..to.min(bytes.len())].iter().filter(|byte| **byte == b'\n').count();
             (through - before + 1) as u64
         };
@@ -127,7 +127,7 @@ fn damage_costs_the_damaged_lines_alone() {
     });
 }
 
-/// Reads, accepts and continues a damaged session.
+/// Reads a damaged session, accepts the damage and continues the session.
 fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
     let (id, history) = (world.sessions[at].id.clone(), world.sessions[at].history.clone());
     let entries = world.store.read(&id).expect("a damaged session can be read");
@@ -151,7 +151,7 @@ fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
     Thread::replay(entries.iter().cloned()).expect("what is left is a log");
     world.disk.count(if lost > 0 { "entries were lost" } else { "nothing was lost" });
 
-    // The check names this session, and no other.
+    // The check names only this session.
     let health = world.store.check().expect("the store can be read");
     let errors: Vec<_> =
         health.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error).collect();
@@ -198,7 +198,7 @@ fn suffer(world: &mut World, at: usize, most: u64, is_changed: bool) {
     drop(journal);
     let health = world.store.check().expect("the store can be read");
     assert!(!health.has_errors(), "{:?}", health.findings);
-    // The others are as they were, also after a fork of the damaged one.
+    // The others are unchanged, even after a fork of the damaged one.
     let fork = world.store.fork_with_origin(&id, None).expect("a damaged session can be forked");
     let forked = world.store.read(&fork.session).expect("the fork is there");
     assert_eq!(forked[1..after.len()], after[1..]);

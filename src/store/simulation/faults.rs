@@ -1,4 +1,4 @@
-//! Power losses, and disks whose n-th call fails.
+//! Power losses, and disks on which the n-th call fails.
 
 use std::io::ErrorKind;
 
@@ -7,10 +7,10 @@ use epitome_simulated_disk::InjectedFault;
 use super::on_many_disks;
 use super::world::World;
 
-/// Lives of one disk.
+/// Maximum number of power losses of one disk.
 const LIVES_MAX: u32 = 3;
 
-/// Most calls of a scenario that are made to fail, one after the other.
+/// Maximum number of calls of a scenario that are made to fail, one per run.
 const CALLS_MAX: u64 = 3_000;
 
 #[test]
@@ -48,8 +48,8 @@ fn nothing_acknowledged_is_lost_on_simulated_disks() {
     });
 }
 
-/// Runs the same scenario again and again; the first call fails, then the second, and so on, until a run needs
-/// fewer calls.
+/// Runs the same scenario repeatedly; first the first call fails, then the second, and so on, until a run needs fewer
+/// calls.
 #[test]
 fn every_single_call_may_fail() {
     on_many_disks("every_single_call_may_fail", 500, &["an append failed", "a sync failed"], |seed| {

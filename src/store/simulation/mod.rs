@@ -1,5 +1,5 @@
-//! The store on simulated disks: sessions are written, copied and deleted while calls fail and the power is lost, and
-//! what was acknowledged is compared with what is there afterwards.
+//! The store on simulated disks: sessions are written, copied and deleted while calls fail and the power is lost.
+//! Afterwards the acknowledged entries are compared with the stored ones.
 //!
 //! `EPITOME_DISKS` is the number of disks, `EPITOME_SEED` the first seed. A failure prints the command that repeats
 //! it.

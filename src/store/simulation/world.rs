@@ -11,10 +11,10 @@ use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Message, MessageId, Origin, Seq, SessionId, Thread,
 };
 
-/// Steps between two power losses.
+/// Maximum number of steps between two power losses.
 const STEPS_MAX: usize = 24;
 
-/// Sessions on one disk at a time.
+/// Maximum number of sessions on one disk.
 const SESSIONS_MAX: usize = 4;
 
 /// A disk with the sessions that should be on it.
@@ -24,16 +24,16 @@ pub struct World {
     pub sessions: Vec<SimSession>,
     pub rng: fastrand::Rng,
     words: u64,
-    /// Whether an entry that was never acknowledged has outlived its body.
+    /// Whether an entry that was never acknowledged is stored without its body.
     has_lost_bodies: bool,
 }
 
-/// A session and what its user knows of it.
+/// A session, and what was acknowledged to its user.
 pub struct SimSession {
     pub id: SessionId,
     /// Every change that was written, or may have been.
     pub history: Vec<Change>,
-    /// The first of these were acknowledged.
+    /// The number of changes, from the first, that were acknowledged.
     pub acknowledged: usize,
     pub state: SimSessionState,
     journal: Option<Journal>,
@@ -42,7 +42,7 @@ pub struct SimSession {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimSessionState {
     There,
-    /// It may be there or not, because its creation or deletion was interrupted.
+    /// It may or may not exist, because its creation or deletion was interrupted.
     Uncertain,
     Deleted,
 }
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Does what sessions do, until a step fails or enough is done.
+    /// Performs random operations on sessions, until one fails or enough are done.
     pub fn work(&mut self) {
         for _ in 0..self.rng.usize(1..=STEPS_MAX) {
             self.step();
@@ -142,7 +142,7 @@ impl World {
         let Some(journal) = self.open(at) else { return };
         let appended = journal.append(change.clone());
         println!("append to {}: {:?}", self.sessions[at].id, appended.as_ref().map(|entry| entry.seq));
-        // A failed append leaves nothing, but the power may fail after it has left something.
+        // A failed append leaves nothing, unless the power fails after the write.
         if appended.is_ok() || self.disk.is_off() {
             self.sessions[at].history.push(change);
         } else {
@@ -210,7 +210,7 @@ impl World {
             Err(error) => {
                 assert!(self.disk.has_failed(), "an insert failed: {error}");
                 self.disk.count("an import failed");
-                // Its name may or may not be there.
+                // It may or may not have its name.
                 let state = SimSessionState::Uncertain;
                 self.sessions.push(SimSession { id, history, acknowledged: 0, state, journal: None });
             }
@@ -239,7 +239,7 @@ impl World {
         self.sessions.iter_mut().for_each(|session| session.journal = None);
     }
 
-    /// The power fails and comes back, and everything is compared with what was acknowledged.
+    /// The power fails and returns, and everything is compared with what was acknowledged.
     pub fn lose_power(&mut self) {
         println!("the power fails and comes back");
         self.kill();
@@ -258,7 +258,7 @@ impl World {
                     assert_ne!(session.state, SimSessionState::Deleted, "{} is there again", session.id);
                     session.compare(&entries);
                     assert!(journal.damage().is_none(), "{}: {:?}", session.id, journal.damage());
-                    // What was not acknowledged may be gone, and is forgotten then.
+                    // Changes that were not acknowledged may be lost; then they are forgotten.
                     session.history.truncate(entries.len());
                     for (written, entry) in
                         session.history.iter_mut().zip(&entries).skip(session.acknowledged)
@@ -301,7 +301,7 @@ impl World {
         self.expect_health();
     }
 
-    /// The check names only what a crash may leave.
+    /// The check reports only what a crash may leave.
     pub fn expect_health(&self) {
         let health = self.store.check().expect("the store can be read");
         for finding in &health.findings {
@@ -342,7 +342,7 @@ impl SimSession {
         self.journal.is_some()
     }
 
-    /// What was acknowledged is there, and what is there was written.
+    /// Checks that acknowledged entries are stored, and that stored entries were written.
     pub fn compare(&self, entries: &[Arc<Entry>]) {
         assert!(
             entries.len() >= self.acknowledged,
@@ -353,7 +353,7 @@ impl SimSession {
         );
         assert!(entries.len() <= self.history.len(), "{}: more than was written", self.id);
         for (entry, written) in entries.iter().zip(&self.history) {
-            // Nobody was promised the body; or it could not be read this time.
+            // The body was never acknowledged, or could not be read this time.
             let is_unread = || {
                 let is_acknowledged = entry.seq.0 < self.acknowledged as u64;
                 is_placeholder(&entry.change)
