@@ -84,7 +84,7 @@ impl Thread {
         self.keeps_pins(Change::Redone { entry: layer })
     }
 
-    /// Returns what happened to an entry.
+    /// Returns how an entry appears in the current view, and which entry caused that.
     pub fn fate(&self, seq: Seq) -> EntryVisibility {
         let of_entry = |view: &View| -> Vec<Arc<Entry>> {
             view.entries().iter().filter(|shown| shown.seq == seq).cloned().collect()
