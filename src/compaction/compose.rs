@@ -91,7 +91,7 @@ pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &Compaction
     Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max).text
 }
 
-/// What happens to an entry of the view.
+/// How a compaction treats an entry of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryTreatment {
     /// Kept unchanged.

@@ -156,7 +156,7 @@ fn text_bytes(entry: &Entry) -> usize {
     let of_content = |content: &Content| match content {
         Content::Text { text } | Content::Thinking { text, .. } => text.len(),
         Content::Resource { text, .. } => text.len(),
-        // The exact size of an input is known only after serialising it; the rest of it is usually small.
+        // The exact size of an input is known only after serializing it; the rest of it is usually small.
         Content::Call(call) => call
             .input
             .as_object()

@@ -46,7 +46,7 @@ pub struct CompactionRequest {
     pub summary: bool,
 }
 
-/// What a compaction does.
+/// The decision about a compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactionDecision {
     /// Nothing, for this reason.

@@ -6,7 +6,7 @@ use super::input::tools;
 use super::prune::RECALL;
 use epitome_thread::{Change, Content, Entry, Message, View};
 
-/// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarising.
+/// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarizing.
 const PIECE_BYTES_MIN: usize = 1_024;
 
 /// Extracts the summary from a model's reply: the text between `<summary>` tags or, without them, the reply without

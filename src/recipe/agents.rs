@@ -21,7 +21,7 @@ use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
-/// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
+/// Maximum size of an agent file in bytes; every request of the agent includes it.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum agents per session. Every request lists all of them, at least by name.
 pub const AGENTS_MAX: usize = 500;

@@ -85,7 +85,7 @@ impl RecipeCatalog {
         catalog
     }
 
-    /// Loads what a plugin brings. Blocks on disk I/O.
+    /// Loads the recipes of a plugin. Blocks on disk I/O.
     pub fn of_plugin(plugin: &Arc<Plugin>) -> RecipeCatalog {
         let mut loader = Loader::new(plugin.repository.as_slice(), Vec::new());
         loader.plugin(plugin);

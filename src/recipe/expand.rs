@@ -43,7 +43,7 @@ pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
     })
 }
 
-/// Expands a Claude Code command. The flag tells whether the body uses the free text.
+/// Expands a Claude Code command. Also returns whether the body uses the free text.
 pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOutputs) -> (Rendered, bool) {
     let mut expansion = Expansion::new(body, with, outputs);
     let mut rest = body;
@@ -62,8 +62,8 @@ pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOut
     expansion.finish()
 }
 
-/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. The flag tells whether the body
-/// uses the free text.
+/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. Also returns whether
+/// the body uses the free text.
 pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
     const ARGS: &str = "{{args}}";
     let mut expansion = Expansion::new(body, ExpandWith { free, ..ExpandWith::default() }, outputs);

@@ -53,7 +53,7 @@ pub struct Recipe {
     pub foreign: ForeignFields,
 }
 
-/// Where a recipe comes from, which determines how far it is trusted.
+/// The origin of a recipe, which determines how far it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecipeSource {
     BuiltIn,
@@ -94,7 +94,7 @@ pub struct Argument {
     pub choices: Vec<String>,
 }
 
-/// What a callback does with the resulting text.
+/// How a callback uses the resulting text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputMode {

@@ -458,10 +458,10 @@ pub struct ContextSizes {
     pub window: Option<u64>,
 }
 
-/// What a change is about.
+/// The subject of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeGroup {
-    /// Something that the user, the model or a tool said.
+    /// A message of the user, the model or a tool.
     Message,
     /// A change of how the model sees earlier entries.
     View,
@@ -563,7 +563,7 @@ pub struct Mask {
     pub text: String,
 }
 
-/// What a compaction did to the view, for the user: how much is kept, shortened or summarised, and what was
+/// What a compaction did to the view, for the user: how much is kept, shortened or summarized, and what was
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionStats {

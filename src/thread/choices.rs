@@ -37,7 +37,7 @@ impl ModelName {
     }
 }
 
-/// What the agent may do without permission. The ids are those on the wire.
+/// The permission mode: which actions the agent may take without permission. The ids are those on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {

@@ -20,7 +20,7 @@ pub struct Layer {
     pub inside: Option<Seq>,
 }
 
-/// What happened to an entry on its way to the current view.
+/// How an entry appears in the current view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryVisibility {
     /// Never in the view.
@@ -338,7 +338,7 @@ impl Thread {
     }
 }
 
-/// What a layer rewrites.
+/// The entries that a layer rewrites.
 struct Covered {
     /// Everything up to and including this entry.
     through: Option<Seq>,

@@ -13,7 +13,7 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
 ///
-/// They are only `Said`, `Replied`, `ToolFinished` and `Compacted` entries, and each outcome follows the
+/// These are only `Said`, `Replied`, `ToolFinished` and `Compacted` entries, and each outcome follows the
 /// reply that requested it, in the order of the calls. Where a hook, a mask or dropped thinking changed what
 /// is shown, the view contains a derived entry with the same number and other content. The messages of a
 /// mutation are `Said` and `Replied` entries with the mutation's number.

@@ -117,7 +117,7 @@ pub enum EffectResult {
     Reported(Box<Change>),
 }
 
-/// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.
+/// Requests of hooks at the end of a round, when the agent is about to stop, or after a compaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HooksResult {
     /// Mutations, follow-ups and the trail of the hook runs.

@@ -33,7 +33,7 @@ const EDIT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of definitions listed for a file.
 const FILE_NAMES_MAX: usize = 14;
 
-/// What was done to a file, in increasing order of importance.
+/// An action on a file, in increasing order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileAction {
     Read,
@@ -42,7 +42,7 @@ enum FileAction {
     Deleted,
 }
 
-/// What calls did to a file.
+/// The activity of calls on a file.
 struct FileActivity {
     changes: u32,
     /// The last change; `Read` if there was none.
@@ -204,7 +204,7 @@ pub(super) fn relative(path: &str, cwd: &Path) -> String {
     path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
-/// The files of a call, and what it did to them.
+/// The files of a call, with its action on each.
 fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut paths: Vec<(String, FileAction)> = Vec::new();
     // The result of Epitome's tools contains the diff, and whether the file existed before.
@@ -240,7 +240,7 @@ pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
     call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
 }
 
-/// What a call does to the file it names; `None` if it does not touch a file, such as a search.
+/// The action of a call on the file it names; `None` if it does not touch a file, such as a search.
 fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
     // An editing tool with several commands.
     match call.input.get("command").and_then(Value::as_str) {
@@ -387,7 +387,7 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Extensions by which a name without a directory is recognised as a file.
+/// Extensions by which a name without a directory is recognized as a file.
 fn is_source(extension: &str) -> bool {
     const EXTENSIONS: [&str; 30] = [
         "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc",

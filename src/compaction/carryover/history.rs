@@ -48,7 +48,7 @@ pub(super) struct CallRecord<'a> {
     pub has_left: bool,
 }
 
-/// The result of a call, as far as it is known from the log.
+/// The result of a call according to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStatus {
     Succeeded,

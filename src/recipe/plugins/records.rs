@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::foreign::PluginFolders;
 
-    /// Each row changes a file of an installed plugin; the flag tells whether the plugin is still used.
+    /// Each row changes a file of an installed plugin; the flag states whether the plugin is still used.
     #[test]
     fn a_changed_plugin_is_not_used() {
         for (path, text, is_used) in [

@@ -9,9 +9,9 @@ use epitome_thread::{
 
 /// The form in which a child receives the parent's history.
 pub(super) enum Shape {
-    /// As messages.
+    /// As messages of its log.
     Native,
-    /// As this text.
+    /// As a text.
     Flat(String),
     Without,
 }

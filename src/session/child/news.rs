@@ -35,7 +35,7 @@ pub enum ChildNews {
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
     /// The user chose "always". The rule already applies; this is for the log.
     Allowed { rule: Rule },
-    /// Usage of one of the child's model calls, reported even if the child fails; `by` names the session that made it.
+    /// Usage of one of the child's model calls, reported even if the child fails; `by` names the agent or recipe.
     Spent { model: ModelName, usage: Usage, by: String },
     /// A child has started.
     Began {
@@ -52,7 +52,7 @@ pub enum ChildNews {
     Ended { child: SessionId, end: SubagentEnd },
 }
 
-/// A queue of news, for any number of children.
+/// Creates a queue for the messages of any number of children.
 pub fn news() -> (NewsSender, NewsReceiver) {
     let queue = Arc::new(Mutex::new(EventQueue::new(LIMITS)));
     let (wake, woken) = mpsc::channel(1);
@@ -92,7 +92,7 @@ impl NewsSender {
 }
 
 impl NewsReceiver {
-    /// The next news; `None` once no sender is left. Dropping the future loses nothing.
+    /// The next message; `None` once no sender is left. Dropping the future loses nothing.
     pub async fn recv(&mut self) -> Option<ChildNews> {
         loop {
             if let Some(news) = self.try_recv() {
@@ -128,7 +128,7 @@ pub(super) struct ChildGoneGuard {
 
 impl Drop for ChildGoneGuard {
     fn drop(&mut self) {
-        // If the parent is gone too, there is nobody to inform.
+        // Sending fails if the parent is gone too, which does not matter.
         self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() });
     }
 }

@@ -91,7 +91,7 @@ mod tests {
                 "dry above e40 keep it",
                 CompactSubcommand::Dry { above: Some(Seq(40)), focus: focus("keep it") },
             ),
-            // A focus of several lines stays as it was typed.
+            // A focus of several lines is kept as typed.
             ("keep\n  this", CompactSubcommand::Compact { focus: focus("keep\n  this") }),
         ] {
             assert_eq!(parse(typed), Ok(wanted), "{typed:?}");

@@ -139,7 +139,7 @@ fn bar(tokens: u64, whole: u64, block: &str) -> String {
     }
 }
 
-/// Usage of the newest reply.
+/// Usage of the newest reply that reports it.
 fn last_call(thread: &Thread) -> Option<&Usage> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { usage, .. } => usage.as_ref(),

@@ -240,7 +240,7 @@ fn dollars(price: Option<DryRunPrice>) -> String {
     }
 }
 
-// ── What it costs ──────────────────────────────────────────────────────────────────────────────────
+// ── Prices ─────────────────────────────────────────────────────────────────────────────────────────
 
 /// The price of the call that writes the summary, at its maximum length.
 fn summary_price(facts: &DryRunFigures, writer: &SummaryWriter) -> Option<DryRunPrice> {

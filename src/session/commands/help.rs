@@ -11,7 +11,7 @@ use epitome_recipe::parse::RecipeSource;
 /// Recipes listed; the rest are counted.
 const RECIPES_SHOWN_MAX: usize = 100;
 
-/// `home` is the user's configuration directory.
+/// `home` is the user's Epitome directory.
 pub(super) fn text(built_in: &[CommandInfo], catalog: &RecipeCatalog, home: &Path) -> String {
     let mut out = "Commands:\n\n".to_owned();
     for command in built_in {

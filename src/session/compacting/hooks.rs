@@ -180,7 +180,7 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        // No need to report a rejected action of a script that ignores `invoked_recipe`.
+        // Rejected actions are logged, but not reported: such a script just ignores `invoked_recipe`.
         let (unheard, runs): (Vec<HookRun>, Vec<HookRun>) = std::mem::take(&mut resolution.trail)
             .into_iter()
             .partition(|run| run.verdict == HookRunResult::Refused);

@@ -1,4 +1,4 @@
-//! The user's consent to what a repository brings: hooks are discovered when a session begins, and before the first
+//! The user's consent to programs of a repository: hooks are discovered when a session begins, and before the first
 //! prompt the user is asked about those that are not decided yet.
 
 use std::collections::BTreeSet;
