@@ -1,4 +1,4 @@
-//! Decides when an automatic compaction is due, without repeating useless ones. Pure.
+//! Decides when an automatic compaction is due, and avoids repeating useless ones. Pure.
 
 use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::Ruler;
@@ -6,9 +6,9 @@ use epitome_tokens::Ruler;
 /// Number of useless automatic compactions in a row after which they are paused.
 pub const USELESS_MAX: u32 = 2;
 
-/// Growth of the view, in per cent of the window, before the next automatic compaction: after a compaction,
-/// after its undo, and after a pause. Without it, a summary nearly as large as the threshold would be
-/// compacted again at once, and an undone compaction would be repeated.
+/// Growth of the view, in percent of the window, before the next automatic compaction: after a compaction, after its
+/// undo, and after a pause. Without it, a summary nearly as large as the threshold would be compacted again at once,
+/// and an undone compaction would be repeated.
 const GROWTH_PERCENT_MIN: u64 = 10;
 
 /// How full the window is.
@@ -22,8 +22,8 @@ pub struct Fullness {
     pub at: f64,
 }
 
-/// Counts automatic compactions in a row that gained nothing. Everything else is read from the log, so a
-/// restart does not change it.
+/// Counts automatic compactions in a row that gained nothing. Everything else is read from the log, so a restart does
+/// not affect it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionBackoff {
     useless: u32,

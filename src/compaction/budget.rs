@@ -1,4 +1,4 @@
-//! The room that a compaction has, in tokens.
+//! The token budget of a compaction.
 
 use epitome_settings::{CompactionSettings, CompactionThreshold, PruneSettings, Summariser};
 
@@ -11,15 +11,15 @@ pub struct Budget {
     pub reserve: u64,
     /// The size of the system prompt and the tool definitions.
     pub frame: u64,
-    /// Tokens of the next request as clients see them; `None` if only our own estimate is known.
+    /// Tokens of the next request as clients see them; `None` if only Epitome's estimate is known.
     pub used: Option<u64>,
-    /// Tokens in context at which a compaction is due; the complete window if none happens automatically.
+    /// Tokens in context at which a compaction is due; the entire window if none runs automatically.
     pub due_at: u64,
     /// Limit for the model's summary; 0 if no model is asked.
     pub summary_max: u64,
     /// Limit for the tables computed from the log.
     pub carried_max: u64,
-    /// Guaranteed room for the user's own words, in addition to the last request.
+    /// Guaranteed room for the user's messages, in addition to the last request.
     pub user_min: u64,
     /// Limit for pins.
     pub pins_max: u64,

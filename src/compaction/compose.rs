@@ -16,12 +16,12 @@ use epitome_thread::{
 use epitome_tokens::Ruler;
 use std::collections::HashSet;
 
-/// The result of asking a model for a summary.
+/// The result of requesting a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryResult {
     /// The summary. Without one, only the computed tables are used.
     pub text: Option<String>,
-    /// The provider's own form of it, for the model that made it. Placed before everything else.
+    /// The provider's native form of the summary, for the model that wrote it. It precedes everything else.
     pub native: Vec<Content>,
     /// The model that wrote it, and its usage.
     pub by: Option<(ModelName, Usage)>,
@@ -29,14 +29,13 @@ pub struct SummaryResult {
     pub fallback: Option<String>,
 }
 
-/// Returns the change that replaces the view up to and including `plan.through` with a summary, or the reason
-/// why that gains nothing.
+/// Returns the change that replaces the view up to and including `plan.through` with a summary, or the reason why that
+/// gains nothing.
 ///
-/// `id` is the id of the new message. The message contains the summary, the tables computed from the log,
-/// instructions, the goal, the user's words, pins and the last request, verbatim unless they stay in the view
-/// anyway. If it does not fit or gains less than a tenth, parts are dropped one after the other, but never
-/// pins. An automatic compaction may finally give up the kept part, and
-/// [`Trigger::Must`](epitome_thread::Trigger::Must) accepts any gain.
+/// `id` is the id of the new message. The message contains the summary, the tables computed from the log, instructions,
+/// the goal, the user's messages, pins and the last request, verbatim unless they stay in the view anyway. If it does
+/// not fit or gains less than a tenth, parts are dropped one after the other, but never pins. An automatic compaction
+/// may finally give up the kept part, and [`Trigger::Must`](epitome_thread::Trigger::Must) accepts any gain.
 pub fn compacted(
     ruler: &Ruler,
     thread: &Thread,
@@ -57,7 +56,7 @@ pub fn compacted_in(
 ) -> Result<Change, String> {
     let SummaryResult { text, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
-    // Only models invent names.
+    // Only models invent file names.
     let text = text.map(|text| if by.is_some() { flagged(text, input.thread) } else { text });
     let summary = |material: &Material| match (&text, &material.earlier) {
         (Some(text), _) => SummaryPart::New(text.clone()),
@@ -84,15 +83,15 @@ pub fn compacted_in(
     })
 }
 
-/// The tables that a compaction by this plan carries over, given to the model so that its summary need not
-/// repeat them. Empty if there are none.
+/// The tables that a compaction by this plan carries over; the model gets them so that its summary need not repeat
+/// them. Empty if there are none.
 pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &CompactionPlan) -> String {
     let input = CompactionInput::new(ruler, thread, budget);
     let kept = input.entries()[input.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
     Carryover::compute(&input, &kept).within(&input.ruler, budget.carried_max).text
 }
 
-/// What happens to an entry of the view.
+/// How a compaction treats an entry of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryTreatment {
     /// Kept unchanged.
@@ -105,7 +104,7 @@ pub enum EntryTreatment {
     Summarised,
 }
 
-/// The fate of each entry of the view if those from index `cut` on are kept.
+/// The treatment of each entry of the view if the entries from index `cut` on are kept.
 pub(super) fn fates(
     input: &CompactionInput<'_>,
     cut: usize,
@@ -198,7 +197,7 @@ pub fn mutated(
     Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after, window: None })
 }
 
-/// Why the pins of `thread` are too large, if they take more than `tokens_max`. They stay in every view.
+/// Why the pins of `thread` are too large, if they take more than `tokens_max`. Pins stay in every view.
 pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option<String> {
     let pins = thread.pins();
     let too_large = tokens_of(ruler, &pins) > tokens_max;

@@ -1,4 +1,4 @@
-//! What is cut, kept, quoted and given up, by example.
+//! Examples of what is cut, kept, quoted and dropped.
 
 use super::conversation::{TestConversation, budget, wish, words};
 use super::*;
@@ -70,8 +70,8 @@ fn a_batch_for_cost_alone_must_free_much_and_pay() {
     assert!(!freed(40_000, 300_000), "too much would have to be written again");
 }
 
-/// Regression: conversations with little text per call lost the provider's cache in more than three of a
-/// hundred calls.
+/// Regression: conversations with little text per call lost the provider's cache in more than three of a hundred
+/// calls.
 #[test]
 fn a_batch_for_cost_alone_waits_until_the_prefix_is_stable() {
     let mut conversation = TestConversation::new();
@@ -354,15 +354,15 @@ fn the_providers_own_summary_comes_first_once_and_is_counted() {
     assert_eq!(ruler.message(summary), *tokens_after);
 }
 
-/// In a window of 32k an automatic compaction left a fifth of it, the message included, where two fifths were promised:
-/// it set aside room for the largest message that there could be.
+/// Regression: in a window of 32k, an automatic compaction left a fifth of it, including the message, instead of the
+/// promised two fifths: it reserved room for the largest possible message.
 #[test]
 fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
     let none = epitome_settings::CompactionSettings {
         model: epitome_settings::Summariser::Nobody,
         ..epitome_settings::CompactionSettings::default()
     };
-    // The model has answered by then, and so it is known how it counts.
+    // The model has answered by then, so its way of counting is known.
     let mut learnt = Calibration::start(Family::Other);
     learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
     let mut off = Vec::new();
@@ -404,8 +404,8 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// If the provider's count differed from ours, the share of what clients see was missed by up to 4 points. A second
-/// compaction by the same share finds nothing to do.
+/// Regression: if the provider's count differed from Epitome's, the share that clients see was missed by up to 4
+/// points. A second compaction to the same share has nothing to do.
 #[test]
 fn the_share_is_of_the_tokens_that_clients_see() {
     let mut learnt = Calibration::start(Family::Other);

@@ -9,7 +9,7 @@ use super::plan::CompactionPlan;
 use super::prune::{PruneCuts, SAID_BYTES_MIN};
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
-/// Bytes of a summary that are kept as long as anything else can be shortened.
+/// Bytes of a summary that are kept as long as something else can be shortened.
 const SUMMARY_BYTES_MIN: usize = 1_000;
 
 /// Divisor: the largest expected share of the window, and of the conversation, for a summary.
@@ -34,7 +34,7 @@ enum ShrinkablePart {
     Outcomes,
     /// Outcomes that the running turn recalled.
     Recalled,
-    /// Attachments of the last request, the heaviest first. They are still named.
+    /// Attachments of the last request, the heaviest first. The text still names them.
     Attached,
     /// The middle of the last request, and of messages in the kept part.
     Request,
@@ -51,8 +51,8 @@ enum ShrinkablePart {
     AllOfUser,
 }
 
-/// The order if the result does not fit. The user's words come after everything that was computed or that can
-/// be read from the log again.
+/// The order if the result does not fit. The user's messages come after everything that was computed or can be read
+/// from the log again.
 const TO_FIT: [ShrinkablePart; 13] = [
     ShrinkablePart::Carried,
     ShrinkablePart::Summary,
@@ -72,8 +72,8 @@ const TO_FIT: [ShrinkablePart; 13] = [
 /// The order if the result fits but gains too little.
 fn to_gain(trigger: Trigger) -> &'static [ShrinkablePart] {
     match trigger {
-        // A requested compaction loses nothing of the request or of the part to keep. Attachments have been
-        // seen by then, and where they make up most of the conversation, only dropping them gains anything.
+        // A requested compaction keeps the request and the part to keep intact. Attachments have been seen by then,
+        // and if they make up most of the conversation, only dropping them gains anything.
         Trigger::Manual => &[ShrinkablePart::Attached, ShrinkablePart::Carried, ShrinkablePart::Pastes],
         Trigger::Hook => &[
             ShrinkablePart::Attached,
@@ -104,7 +104,7 @@ pub(super) struct FittedCompaction {
     pub tokens_after: u64,
 }
 
-/// Why there is no such compaction.
+/// Why no compaction is possible.
 pub(super) struct Unfit {
     /// The size of the smallest attempt.
     pub tokens_after: u64,
@@ -127,7 +127,7 @@ struct FitSearch<'a> {
     carryover: Carryover<'a>,
     carried: CarriedText,
     measure: Measure,
-    /// Minimum size assumed for the summary, so that the other parts do not depend on what the model writes.
+    /// Minimum size assumed for the summary, so that the other parts do not depend on the model's text.
     reserve: u64,
     /// The current size of the result.
     after: u64,
@@ -137,8 +137,8 @@ struct FitSearch<'a> {
 
 /// Finds a message and a kept part that fit together and are smaller than the view by a tenth.
 ///
-/// The other parts are chosen as if the summary had its maximum length, so they do not depend on what the
-/// model writes. Only if nothing fits that way, the actual summary is used.
+/// The other parts are chosen as if the summary had its maximum length, so they do not depend on the model's text. Only
+/// if nothing fits that way, the actual summary is used.
 pub(super) fn fitted(
     input: &CompactionInput<'_>,
     plan: &CompactionPlan,
@@ -149,8 +149,8 @@ pub(super) fn fitted(
     first.or_else(|_| FitSearch::new(input, plan, native, &summary, 0).search(&summary))
 }
 
-/// The expected size of the longest summary, in tokens: what a model may write, but at most a quarter of the
-/// room and of the conversation.
+/// The expected size of the longest summary, in tokens: the model's limit, but at most a quarter of the room and of the
+/// conversation.
 pub(super) fn longest_summary(input: &CompactionInput<'_>) -> u64 {
     input.budget.summary_max.min(input.limit / SUMMARY_PART).min(input.before / SUMMARY_PART)
 }
@@ -229,7 +229,7 @@ impl<'a> FitSearch<'a> {
             if !is_done && steps.iter().any(|step| self.give(*step, make)) {
                 continue;
             }
-            // The provider refused the view, so any smaller one is worth a try.
+            // The provider refused the view, so any smaller one is worth an attempt.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 let masks = self.kept.masks();
                 let FitSearch { through, cut, carried, .. } = self;
@@ -370,7 +370,7 @@ impl<'a> FitSearch<'a> {
     }
 }
 
-/// The measure of all parts at their full share.
+/// The measure with all parts at their full share.
 fn full_measure(
     input: &CompactionInput<'_>,
     material: &Material,
@@ -378,7 +378,7 @@ fn full_measure(
     trigger: Trigger,
 ) -> Measure {
     let attached = material.request.as_ref().map_or(0, LastRequest::attached);
-    // A view that is refused as too large although it fits in tokens has too many bytes.
+    // If the provider refuses a view that fits in tokens, it has too many bytes.
     let too_many_bytes = trigger == Trigger::Overflow && input.before <= input.limit / 2;
     Measure {
         user: material.user_tokens(),

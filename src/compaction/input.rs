@@ -9,8 +9,8 @@ use super::text::shortened;
 use epitome_thread::{Change, Content, Entry, OutcomeContent, Seq, Thread, ViewEdit};
 use epitome_tokens::{Count, Ruler};
 
-/// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting
-/// takes half a millisecond per thousand tokens, and a decision must not block.
+/// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting takes half
+/// a millisecond per thousand tokens, and a decision must not block.
 const EXACT_BYTES_MAX: usize = 64 * 1024;
 
 /// Number of tokens used to measure the margin of a count; any large number works.
@@ -19,9 +19,9 @@ const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
 /// The end of a recall hint for a shortened entry.
 pub(super) const READS_ALL: &str = "reads all of it";
 
-/// A thread, a budget and the values that a decision needs repeatedly. A caller that decides on a compaction
-/// and then makes it should use the same `CompactionInput` for both, since counting a long view takes a considerable
-/// part of the time of each.
+/// A thread, a budget and the values that a decision needs repeatedly. A caller that decides on a compaction and then
+/// composes it should use the same `CompactionInput` for both, since counting a long view takes a considerable part of
+/// the time.
 pub struct CompactionInput<'a> {
     pub(super) ruler: Ruler,
     pub(super) thread: &'a Thread,
@@ -30,7 +30,7 @@ pub struct CompactionInput<'a> {
     pub(super) weights: Vec<u64>,
     /// The sum of `weights`.
     pub(super) before: u64,
-    /// Limit for the counted tokens of a view that is certain to fit next to the frame and the reply.
+    /// Limit for the counted tokens of a view, such that it certainly fits together with the frame and the reply.
     pub(super) limit: u64,
     /// Entries that are pinned completely.
     pub(super) pinned: HashSet<Seq>,
@@ -156,7 +156,7 @@ fn text_bytes(entry: &Entry) -> usize {
     let of_content = |content: &Content| match content {
         Content::Text { text } | Content::Thinking { text, .. } => text.len(),
         Content::Resource { text, .. } => text.len(),
-        // The exact size of an input is known only after serialising it; the rest of it is usually small.
+        // The exact size of an input is known only after serializing it; the rest of it is usually small.
         Content::Call(call) => call
             .input
             .as_object()
@@ -174,8 +174,8 @@ fn text_bytes(entry: &Entry) -> usize {
     }
 }
 
-/// The entries that active edits or histories of hooks have rewritten: equal to `Thread::is_rewritten` for
-/// each entry, but in one pass over the log.
+/// The entries that active edits or histories of hooks have rewritten: the same as `Thread::is_rewritten` for each
+/// entry, but in one pass over the log.
 pub(super) struct RewrittenEntries {
     /// All entries up to and including this one.
     through: Option<Seq>,

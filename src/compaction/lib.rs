@@ -1,16 +1,16 @@
-//! Compaction: decides when a view is shortened, what leaves it, and what replaces that. Pure.
+//! Compaction: decides when a view is shortened, which entries leave it, and what replaces them. Pure.
 //!
 //! ```text
-//!  pace ── is it due? ─► plan ── what to drop, cut, keep ─┬─► prune: cuts old outcomes, without a model
-//!                          ▲                              └─► text ─► the model's summary, if any
-//!                  budget, scene                                        │
-//!  log ─► carryover ── computed tables ─┬─► parts ─► fit ─► compose ◄───┘
+//!  backoff ── is it due? ─► plan ── what to drop, cut, keep ─┬─► prune: cuts old outcomes, without a model
+//!                             ▲                              └─► text ─► the model's summary, if any
+//!                     budget, input                                        │
+//!  log ─► carryover ── computed tables ─┬─► parts ─► fit ─► compose ◄──────┘
 //!      ─► material ── verbatim quotes ──┘            └─► one `Compacted`, or why nothing is gained
 //! ```
 //!
-//! `preview` runs the same functions and shows their results. The result is one entry of the log that
-//! contains all of its texts, so an old view never changes with a setting or a new build. The session calls
-//! the model and commits the entry.
+//! `preview` runs the same functions and shows their results. The result is one entry of the log that contains all of
+//! its texts, so an old view never changes with a setting or a new build. The session calls the model and commits the
+//! entry.
 
 pub mod backoff;
 mod budget;

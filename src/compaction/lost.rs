@@ -1,9 +1,8 @@
-//! Reports what another agent's compaction summary no longer mentions, and what our own message would have
-//! kept. Pure.
+//! Reports what another agent's compaction summary no longer mentions, and what Epitome's message would have kept.
+//! Pure.
 //!
-//! A text mentions something if it contains most of its words. The comparison favours the text: what is
-//! reported as lost is usually not in it in other words either, but things that are not reported may still be
-//! missing.
+//! A text mentions something if it contains most of its words. The comparison favors the text: reported items are
+//! usually not in it in other words either, but unreported items may still be missing.
 
 use std::collections::HashSet;
 
@@ -19,8 +18,8 @@ use epitome_settings::{CompactionSettings, Summariser};
 use epitome_thread::{Change, CompactionStats, Content, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
-/// Windows assumed for our own compaction; the smallest that fits the conversation is used. The other agent's
-/// window is not in the log.
+/// Windows assumed for Epitome's compaction; the smallest that fits the conversation is used. The log does not contain
+/// the other agent's window.
 const WINDOWS: [u64; 2] = [200_000, 1_000_000];
 
 /// Minimum length in characters of a word that is compared. Shorter ones occur in every text.
@@ -29,20 +28,20 @@ const WORD_CHARS_MIN: usize = 4;
 /// Minimum number of distinct words in a message that is compared.
 const WORDS_MIN: usize = 3;
 
-/// Maximum number of bytes of a message that are compared. Pasted text usually comes last, and nobody expects
-/// all of it in a summary.
+/// Maximum number of bytes of a message that are compared. Pasted text usually comes last, and no summary is expected
+/// to contain all of it.
 const SAID_BYTES_MAX: usize = 600;
 
-/// Percentage of words that must be in a text that mentions a message, or a command or step. Paraphrases of a
+/// Percentage of words of a message, or of a command or step, that a text must contain to mention it. Paraphrases of a
 /// message keep fewer of its words than those of a step.
 const SAID_PERCENT: usize = 50;
 const NAMED_PERCENT: usize = 67;
 
-/// Kinds of contents that are compared, in the order of the report.
+/// Kinds of content that are compared, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LostKind {
-    /// A message of the user, or their words when refusing a call or answering a question.
+    /// A message of the user, including messages that refuse a call or answer a question.
     Said,
     /// A file that was changed.
     File,
@@ -63,11 +62,11 @@ pub struct Forgotten {
     /// Its entry in the log. A step of a plan has no single entry.
     pub entry: Option<Seq>,
     pub text: String,
-    /// Whether our own message would mention it.
+    /// Whether Epitome's message would mention it.
     pub is_ours: bool,
 }
 
-/// What a compaction by another agent lost.
+/// The content that a compaction by another agent lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LostContent {
     /// The entry of the compaction.
@@ -75,7 +74,7 @@ pub struct LostContent {
     /// Number of such compactions in the session; this is the newest.
     pub compactions: usize,
     pub at: u64,
-    /// The sizes of its view and of our own message.
+    /// The sizes of its view and of Epitome's message.
     pub tokens: u64,
     pub our_tokens: u64,
     /// Number of items of each kind before it.
@@ -83,7 +82,7 @@ pub struct LostContent {
     pub forgotten: Vec<Forgotten>,
 }
 
-/// Compares the newest compaction by another agent; `None` if there is none.
+/// Examines the newest compaction by another agent; `None` if the log has none.
 pub fn lost(thread: &Thread) -> Option<LostContent> {
     let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == CompactionStats::default());
     let foreign: Vec<usize> =
@@ -144,9 +143,8 @@ fn comparable_contents(thread: &Thread) -> Vec<(LostKind, Option<Seq>, String)> 
     held
 }
 
-/// The message, and its tokens, with which our own compaction would replace the complete conversation,
-/// without a model and with nothing kept after it. If the conversation is too short for a compaction, its
-/// view.
+/// The message with which Epitome's compaction would replace the complete conversation, without a model and with
+/// nothing kept after it, and its tokens. If the conversation is too short for a compaction, its view.
 fn our_message(thread: &Thread) -> (String, u64) {
     let ruler = Ruler::for_model(None);
     let taken = ruler.in_context(thread);
@@ -224,7 +222,7 @@ impl SearchedText {
         }
     }
 
-    /// Whether the text contains this file name, and not only as part of a longer name.
+    /// Whether the text contains this file name other than as part of a longer name.
     fn has_name(&self, name: &str) -> bool {
         let name = plain(name);
         let is_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';

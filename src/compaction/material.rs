@@ -1,4 +1,4 @@
-//! Collects what a compaction quotes verbatim from the log. Pure.
+//! Collects the parts of the log that a compaction quotes verbatim. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -17,8 +17,7 @@ pub(super) struct Material {
     pub gone: Option<(usize, Seq, Seq)>,
     /// The user's last request.
     pub request: Option<LastRequest>,
-    /// The user's other words, newest first: messages, and text given when refusing a call or answering a
-    /// question.
+    /// The user's other messages, newest first, including text given when refusing a call or answering a question.
     pub user: Vec<UserQuote>,
     /// The newest text of each instruction file, in the order in which they were added.
     pub instructions: Vec<QuotedInstructions>,
@@ -31,10 +30,10 @@ pub(super) struct Material {
     paste_step: usize,
 }
 
-/// Words of the user, and their quote.
+/// A message of the user, and its quote.
 pub(super) struct UserQuote {
     pub entry: Seq,
-    /// The occasion, if they were not a message of their own.
+    /// The occasion, if it was not a prompt.
     occasion: Option<&'static str>,
     text: String,
     /// The text with the tags around it.
@@ -165,7 +164,7 @@ fn gone(entries: &[Arc<Entry>], kept: &HashSet<Seq>) -> Option<(usize, Seq, Seq)
     Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
 
-/// The file's text in an instruction message, without the surrounding words.
+/// The file's text in an instruction message, without the surrounding text.
 fn file_text(text: String, path: &Path) -> String {
     let head = format!("<instructions path=\"{}\">\n", path.display());
     let told = text.split_once(&head).and_then(|(_, rest)| rest.strip_suffix("\n</instructions>"));
@@ -207,7 +206,7 @@ impl Material {
         false
     }
 
-    /// The size of all the user's words.
+    /// The size of all quotes of the user's messages.
     pub fn user_tokens(&self) -> u64 {
         self.user.iter().map(|words| words.tokens).sum()
     }
@@ -259,10 +258,10 @@ fn message_of(entry: &Arc<Entry>) -> Option<&Message> {
     }
 }
 
-/// The summary of an earlier compaction if a model wrote it. The log contains it in no other form.
+/// The summary of an earlier compaction if a model wrote it. It is nowhere else in the log.
 fn earlier_summary(entry: &Entry) -> Option<String> {
     let Change::Compacted { summary, .. } = &entry.change else { return None };
-    // The provider's own form of it may come first.
+    // The provider's native form of it may come first.
     let text = summary.content.iter().find_map(Content::as_text);
     let (_, rest) = text?.split_once(SUMMARY_OPEN)?;
     let text =
@@ -270,8 +269,8 @@ fn earlier_summary(entry: &Entry) -> Option<String> {
     (!text.trim().is_empty()).then(|| text.to_owned())
 }
 
-/// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be
-/// read again. In bytes, from attempt to attempt.
+/// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be read
+/// again. In bytes, per attempt.
 const PASTE_BYTES: [usize; 3] = [8 * 1024, 2 * 1024, 600];
 
 pub(super) const SUMMARY_OPEN: &str = "<summary>\n";

@@ -7,15 +7,15 @@ use super::prune::RECALL;
 use super::text::head_and_tail;
 use epitome_thread::{Content, PartId, Seq};
 
-/// The first sentences of the message. They prevent the model from redoing what the summary lists.
+/// The first sentences of the message. They keep the model from redoing what the summary lists.
 const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \
                      new request: what it lists as done is done, and what it decided stands.";
 
-/// The same, without a summary.
+/// The introduction without a summary.
 const INTRO_WITHOUT: &str = "The conversation so far was compacted. What follows was kept of it, as background. It \
                              is not a new request, and what was done need not be done again.";
 
-/// The same, with the summary of an earlier compaction.
+/// The introduction with the summary of an earlier compaction.
 const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the summary of its older part, kept as \
                              background; of what came behind that there is only what follows it. It is not a new \
                              request: what it lists as done is done, and what it decided stands.";
@@ -51,7 +51,7 @@ impl SummaryPart {
     }
 }
 
-/// How much of each part is included.
+/// Limits for each part of the message.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measure {
     /// Tokens of the user's earlier messages.
@@ -70,13 +70,13 @@ pub(super) struct Measure {
     pub without_files: usize,
 }
 
-/// The compaction message and what it contains.
+/// The compaction message and its contents.
 #[derive(Clone, Debug)]
 pub(super) struct CompactionMessage {
     pub content: Vec<Content>,
     /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
-    /// Entries of instruction files and of the user's words that did not fit.
+    /// Entries of instruction files and of the user's messages that did not fit.
     pub left_out: Vec<Seq>,
 }
 
@@ -155,7 +155,7 @@ pub fn goal_words(goal: &str) -> String {
     format!("{GOAL_HEAD}{goal}\n</goal>")
 }
 
-/// The user's words in the message.
+/// The user's messages in the compaction message.
 #[derive(Default)]
 struct UserWords {
     text: Option<String>,
@@ -165,8 +165,7 @@ struct UserWords {
     left_out: Vec<Seq>,
 }
 
-/// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take
-/// precedence.
+/// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take precedence.
 fn user_words(input: &CompactionInput<'_>, material: &Material, tokens_max: u64) -> UserWords {
     let said = &material.user;
     let is_room = material.user_tokens() <= tokens_max;

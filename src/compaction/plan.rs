@@ -10,7 +10,7 @@ use super::prune::{self, PruneCuts};
 use epitome_thread::{Change, Mask, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
-/// The reason when a compaction would not shorten the conversation.
+/// The reason if a compaction would not shorten the conversation.
 pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// A smaller view, in tokens, contains nothing that a summary could shorten.
@@ -46,7 +46,7 @@ pub struct CompactionRequest {
     pub summary: bool,
 }
 
-/// What a compaction does.
+/// The decision about a compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactionDecision {
     /// Nothing, for this reason.
@@ -71,14 +71,13 @@ pub struct CompactionPlan {
 
 /// Decides what a compaction of this thread does.
 ///
-/// An automatic compaction keeps the current round and shortens only as much of it as needed to fit; it gives
-/// up the round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are
-/// cut only after all other outcomes. A compaction requested by the user or a hook keeps what the request
-/// says.
+/// An automatic compaction keeps the current round and shortens only as much of it as needed to fit; it gives up the
+/// round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are cut only after
+/// all other outcomes. A compaction requested by the user or a hook keeps what the request specifies.
 ///
-/// If everything fits into the part to keep, everything is compacted, except for a view that was just
-/// compacted and has no new entries: compacting it again would gain nothing or lose what was just kept.
-/// [`KeptTail::From`] is always respected, even if then nothing can be compacted.
+/// If everything fits into the part to keep, everything is compacted, except for a view that was just compacted and has
+/// no new entries: compacting it again would gain nothing or lose what was just kept. [`KeptTail::From`] is always
+/// respected, even if then nothing can be compacted.
 pub fn decide(
     ruler: &Ruler,
     thread: &Thread,
@@ -99,7 +98,7 @@ pub fn decided(input: &CompactionInput<'_>, wish: &CompactionRequest) -> Compact
         ));
     }
     let is_full = input.before > input.limit;
-    // The provider's verdict counts, whatever our own counts say.
+    // The provider's verdict takes precedence over Epitome's counts.
     let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
     let has_news = input.has_news();
     let is_done = is_automatic(wish.trigger) || keeps_no_more(input, wish);
@@ -161,7 +160,7 @@ pub(super) fn is_automatic(trigger: Trigger) -> bool {
 /// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
 fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usize, Vec<Mask>) {
     let end = input.entries().len();
-    // The requested part is kept; a share of the window only as far as it fits next to the message.
+    // The requested part is kept, but a share of the window only if it fits together with the message.
     let (from, tail) = match wish.keep {
         KeptTail::Ratio(share) => {
             let from = newest_near(input, &TailSize::compute(input, share));
@@ -172,7 +171,7 @@ fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usi
     if !is_automatic(wish.trigger) {
         return (from, Vec::new());
     }
-    // A pending round is not dropped in favour of a summary of its question.
+    // A pending round is not replaced by a summary of its question.
     let from = from.min(input.round());
     let from = input.cut(input.thread.through(from));
     let tokens_max = room_for_kept(input).max(tail);
@@ -191,8 +190,8 @@ fn find_kept_part(input: &CompactionInput<'_>, wish: &CompactionRequest) -> (usi
     }
 }
 
-/// The cuts that make the whole view fit without giving up the current round, if the view must shrink now;
-/// `None` if they are not enough or nothing needs to be done.
+/// The cuts that make the entire view fit without giving up the current round, if the view must shrink now; `None` if
+/// they are not enough or nothing needs to be done.
 fn in_place(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     let tokens_max = room_for_kept(input);
     let mut shorter = PruneCuts::new(input, 0);
@@ -200,8 +199,8 @@ fn in_place(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
-/// The cuts that make room around recalled outcomes when too little precedes them for a summary. If the view
-/// already fits, only other outcomes are cut, and only for a sufficient gain.
+/// The cuts that make room around recalled outcomes if too little precedes them for a summary. If the view already
+/// fits, only other outcomes are cut, and only for a sufficient gain.
 fn beside_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     if is_urgent {
         return in_place(input, is_urgent);
@@ -212,7 +211,7 @@ fn beside_recalled(input: &CompactionInput<'_>, is_urgent: bool) -> Option<Vec<M
     (is_enough && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
-/// Largest kept part after the compaction message, in tokens.
+/// Limit for the part kept after the compaction message, in tokens.
 fn room_for_kept(input: &CompactionInput<'_>) -> u64 {
     input.limit - input.limit / MESSAGE_PART
 }
@@ -226,7 +225,7 @@ struct TailSize {
 }
 
 impl TailSize {
-    /// Sizes the kept part so that it and the message together leave this share of the window. At least half of the
+    /// Sizes the kept part so that it and the message together leave this share of the window: at least half of the
     /// share, however large the message is, and never more than fits.
     fn compute(input: &CompactionInput<'_>, share: f64) -> TailSize {
         let left = by_our_count(input, share_of(input, share));
@@ -246,8 +245,8 @@ fn share_of(input: &CompactionInput<'_>, share: f64) -> u64 {
     (input.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
-/// Converts tokens as clients see them to tokens by our own count. After a compaction clients see the provider's last
-/// count minus the difference of our two counts, scaled down if ours are larger (`Ruler::in_context_then`).
+/// Converts tokens as clients see them to tokens by Epitome's count. After a compaction, clients see the provider's
+/// last count minus the difference of Epitome's two counts, scaled down if these are larger (`Ruler::in_context_then`).
 fn by_our_count(input: &CompactionInput<'_>, tokens: u64) -> u64 {
     let counted = input.budget.frame + input.before;
     match input.budget.used {
@@ -265,14 +264,13 @@ fn slack(input: &CompactionInput<'_>) -> u64 {
 /// Divisor: the expected length of a summary as a part of the longest possible one.
 const USUAL_SUMMARY_PART: u64 = 4;
 
-/// The slack in per cent of the window. It is used if the view would otherwise end up much smaller than promised, because
+/// The slack in percent of the window. It is used if the view would otherwise be much smaller than promised, because
 /// the next older round is kept or dropped as a unit.
 const LEFT_SLACK_PERCENT: u64 = 3;
 
-/// Whether a summary could be shorter than the view up to this index. The message of an earlier compaction
-/// counts as a gain only if it no longer fits, for example after a change to a model with a smaller window.
-/// Otherwise a hook that compacts at each turn would pay for a model call each time, only to lose a little
-/// more of what was kept.
+/// Whether a summary could be shorter than the view up to this index. The message of an earlier compaction counts as a
+/// gain only if it no longer fits, for example after a change to a model with a smaller window. Otherwise a hook that
+/// compacts at each turn would pay for a model call each time, only to lose a little more of the kept text.
 fn gains(input: &CompactionInput<'_>, cut: usize, is_urgent: bool) -> bool {
     // Entries that their numbers cannot separate are dropped together.
     let cut = input.cut(input.thread.through(cut));
@@ -330,12 +328,12 @@ fn newest_near(input: &CompactionInput<'_>, tail: &TailSize) -> usize {
     if is_nearer { more } else { less }
 }
 
-/// Where the newest rounds begin that together take at most so many tokens.
+/// The index at which the newest rounds begin that together take at most `tokens_max`.
 fn newest_within(input: &CompactionInput<'_>, tokens_max: u64) -> usize {
     newest(input.thread.view(), input.weights.iter().rev().copied(), tokens_max)
 }
 
-/// The same, given the weights of the view's entries, newest first.
+/// Like `newest_within`, given the weights of the view's entries, newest first.
 fn newest(view: &View, weights: impl Iterator<Item = u64>, tokens_max: u64) -> usize {
     let mut from = view.entries().len();
     let mut taken = 0;

@@ -14,12 +14,12 @@ use epitome_tokens::Ruler;
 /// Number of bytes of a digest that are shown, in hexadecimal.
 const DIGEST_BYTES: usize = 6;
 
-/// What a compaction would do, and to which entries. Applied to the same log, it does exactly this, and the
-/// bytes are the ones shown here, except for a summary written by a model.
+/// The effect of a compaction on each entry. Applied to the same log, the compaction does exactly this, and the bytes
+/// are the ones shown here, except for a summary written by a model.
 ///
-/// That summary affects the other parts in two cases. If there is no room for the longest summary, or nothing
-/// would be gained with it, the parts are chosen for the actual summary, and in the preview for none. And if
-/// it is longer than expected (`tokens_after`), other parts are shortened for it.
+/// That summary affects the other parts in two cases: if there is no room for the longest summary, or nothing would be
+/// gained with it, the parts are chosen for the actual summary, and in the preview for none. And if it is longer than
+/// expected (`tokens_after`), other parts are shortened for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preview {
     /// 12 hexadecimal digits over the complete decision: the same decision has the same digest.
@@ -34,7 +34,7 @@ pub struct Preview {
     pub carried: String,
 }
 
-/// What would happen to an entry.
+/// The effect on an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreviewLine {
     pub entry: Seq,
@@ -96,7 +96,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Compactio
     }
 }
 
-/// The additional size of the message with the longest summary instead of its current one.
+/// The additional size of the message if it had the longest summary instead of its current one.
 fn longer(input: &CompactionInput<'_>, message: &Message) -> u64 {
     let own = message.content.first().map_or(0, |first| {
         let content = vec![first.clone()];

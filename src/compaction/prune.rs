@@ -1,7 +1,7 @@
 //! Pruning: cutting old tool outcomes in batches, and shortening kept entries. Pure.
 //!
-//! Each change of an old entry costs provider cache: everything after the first cut is written again instead
-//! of read. So outcomes are not cut one by one as they age, but many at a time, and only when that pays.
+//! Each change of an old entry costs provider cache: everything after the first cut is written again instead of read.
+//! So outcomes are not cut one by one as they age, but many at a time, and only if that pays.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,24 +18,24 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// Minimum number of tokens that a batch frees, if only cost calls for it.
+/// Minimum number of tokens that a batch must free if it is made only to reduce cost.
 const BATCH_TOKENS_MIN: u64 = 30_000;
 
-/// Minimum number of model calls between two changes of the prefix, if only cost calls for the second. At
-/// most three calls in a hundred then lose the cache to pruning.
+/// Minimum number of model calls between two changes of the prefix, if the second is made only to reduce cost. At most
+/// three calls in a hundred then lose the cache to pruning.
 const CALLS_BETWEEN_MIN: usize = 34;
 
-/// The price of a token read from or written to the cache, in per cent of an uncached one. Services that
-/// charge for writing charge this much; others charge less.
+/// The price of a token read from or written to the cache, in percent of an uncached one. Services that charge for
+/// writing charge this much; others charge less.
 const READ_PERCENT: u64 = 10;
 const WRITE_PERCENT: u64 = 125;
 
-/// The expected number of further model calls. Cut tokens are read from the cache in none of them, and
+/// The expected number of further model calls. Cut tokens are no longer read from the cache in any of them, but
 /// everything after the first cut is written again in the first.
 const CALLS_EXPECTED: u64 = 30;
 
-/// How far below the threshold a batch must bring the view when it is about to overflow, in per cent of the
-/// window. With less, a summary would soon be due, and the cache would be lost twice.
+/// How far below the threshold a batch must bring the view when it is about to overflow, in percent of the window. With
+/// less, a summary would soon be due, and the cache would be lost twice.
 const BELOW_PERCENT: u64 = 10;
 
 /// A cut that saves fewer tokens is not made.
@@ -50,9 +50,9 @@ pub(super) const SAID_BYTES_MIN: usize = 512;
 /// The tool that reads entries that are no longer in the view.
 pub(super) const RECALL: &str = epitome_recall::NAME;
 
-/// The cuts that are worth a changed prefix for their cost alone. They free at least 30,000 tokens, reading
-/// these in future calls would cost more than writing everything after the first cut once more, and the last
-/// change of the prefix is at least 34 calls ago. `None` if there are none.
+/// The cuts that justify a changed prefix by their cost alone: they free at least 30,000 tokens, reading these in
+/// future calls would cost more than writing everything after the first cut once more, and the last change of the
+/// prefix is at least 34 calls ago. `None` if there are no such cuts.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
     if !is_prefix_stable(thread) {
         return None;
@@ -67,15 +67,15 @@ pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>>
     (freed >= BATCH_TOKENS_MIN && pays).then(|| masks(batch))
 }
 
-/// Whether the prefix has been stable long enough since its last change to be changed again for cost alone.
+/// Whether the prefix has been stable long enough to be changed again only to reduce cost.
 fn is_prefix_stable(thread: &Thread) -> bool {
     let Some(since) = backoff::last_swap(thread) else { return true };
     let newer = thread.entries().iter().rev().take_while(|entry| entry.seq > since);
     newer.filter(|entry| matches!(entry.change, Change::Replied { .. })).nth(CALLS_BETWEEN_MIN - 1).is_some()
 }
 
-/// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well
-/// below the threshold and below the limit. `None` if they are not enough.
+/// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well below the
+/// threshold and below the limit. `None` if they are not enough.
 pub(super) fn enough(input: &CompactionInput<'_>) -> Option<Vec<Mask>> {
     let batch = batch(input);
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
@@ -123,8 +123,8 @@ fn masks(batch: Vec<PruneCut>) -> Vec<Mask> {
     batch.into_iter().map(|cut| cut.mask).collect()
 }
 
-/// Cuts an outcome to its beginning and a hint how to read the rest; `None` if it is pinned, is not an
-/// outcome, or would not become shorter.
+/// Cuts an outcome to its beginning and a hint how to read the rest; `None` if it is pinned, is not an outcome, or
+/// would not become shorter.
 fn placeholder(input: &CompactionInput<'_>, at: usize) -> Option<PruneCut> {
     let outcome = outcome(input, at)?;
     let text = outcome.model_text();

@@ -1,4 +1,4 @@
-//! What the compaction message quotes when there is not room for everything, by example.
+//! Examples of what the compaction message quotes if there is not room for everything.
 
 use super::conversation::{TestConversation, budget, wish, words};
 use super::*;
@@ -26,7 +26,7 @@ fn is_quoted(entry: Seq, text: &str) -> bool {
     text.contains(&format!("<said entry=\"{entry}\">"))
 }
 
-/// Regression: in a window of 32k, 21,000 characters of computed facts displaced what the user had said.
+/// Regression: in a window of 32k, 21,000 characters of computed facts displaced the user's messages.
 #[test]
 fn the_users_words_are_dropped_after_everything_computed() {
     let mut conversation = TestConversation::new();
@@ -63,8 +63,8 @@ fn without_room_the_newest_user_messages_are_quoted_and_gaps_marked() {
     assert!(text.find("Instruction 38") < text.find("Instruction 39"), "oldest first: {text}");
 }
 
-/// Regression: a conversation of a picture and a question was never compacted, since the picture was kept and
-/// was nearly all of it.
+/// Regression: a conversation of an image and a question was never compacted, since the image was kept and was nearly
+/// all of it.
 #[test]
 fn attachments_are_only_named_if_nothing_is_gained_otherwise() {
     let image = |data: &str| Content::Image { mime_type: "image/png".into(), data: data.into(), uri: None };
@@ -87,7 +87,7 @@ fn attachments_are_only_named_if_nothing_is_gained_otherwise() {
     assert!(text.contains("is attached: image/png]") && text.contains("was attached: image/png]"), "{text}");
 }
 
-/// Regression: `/compact above e3` compacted everything if there was next to nothing above e3.
+/// Regression: `/compact above e3` compacted everything if almost nothing preceded e3.
 #[test]
 fn everything_from_a_named_entry_on_is_kept_even_without_a_gain() {
     let mut conversation = TestConversation::new();
@@ -104,7 +104,7 @@ fn everything_from_a_named_entry_on_is_kept_even_without_a_gain() {
     ));
 }
 
-/// An older session has the tools of its time. A model that is told about any other tool calls it in vain.
+/// An older session has the tools of its time. A model calls any other tool without success if a text names it.
 #[test]
 fn the_recall_tool_is_named_only_if_the_model_has_it() {
     for has_recall in [true, false] {

@@ -1,4 +1,4 @@
-//! Text fetched with `recall` is kept for the turn that fetched it, as far as possible.
+//! Text fetched with `recall` is kept for the turn that fetched it, if possible.
 
 use super::conversation::{TestConversation, words};
 use super::*;
@@ -47,7 +47,7 @@ fn shown(conversation: &TestConversation, outcome: Seq) -> ShownAs {
 /// first other one are shown afterwards.
 type RecallCase = (&'static str, usize, usize, bool, &'static [usize], u64, Trigger, ShownAs, ShownAs);
 
-/// Regression: a model that fetched text back and continued past the threshold had that text cut first, and
+/// Regression: a model fetched text back and continued past the threshold. That text was cut first, and the model
 /// fetched it again until the rounds of the turn were used up.
 #[test]
 fn recalled_outcomes_of_the_running_turn_are_dropped_last() {

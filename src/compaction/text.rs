@@ -6,10 +6,10 @@ use super::input::tools;
 use super::prune::RECALL;
 use epitome_thread::{Change, Content, Entry, Message, View};
 
-/// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarising.
+/// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarizing.
 const PIECE_BYTES_MIN: usize = 1_024;
 
-/// Extracts the summary from a model's reply: the text between `<summary>` tags, or else the reply without
+/// Extracts the summary from a model's reply: the text between `<summary>` tags or, without them, the reply without
 /// `<analysis>`. `None` if nothing is left.
 pub fn extract(reply: &str) -> Option<String> {
     let body = match (reply.find("<summary>"), reply.rfind("</summary>")) {
@@ -21,8 +21,8 @@ pub fn extract(reply: &str) -> Option<String> {
     (!body.is_empty()).then(|| body.to_owned())
 }
 
-/// Renders the view as plain text of at most `bytes_max`, for a model that cannot take it as messages: an
-/// earlier summary, because it is all that is left of older entries, and the newest entries that fit.
+/// Renders the view as plain text of at most `bytes_max`, for a model that cannot take it as messages: an earlier
+/// summary, because it is all that is left of older entries, and the newest entries that fit.
 pub fn flat(view: &View, bytes_max: usize) -> String {
     let tools = tools(view.entries());
     let (earlier, entries) = match view.entries() {
@@ -47,9 +47,9 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
     parts.join("\n\n")
 }
 
-/// Renders the view as plain text in pieces of at most `bytes_max` (at least 1,024), oldest first, for a
-/// model with a window too small for all of it. Messages are cut to `message_chars`, except for the user's
-/// messages and an earlier summary, which are always complete.
+/// Renders the view as plain text in pieces of at most `bytes_max` (at least 1,024), oldest first, for a model whose
+/// window is too small for all of it. Messages are cut to `message_chars`, except for the user's messages and an
+/// earlier summary, which are always complete.
 pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String> {
     let bytes_max = bytes_max.max(PIECE_BYTES_MIN);
     let tools = tools(view.entries());
@@ -89,7 +89,7 @@ fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
             }
             text
         }
-        // Recalled text is in the log, and an earlier summary already covered it.
+        // Recalled text is in the log, and an earlier summary has already covered it.
         Change::ToolFinished { outcome } if tools.get(outcome.call.0.as_str()) == Some(&RECALL) => {
             format!("RESULT: [read again from the log; entry {} has it]", entry.seq)
         }
@@ -113,7 +113,7 @@ pub(super) fn said(message: &Message) -> String {
     said_with(&message.content, |_| false)
 }
 
-/// The same, distinguishing the attachments at these indices, which are included after the text.
+/// Like `said`, with another wording for attachments for which `comes_along` is true: they follow the text.
 pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (at, content) in content.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Finds files that a summary names but that the log does not mention. Pure.
+//! Finds files that a summary names but the log does not. Pure.
 //!
-//! A model that writes a summary may invent a file, and the model that reads it takes the file for real. Only
-//! the base names of source files are checked. In 45 summaries by frontier models, every flagged function,
-//! hash or directory was a false positive, because these are written in many different ways.
+//! A model that writes a summary may invent a file, and the model that reads it believes that it exists. Only the base
+//! names of source files are checked. In 45 summaries by frontier models, every flagged function, hash or directory was
+//! a false positive, because these are written in many different ways.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use epitome_thread::Thread;
 /// Maximum number of names checked in a summary.
 const NAMES_MAX: usize = 200;
 
-/// Maximum number of bytes of a log that are searched. For a longer log nothing is reported, since a name may
-/// occur in the rest.
+/// Maximum number of bytes of a log that are searched. For a longer log, nothing is reported, since a name may occur
+/// in the rest.
 const SEARCHED_BYTES_MAX: usize = 32 << 20;
 
 /// Extensions of source files.

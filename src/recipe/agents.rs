@@ -2,8 +2,8 @@
 //! (code.claude.com/docs/en/sub-agents), and the two built-in agents.
 //!
 //! A file specifies an agent's prompt and tools; nothing in it is executed. Front matter that is not valid YAML
-//! is read line by line, since Claude Code runs such agents, its own examples among them. A field with a wrong
-//! value is an error, and the file defines no agent: one with mistyped `tools` must not run with all tools.
+//! is read line by line, since Claude Code accepts such agents, including some of its own examples. A field with a
+//! wrong value is an error, and the file defines no agent: one with mistyped `tools` must not run with all tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
-/// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
+/// Maximum size of an agent file in bytes; every request of the agent includes it.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum agents per session. Every request lists all of them, at least by name.
 pub const AGENTS_MAX: usize = 500;
 /// Maximum directory entries read per folder.
 const ENTRIES_MAX: usize = 4_000;
-/// Maximum depth of folders below that of agents.
+/// Maximum depth of folders below an agents folder.
 const FOLDER_DEPTH_MAX: usize = 4;
-/// Maximum problems and remarks kept, of each.
+/// Maximum number of problems, and of remarks, that are kept.
 pub const PROBLEMS_MAX: usize = 1_000;
 /// Maximum length of a name in bytes; permission prompts show it.
 const NAME_BYTES_MAX: usize = 64;
@@ -40,7 +40,7 @@ pub const GENERAL: &str = "general";
 /// The read-only agent for exploration.
 pub const EXPLORE: &str = "explore";
 
-/// Tools of `explore`, as far as the session offers them. None of them can change anything in the workspace.
+/// Tools of `explore` if the session offers them. None of them can change anything in the workspace.
 const EXPLORE_TOOLS: [&str; 6] =
     ["file_read", "glob_tool", "grep_tool", "view_image", "todo_write", "recall"];
 
@@ -336,8 +336,8 @@ fn set(agent: &mut AgentDefinition, name: &str, value: &Value) -> Result<Option<
     Ok(None)
 }
 
-/// The names of tools. What stands in parentheses behind one (`Bash(git *)`) limits its calls in Claude Code;
-/// here the session's permissions do, so it is a remark.
+/// The names of tools. A pattern in parentheses after a name (`Bash(git *)`) limits its calls in Claude Code; here
+/// the session's permissions apply, so it becomes a remark.
 fn tool_names(value: &Value) -> Result<(Vec<String>, Option<String>), ExpectedKind> {
     let mut limit = None;
     let mut plain = |text: &str| {
@@ -436,8 +436,8 @@ mod tests {
         }
     }
 
-    /// Regression: 39 of 966 published agents were refused, among them nine of the fourteen that Anthropic
-    /// publishes with Claude Code: an unquoted description with a colon is not valid YAML.
+    /// Regression: 39 of 966 published agents were rejected, among them nine of the fourteen that Anthropic publishes
+    /// with Claude Code: an unquoted description with a colon is not valid YAML.
     #[test]
     fn front_matter_that_is_not_yaml_is_read_line_by_line() {
         let (agent, remarks) = of(

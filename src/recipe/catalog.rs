@@ -1,5 +1,5 @@
-//! Finds a session's recipes on disk. Reads within bounds and runs nothing; a broken file is reported as a
-//! problem and hides no other recipe.
+//! Finds a session's recipes on disk, within limits and without running anything. A broken file is reported as a
+//! problem and does not affect other recipes.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +22,7 @@ pub const RECIPES_MAX: usize = 1000;
 /// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// Put before the id of a repository's recipe that is called like a built-in one.
+/// Prefix for the id of a repository's recipe that has the name of a built-in one.
 const REPOSITORY_PREFIX: &str = "repository/";
 
 /// Why a link in a repository is not followed.
@@ -85,7 +85,7 @@ impl RecipeCatalog {
         catalog
     }
 
-    /// Loads what a plugin brings. Blocks on disk I/O.
+    /// Loads the recipes of a plugin. Blocks on disk I/O.
     pub fn of_plugin(plugin: &Arc<Plugin>) -> RecipeCatalog {
         let mut loader = Loader::new(plugin.repository.as_slice(), Vec::new());
         loader.plugin(plugin);
@@ -205,7 +205,7 @@ impl Loader {
         self.file(&place(folder, kind), folder, "", path);
     }
 
-    /// Everything that a plugin brings, as `/plugin:name`.
+    /// Adds all commands and skills of a plugin as `/plugin:name`.
     fn plugin(&mut self, plugin: &Arc<Plugin>) {
         let skills = plugin.skills.iter().map(|path| (path, PlaceKind::Skills));
         let kind = match plugin.format {
@@ -217,7 +217,7 @@ impl Loader {
             Some(_) => RecipeOwner::Repository,
             None => RecipeOwner::User,
         };
-        // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+        // A skill takes precedence over a command with its name (code.claude.com/docs/en/skills).
         for (path, kind) in skills.chain(commands) {
             // A declared skill may be the folder of its file.
             let is_one = kind == PlaceKind::Skills && path.join(SKILL_FILE).is_file();
@@ -304,7 +304,7 @@ impl Loader {
         let Parsed { mut recipe, notes } = parsed;
         let is_of_repository = matches!(recipe.source, RecipeSource::Repository(_));
         if is_of_repository && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
-            // What a user types by habit must not become another text because of a checkout.
+            // A familiar command must not get another text because of a checkout.
             let (id, path) = (recipe.id, recipe.source.path().to_path_buf());
             recipe.id = format!("{REPOSITORY_PREFIX}{id}");
             let message =
@@ -356,8 +356,8 @@ impl Loader {
     }
 }
 
-/// The folders of the user's own skills and plugins. One that contains the home is not a folder of a skill, but a
-/// link to everything.
+/// The folders of the user's own skills and plugins. A folder that contains the home directory is excluded: it is a
+/// link to everything rather than a skill.
 fn readable(recipes: &[Arc<Recipe>], paths: &Paths) -> Vec<PathBuf> {
     let of_user = recipes.iter().filter(|recipe| matches!(recipe.source, RecipeSource::User(_)));
     let folders = of_user.flat_map(|recipe| {

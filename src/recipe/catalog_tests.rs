@@ -71,7 +71,7 @@ fn built_in_recipes_are_valid_and_can_be_overridden() {
     assert_eq!(body(&disk.catalog(), "compact"), "My own.");
 }
 
-/// A checkout's `commit.md` silently became what the user typed as `/commit`.
+/// Regression: a checkout's `commit.md` silently replaced the text of `/commit`.
 #[test]
 fn a_repositorys_recipe_does_not_replace_a_built_in_one() {
     let disk = RecipeDisk::with(&[
@@ -223,8 +223,8 @@ fn skills_and_commands_of_other_agents_are_commands() {
     assert_eq!((pr.id.as_str(), pr.argument_hint.as_deref()), ("git:pr", Some("[a] [b]")));
 }
 
-/// Regression: `sc/analyze.md` was listed as `/sc/analyze`. Claude Code and Gemini call it `/sc:analyze`, and
-/// an editor refuses a command that is not listed, so it could not be called by its own name.
+/// Regression: `sc/analyze.md` was listed as `/sc/analyze`. Claude Code and Gemini call it `/sc:analyze`, and an
+/// editor rejects an unlisted command, so it could not be called by its original name.
 #[test]
 fn commands_of_other_agents_are_listed_under_their_own_names() {
     let disk = RecipeDisk::with(&[

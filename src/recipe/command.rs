@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Another agent treated every `a=b` as an argument and dropped it from the prompt.
+    /// Another agent treats every `a=b` as an argument and drops it from the prompt.
     #[test]
     fn undeclared_keys_stay_byte_for_byte() {
         let recipe = recipe("arguments:\n  target: {}");

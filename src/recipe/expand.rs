@@ -1,20 +1,21 @@
 //! Expands the placeholders of other agents' commands. Pure.
 //!
-//! Rules of Claude Code (for commands and skills, which are one thing there):
+//! Rules of Claude Code for commands and skills, which are the same there (changelog, and documentation pages at
+//! code.claude.com/docs/en):
 //!
 //! | rule | source |
 //! | --- | --- |
-//! | `$ARGUMENTS` is all that was typed, `$ARGUMENTS[N]` its word N, counted from 0 | CHANGELOG 2.1.19, code.claude.com/docs/en/skills |
-//! | `$N` is a word of it | CHANGELOG 2.1.19 (`$0`), 1.0.x (`$1`) |
-//! | a placeholder that nothing was typed for stays as it is | CHANGELOG 2.1.210 |
-//! | `$name` is the word of a name in `arguments` | code.claude.com/docs/en/skills |
-//! | a backslash before a placeholder keeps it as it is | code.claude.com/docs/en/skills |
-//! | ``!`command` `` runs at the start of a line or after white space only | code.claude.com/docs/en/skills |
-//! | a fenced block that opens with `` ```! `` runs as one script | code.claude.com/docs/en/skills |
-//! | `${CLAUDE_SKILL_DIR}`, `${CLAUDE_SESSION_ID}`, `${CLAUDE_PLUGIN_ROOT}` | CHANGELOG 2.1.64, 2.1.9, plugins reference |
+//! | `$ARGUMENTS` is all typed text, `$ARGUMENTS[N]` its word N, from 0 | CHANGELOG 2.1.19, skills page |
+//! | `$N` is a word of the typed text | CHANGELOG 2.1.19 (`$0`), 1.0.x (`$1`) |
+//! | a placeholder without an argument is kept | CHANGELOG 2.1.210 |
+//! | `$name` is the word at the position of the name in `arguments` | skills page |
+//! | a backslash before a placeholder escapes it | skills page |
+//! | ``!`command` `` runs at the start of a line or after white space only | skills page |
+//! | a fenced block that opens with `` ```! `` runs as one script | skills page |
+//! | `${CLAUDE_SKILL_DIR}`, `${CLAUDE_SESSION_ID}`, `${CLAUDE_PLUGIN_ROOT}` | 2.1.64, 2.1.9, plugins-reference |
 //!
-//! Since 2.1.19 `$0` is the first word. Commands written before, and Anthropic's own still, count from `$1`.
-//! So `$N` counts from 1, unless the text has `$0` or `$ARGUMENTS[`, which only the newer reading knows.
+//! Since 2.1.19, `$0` is the first word. Older commands, and even Anthropic's own, count from `$1`. So `$N` counts
+//! from 1, unless the text contains `$0` or `$ARGUMENTS[`, which exist only in the newer scheme.
 
 use super::command::split_words;
 use super::render::{Rendered, RenderedPrompt, ShellCall, ShellOutputs};
@@ -23,18 +24,18 @@ use super::template::SHELL_CALLS_MAX;
 const ALL: &str = "$ARGUMENTS";
 const FENCE: &str = "```!";
 
-/// What a text is expanded with.
+/// The values for the placeholders of a text.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ExpandWith<'a> {
-    /// What was typed after the command's name.
+    /// The text typed after the command's name.
     pub free: &'a str,
-    /// The names of the first words of it.
+    /// The names of its first words.
     pub names: &'a [String],
     /// Values of `${NAME}`.
     pub variables: &'a [(&'static str, String)],
 }
 
-/// Whether the text has a placeholder for what is typed.
+/// Whether the text has a placeholder for arguments.
 pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
     body.match_indices('$').any(|(at, _)| {
         let rest = &body[at..];
@@ -42,7 +43,7 @@ pub(super) fn takes_arguments(body: &str, names: &[String]) -> bool {
     })
 }
 
-/// Expands a Claude Code command. The flag is whether the body uses the free text.
+/// Expands a Claude Code command. Also returns whether the body uses the free text.
 pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOutputs) -> (Rendered, bool) {
     let mut expansion = Expansion::new(body, with, outputs);
     let mut rest = body;
@@ -61,8 +62,8 @@ pub(super) fn render_claude(body: &str, with: ExpandWith<'_>, outputs: &ShellOut
     expansion.finish()
 }
 
-/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. The flag is whether the
-/// body uses the free text.
+/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. Also returns whether
+/// the body uses the free text.
 pub(super) fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
     const ARGS: &str = "{{args}}";
     let mut expansion = Expansion::new(body, ExpandWith { free, ..ExpandWith::default() }, outputs);
@@ -124,7 +125,7 @@ fn index(text: &str) -> Option<(usize, usize)> {
 fn name_of(text: &str, names: &[String]) -> Option<usize> {
     let word = text.strip_prefix('$')?;
     let end = word.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(word.len());
-    // A name may have a dash, which ends the name of a variable.
+    // A declared name may contain a dash, which would otherwise end the name.
     let is_whole = |name: &String| {
         let behind = word.strip_prefix(name.as_str()).map(|behind| behind.chars().next());
         behind.is_some_and(|next| next.is_none_or(|c| !c.is_alphanumeric() && c != '_'))
@@ -137,7 +138,7 @@ struct Expansion<'a> {
     text: String,
     with: ExpandWith<'a>,
     words: Vec<String>,
-    /// The number of the first word in `$N`.
+    /// The number that `$N` uses for the first word: 0 or 1.
     first: usize,
     outputs: &'a ShellOutputs,
     needs: Vec<ShellCall>,
@@ -166,7 +167,7 @@ impl<'a> Expansion<'a> {
         self.text.push_str(text);
     }
 
-    /// The command that starts the text, and what follows it.
+    /// The shell command at the start of the text, and the text after it.
     fn shell<'t>(&self, rest: &'t str) -> Option<(&'t str, &'t str)> {
         let is_line_start = self.text.is_empty() || self.text.ends_with('\n');
         if let Some(block) = rest.strip_prefix(FENCE) {
@@ -185,7 +186,7 @@ impl<'a> Expansion<'a> {
         (!line.trim().is_empty()).then_some((line, behind))
     }
 
-    /// Expands the placeholder at the start of the text, or keeps its first character; returns what follows.
+    /// Expands the placeholder at the start of the text, or keeps its first character. Returns the remaining text.
     fn placeholder<'t>(&mut self, rest: &'t str) -> &'t str {
         if let Some(escaped) = rest.strip_prefix('\\').filter(|text| self.value(text).is_some()) {
             let length = self.value(escaped).map_or(1, |(length, _)| length);
@@ -214,7 +215,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// The placeholder that starts the text: its length, and what it stands for.
+    /// The placeholder at the start of the text: its length and its value.
     fn value(&self, text: &str) -> Option<(usize, PlaceholderValue)> {
         let word = |index: Option<usize>| match index.and_then(|index| self.words.get(index)) {
             Some(word) => PlaceholderValue::Input(word.clone()),
@@ -268,12 +269,12 @@ impl<'a> Expansion<'a> {
     }
 }
 
-/// What a placeholder stands for.
+/// The value of a placeholder.
 enum PlaceholderValue {
-    /// A part of what was typed.
+    /// A part of the typed text.
     Input(String),
     Variable(String),
-    /// Nothing was typed for it.
+    /// No argument was typed for it.
     Nothing,
 }
 

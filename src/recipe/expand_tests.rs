@@ -1,4 +1,4 @@
-//! The rules of other agents' placeholders by example.
+//! Examples of the placeholder rules of other agents.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
     render_claude(body, ExpandWith { free, ..ExpandWith::default() }, outputs)
 }
 
-/// Each row is a body, what is typed, and the text.
+/// Each row is a body, the typed arguments, and the resulting text.
 #[test]
 fn arguments_are_expanded_as_claude_code_documents_it() {
     let none = ShellOutputs::new();
@@ -26,11 +26,11 @@ fn arguments_are_expanded_as_claude_code_documents_it() {
         ("Fix $ARGUMENTS!", "issue 7", "Fix issue 7!"),
         ("$1 and $2.", "a 'b c'", "a and b c."),
         ("$2 before $1", "a b", "b before a"),
-        // Newer texts count from 0, and say so.
+        // `$0` switches to counting from 0.
         ("$0, $1", "a b", "a, b"),
         ("$ARGUMENTS[0]: $ARGUMENTS[1], $1", "one \"two words\"", "one: two words, two words"),
         ("$ARGUMENTS[x] $ARGUMENTS[", "a", "a[x] a["),
-        // An escaped one stays, without its backslash.
+        // An escaped placeholder is kept without its backslash.
         (r"\$1 is $1, \$ARGUMENTS is all", "a", "$1 is a, $ARGUMENTS is all"),
         (r"C:\dir \n", "a", r"C:\dir \n"),
     ] {

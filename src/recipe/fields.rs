@@ -76,9 +76,9 @@ pub fn from_json(text: &str, path: &Path, what: &str) -> Result<RecipeFields, Pr
     fields.into_iter().map(|(name, raw)| Ok((name, field(raw)?))).collect()
 }
 
-/// Sets each field that is not `null`. `known` are the names that `set` understands, for suggestions; `set`
-/// returns a remark on a value that has no effect. Other names are remarked with `unknown`. A value of the
-/// wrong type is an error.
+/// Sets each field that is not `null`. `known` lists the names that `set` understands, also for suggestions; `set`
+/// returns a remark on a value that has no effect. Other names get the remark `unknown`. A value of the wrong type is
+/// an error.
 pub fn set_all(
     fields: &RecipeFields,
     path: &Path,

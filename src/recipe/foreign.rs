@@ -1,8 +1,8 @@
 //! Reads commands and skills in the formats of other agents. Pure.
 //!
-//! Only fields that affect the prompt and its turn are read. `allowed-tools` of Claude Code *grants* tools; a
-//! file grants nothing here, so the field is ignored and the session's permissions apply. File references
-//! (`@path`) are left as they are: the agent reads files itself.
+//! Only fields that affect the prompt and its turn are read. In Claude Code, `allowed-tools` *grants* tools; here a
+//! file grants nothing, so the field is ignored and the session's permissions apply. File references (`@path`) are
+//! left unchanged: the agent reads files itself.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +12,28 @@ use super::parse::{Parsed, Recipe, RecipeModel, RecipeSource, RecipeSyntax, Spli
 use super::plugins::Plugin;
 use epitome_problem::Problem;
 
-/// The longest name of a skill (agentskills.io/specification).
+/// Maximum length of a skill's name (agentskills.io/specification).
 const SKILL_NAME_CHARS_MAX: usize = 64;
 
-/// What only files of other agents have.
+/// Fields that only files of other agents have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignFields {
-    /// Names of the words that are typed, in order.
+    /// Names of the typed words, in order.
     pub names: Vec<String>,
     /// The folder of a skill's files.
     pub directory: Option<PathBuf>,
-    /// The plugin that the file belongs to.
+    /// The folders of the plugin that the file belongs to.
     pub plugin: Option<PluginFolders>,
     /// The agent that a skill runs in instead of the conversation (`context: fork`).
     pub fork: Option<String>,
-    /// Tools that may not be used, by Claude Code's names or ours (`disallowed-tools`).
+    /// Tools that may not be used, by Claude Code's names or Epitome's (`disallowed-tools`).
     pub without_tools: Vec<String>,
-    /// Globs of files: the agent gets the skill once it works with such a file.
+    /// File globs: the agent is offered the skill once it works with a matching file.
     pub paths: Vec<String>,
 }
 
 impl ForeignFields {
-    /// Whether a skill is for work with one of these files, which are relative to the session's directory.
+    /// Whether a skill applies to one of these files, which are relative to the session's directory.
     pub fn is_for<'a>(&self, files: impl Iterator<Item = &'a Path> + Clone) -> bool {
         let is_one = |glob: &String| {
             let fits =
@@ -47,19 +47,19 @@ impl ForeignFields {
     }
 }
 
-/// The agent of a fork that names none (code.claude.com/docs/en/skills).
+/// The default agent of a fork (code.claude.com/docs/en/skills).
 const FORK_AGENT: &str = crate::agents::GENERAL;
 
 /// Folders of a Claude Code plugin, for its `${…}` variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginFolders {
-    /// Where it is installed: `${CLAUDE_PLUGIN_ROOT}`.
+    /// The installation folder: `${CLAUDE_PLUGIN_ROOT}`.
     pub root: PathBuf,
-    /// Where it keeps what outlives an update: `${CLAUDE_PLUGIN_DATA}`.
+    /// The folder of data that outlives an update: `${CLAUDE_PLUGIN_DATA}`.
     pub data: PathBuf,
 }
 
-/// Reads a file of `.claude/commands`, a prompt of Codex or a command of opencode, which have the same format.
+/// Reads a file of `.claude/commands`, a prompt of Codex or a command of opencode; all have the same format.
 pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
     let path = source.path().to_path_buf();
     let (mut recipe, fields) = read(id, source, text);
@@ -69,7 +69,7 @@ pub fn claude_command(id: &str, source: RecipeSource, text: &str) -> Parsed {
     Parsed { recipe, notes: remarks.into_iter().map(note).collect() }
 }
 
-/// Reads a `SKILL.md`. Faults are remarks: Claude Code loads such a skill all the same (CHANGELOG 2.1.186).
+/// Reads a `SKILL.md`. Errors become remarks, since Claude Code loads such a skill anyway (CHANGELOG 2.1.186).
 pub fn skill(folder: &str, directory: &Path, source: RecipeSource, text: &str) -> Parsed {
     let path = source.path().to_path_buf();
     let (mut recipe, fields) = read(folder, source, text);
@@ -112,8 +112,7 @@ pub fn gemini_command(id: &str, source: RecipeSource, text: &str) -> Result<Reci
     Ok(recipe)
 }
 
-/// Other spellings of a command's name: with the separator that this program uses, and without the prefix of
-/// its place.
+/// Adds the command's name with Epitome's separator and without the prefix of its place as an alias.
 pub(super) fn add_aliases(recipe: &mut Recipe, prefix: &str) {
     if recipe.syntax == RecipeSyntax::Template || recipe.is_skill() || !recipe.id.contains(':') {
         return;
@@ -122,7 +121,7 @@ pub(super) fn add_aliases(recipe: &mut Recipe, prefix: &str) {
     recipe.aliases.push(id.replace(':', "/"));
 }
 
-/// A plugin's command is `/plugin:name`. Without the prefix it works as long as no other command is called so
+/// Names a plugin's command `/plugin:name`. It also works without the prefix unless another command has that name
 /// (code.claude.com/docs/en/plugins).
 pub(super) fn add_plugin(recipe: &mut Recipe, plugin: &Plugin) {
     let bare = std::mem::take(&mut recipe.id);
@@ -136,8 +135,8 @@ pub(super) fn add_plugin(recipe: &mut Recipe, plugin: &Plugin) {
     recipe.foreign.plugin = Some(plugin.folders.clone());
 }
 
-/// A model as Claude Code names it. Its short names indicate a size: `haiku` is the small model, the others
-/// are the conversation's own.
+/// A model by its name in Claude Code. Short names indicate a size: `haiku` is the small model, the others are the
+/// conversation's model.
 pub(super) fn model(name: &str) -> RecipeModel {
     match name.trim() {
         "" | "inherit" | "main" | "sonnet" | "opus" | "opusplan" | "best" | "default" => RecipeModel::Main,
@@ -146,7 +145,7 @@ pub(super) fn model(name: &str) -> RecipeModel {
     }
 }
 
-/// A recipe with the text behind the front matter, and the fields of that.
+/// Reads a file into a recipe with the text after the front matter, and the fields of the front matter.
 fn read<'a>(id: &str, source: RecipeSource, text: &'a str) -> (Recipe, Vec<LenientField<'a>>) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = match split(text) {
@@ -161,7 +160,7 @@ fn find<'f, 'a>(fields: &'f [LenientField<'a>], name: &str) -> Option<&'f Lenien
     fields.iter().find(|field| field.name == name)
 }
 
-/// Sets what commands and skills have in common; returns the places of values without a meaning.
+/// Sets the fields that commands and skills share. Returns invalid values with their positions.
 fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64), String)> {
     let mut faults = Vec::new();
     for field in fields {
@@ -196,7 +195,7 @@ fn set_all(recipe: &mut Recipe, fields: &[LenientField<'_>]) -> Vec<((u64, u64),
             _ => {}
         }
     }
-    // Claude Code appends it to the description that the model chooses by.
+    // Claude Code appends it to the description from which the model chooses.
     if let Some(when) = find(fields, "when_to_use").map(LenientField::text).filter(|when| !when.is_empty()) {
         recipe.description = format!("{} {when}", recipe.description);
     }
@@ -224,7 +223,7 @@ fn skill_name(name: &str) -> Result<String, String> {
     }
 }
 
-/// What is missing at the head of a skill.
+/// The error in a skill's front matter, if any.
 fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<((u64, u64), String)> {
     let guessed = "so its first line is used as description";
     let message = match split(text.strip_prefix('\u{feff}').unwrap_or(text)) {
@@ -238,8 +237,8 @@ fn skill_fault(text: &str, fields: &[LenientField<'_>]) -> Option<((u64, u64), S
     Some(((1, 1), message))
 }
 
-/// The first line of a prompt that has words, without marks of a heading: what Claude Code shows of a command
-/// without a description.
+/// The first line of a prompt that contains words, without heading marks; Claude Code shows it if a command has no
+/// description.
 fn first_line(body: &str) -> Option<String> {
     let lines = body.lines().map(|line| line.trim().trim_start_matches(['#', '-', '>', ' ']));
     lines.into_iter().find(|line| line.chars().any(char::is_alphanumeric)).map(str::to_owned)
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(recipe.foreign.fork.as_deref(), Some(FORK_AGENT));
     }
 
-    /// Regression: broken skills were loaded without a word: `recipes check` said "nothing wrong".
+    /// Regression: broken skills were loaded silently, and `recipes check` reported no problem.
     #[test]
     fn a_broken_skill_is_loaded_and_reported() {
         for (text, id, description, wanted) in [

@@ -16,7 +16,7 @@ pub const BUILT_IN: [&str; 8] = [
     "redact",
 ];
 
-/// Placeholder for the hook scripts found on disk.
+/// Placeholder for the hook scripts that are found on disk.
 pub const EXTERNAL: &str = "external";
 
 /// The threshold check of automatic compaction, which runs after everything else at the end of a round.

@@ -1,8 +1,8 @@
 //! Reads front matter line by line, for files of other agents. Pure.
 //!
-//! A quarter of the commands that people publish for Claude Code is not valid YAML
-//! (`argument-hint: [a] [b]`, `description: Use this when: …`), and Claude Code loads them all the same. So
-//! nothing here fails: a line that is not `name: value` belongs to the field above it.
+//! A quarter of the commands published for Claude Code are not valid YAML (`argument-hint: [a] [b]`,
+//! `description: Use this when: …`), and Claude Code loads them anyway. So nothing here fails: a line that is not
+//! `name: value` belongs to the field above it.
 
 use serde_json::Value;
 
@@ -20,8 +20,8 @@ pub(super) struct LenientField<'a> {
     pub place: (u64, u64),
 }
 
-/// Reads `name: value` lines. `lines_before` is the number of lines in the file before the text. Only names
-/// for which `is_field` holds begin a field.
+/// Reads `name: value` lines. `lines_before` is the number of lines in the file before the text. A field starts only
+/// at a name for which `is_field` returns `true`.
 pub(super) fn read<'a>(
     front: &'a str,
     lines_before: u64,
@@ -42,7 +42,7 @@ pub(super) fn read<'a>(
     fields
 }
 
-/// A name that is one word, and what follows the colon.
+/// Splits a line into a one-word name and the text after the colon.
 fn field(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(':')?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -103,7 +103,7 @@ impl LenientField<'_> {
     }
 }
 
-/// The fields as they would be if the text were valid YAML: lists of items, and text.
+/// The fields as valid YAML would have them: lists, numbers and text.
 pub(super) fn as_fields(front: &str, lines_before: u64, is_field: impl Fn(&str) -> bool) -> RecipeFields {
     let fields = read(front, lines_before, is_field).into_iter().map(|field| {
         let text = field.text();
@@ -117,7 +117,7 @@ pub(super) fn as_fields(front: &str, lines_before: u64, is_field: impl Fn(&str) 
     fields.collect()
 }
 
-/// The text within quotes; escapes of double quotes are resolved where they are those of JSON.
+/// The text within quotes; escapes in double quotes are resolved if they are valid in JSON.
 fn unquoted(value: &str) -> String {
     if value.len() > 1 && value.starts_with('"') && value.ends_with('"') {
         let inner = &value[1..value.len() - 1];

@@ -1,6 +1,6 @@
 //! Parses one recipe file: Markdown with optional YAML front matter. Pure: the input is text, not a path.
 //!
-//! A file with any error is rejected as a whole: a recipe with mistyped `allowed_tools` must not run with all
+//! A file with any error is rejected entirely: a recipe with mistyped `allowed_tools` must not run with all
 //! tools.
 
 use std::collections::BTreeMap;
@@ -32,8 +32,7 @@ pub struct Recipe {
     pub hidden: bool,
     /// `None` inherits the session's tools; an empty list allows none.
     pub allowed_tools: Option<Vec<String>>,
-    /// Like `allowed_tools`, for shell command lines; see
-    /// [`command_line`](epitome_tools::command_line::refused).
+    /// Like `allowed_tools`, for shell command lines.
     pub allowed_commands: Option<Vec<String>>,
     /// Declared arguments, including those of the older `defaults` map.
     pub arguments: BTreeMap<String, Argument>,
@@ -54,7 +53,7 @@ pub struct Recipe {
     pub foreign: ForeignFields,
 }
 
-/// Where a recipe comes from, which determines how far it is trusted.
+/// The origin of a recipe, which determines how far it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecipeSource {
     BuiltIn,
@@ -95,7 +94,7 @@ pub struct Argument {
     pub choices: Vec<String>,
 }
 
-/// What a callback does with the resulting text.
+/// How a callback uses the resulting text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputMode {
@@ -254,8 +253,8 @@ pub(super) fn split(text: &str) -> Option<SplitFile<'_>> {
         }
         at += line.len();
     }
-    // Either a horizontal rule at the top of a Markdown file, or front matter that is not closed: the latter
-    // if its first line looks like a field.
+    // Either a horizontal rule at the top of a Markdown file, or front matter that is not closed; the latter if its
+    // first line looks like a field.
     let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
     looks_like_fields.then_some(SplitFile { front: &text[first.len()..], body: None })
 }

@@ -12,7 +12,7 @@ pub(super) struct RecipeFolder {
     pub(super) folder: PathBuf,
     pub(super) kind: PlaceKind,
     pub(super) owner: RecipeOwner,
-    /// The plugin of Claude Code that it belongs to, whose name prefixes its ids.
+    /// The plugin that it belongs to, whose name prefixes its ids.
     pub(super) plugin: Option<Arc<Plugin>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum PlaceKind {
     /// Each subfolder is a plugin with a `recipes` folder; the plugin's name prefixes its recipe ids.
     Plugins,
     ClaudeCommands,
-    /// `~/.codex/prompts`: only the files of the folder itself.
+    /// `~/.codex/prompts`: only the files directly in the folder.
     CodexPrompts,
     OpencodeCommands,
     GeminiCommands,
@@ -44,8 +44,8 @@ pub(super) enum PlaceKind {
 }
 
 impl PlaceKind {
-    /// What stands between the folders and the name in an id. Claude Code says `/frontend:component`
-    /// (CHANGELOG 1.0.45), and so does Gemini (geminicli.com/docs/cli/custom-commands).
+    /// The separator of folders and name in an id. Claude Code uses `/frontend:component` (CHANGELOG 1.0.45), and so
+    /// does Gemini (geminicli.com/docs/cli/custom-commands).
     fn separator(self) -> &'static str {
         match self {
             PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands => ":",
@@ -58,7 +58,7 @@ impl PlaceKind {
         }
     }
 
-    /// What precedes an id. Codex calls its prompts `/prompts:name`.
+    /// The prefix of ids. Codex calls its prompts `/prompts:name`.
     pub(super) fn prefix(self) -> &'static str {
         if self == PlaceKind::CodexPrompts { "prompts:" } else { "" }
     }
@@ -103,14 +103,14 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         }
     }
     add(paths.home.join("skills"), Skills, User);
-    // A skill precedes a command of its name (code.claude.com/docs/en/skills).
+    // A skill takes precedence over a command with its name (code.claude.com/docs/en/skills).
     for (root, owner) in &roots {
         add(root.join(".claude/commands"), ClaudeCommands, *owner);
     }
     for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
     }
-    // opencode.ai/docs/commands names both spellings of the folder.
+    // opencode.ai/docs/commands documents both names of the folder.
     for (root, owner) in &roots {
         let folder = if *owner == User { root.join(".config/opencode") } else { root.join(".opencode") };
         add(folder.join("command"), OpencodeCommands, *owner);

@@ -1,8 +1,8 @@
 //! Renders a recipe's prompt. Pure: commands that the body wants to run are returned to the caller, which
 //! decides whether they may run and calls again with their output.
 //!
-//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe that the
-//! user has not allowed; it passes a sentence saying so as their output.
+//! For a [`RecipeSource::Repository`](super::parse::RecipeSource) recipe that the user has not allowed, the caller
+//! must not run the commands; it passes [`NOT_RUN`] as their output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -37,10 +37,10 @@ impl ShellCall {
     }
 }
 
-/// Output of calls: stdout and stderr, or why a call failed. Both become part of the prompt.
+/// Output of calls: stdout and stderr, or the reason why a call failed. Both become part of the prompt.
 pub type ShellOutputs = BTreeMap<ShellCall, String>;
 
-/// Variables available to a recipe besides its arguments.
+/// Variables available to a recipe in addition to its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RenderContext {
     pub conversation_id: String,
@@ -98,7 +98,7 @@ pub fn render(
     })
 }
 
-/// The `${…}` variables of Claude Code that are known. An unknown one stays as it is.
+/// The known `${…}` variables of Claude Code. Unknown ones are left unchanged.
 fn variables(recipe: &Recipe, surroundings: &RenderContext) -> Vec<(&'static str, String)> {
     let path = |path: &PathBuf| path.display().to_string();
     let plugin = recipe.foreign.plugin.as_ref();

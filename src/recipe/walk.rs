@@ -32,7 +32,7 @@ pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, Stri
 pub(super) struct FolderWalk {
     /// Directory entries that may still be read.
     budget: usize,
-    /// The canonical path of the repository; `None` if there is none.
+    /// The canonical path of the repository, or of the session's directory outside of one; `None` without both.
     root: Option<PathBuf>,
 }
 

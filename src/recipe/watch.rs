@@ -71,15 +71,15 @@ impl RecipeWatch {
         RecipeWatch::default()
     }
 
-    /// Notifies nobody: for simulations, whose threads come from their seed alone.
+    /// A watch without notifications, for simulations, whose only threads come from their seed.
     pub fn disabled() -> RecipeWatch {
         RecipeWatch { is_disabled: true, ..RecipeWatch::default() }
     }
 
-    /// Calls `changed` when something in the plan changes, until the registration is dropped. The call comes
-    /// on the watcher's thread: it must only forward the notification and must not use the registration.
+    /// Calls `changed` when something in the plan changes, until the registration is dropped. The call runs on the
+    /// watcher's thread: it must only forward the notification and must not use the registration.
     ///
-    /// Fails if the system provides no watcher; changes then show in the next session.
+    /// Fails if the system provides no watcher; changes then take effect in the next session.
     pub fn register(
         &self,
         plan: WatchPlan,

@@ -1,7 +1,7 @@
-//! Attachments that models read natively: file types, recognised by their first bytes, and size limits.
+//! Attachments that models read natively: file types, recognized by their first bytes, and size limits.
 //!
-//! File extensions and the types that clients declare are not trusted: a provider refuses a whole request
-//! because of one image with a wrong type, and with it every later request of the conversation.
+//! File extensions and the types that clients declare are not trusted: a provider rejects an entire request, and
+//! with it every later request of the conversation, because of one image with a wrong type.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,4 @@
-//! The Claude Agent SDK's record of a compaction, for clients that expect it on the wire or in an export.
-//! Pure.
+//! The Claude Agent SDK's record of a compaction, for clients that expect it on the wire or in an export. Pure.
 
 use serde_json::{Value, json};
 

@@ -72,14 +72,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Parses a stored entry. A kind of change that this build does not know, or does not understand, becomes
+    /// Parses a stored entry. A kind of change that this build does not know or understand becomes
     /// [`Change::Unknown`], which serializes to the same JSON again. Only an opening entry must be understood.
     pub fn parse(json: &[u8]) -> Result<Entry, serde_json::Error> {
         serde_json::from_slice(json)
             .or_else(|error| opaque::entry(serde_json::from_slice(json)?).ok_or(error))
     }
 
-    /// The same for parsed JSON.
+    /// Like `parse`, for parsed JSON.
     pub fn from_json(json: &Value) -> Result<Entry, serde_json::Error> {
         Entry::deserialize(json).or_else(|error| opaque::entry(json.clone()).ok_or(error))
     }
@@ -89,7 +89,7 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    /// The first entry of every log, and only that.
+    /// The first entry of every log; it occurs nowhere else.
     Opened {
         format: u32,
         session: SessionId,
@@ -101,7 +101,7 @@ pub enum Change {
         system: String,
         tools: Vec<ToolSpec>,
     },
-    /// Instructions of the client for the whole session. The newest count; the frame that follows contains them.
+    /// Instructions of the client for the entire session. The newest apply; the next frame contains them.
     ClientInstructed(ClientInstructions),
     /// A prompt that arrived during a turn. It is not in the view yet.
     Queued {
@@ -113,7 +113,7 @@ pub enum Change {
         #[serde(default)]
         origin: Origin,
     },
-    /// The key with which a client sent the prompt that is, or follows as, this message: a repeated request with the
+    /// The key with which a client sent the prompt that this message is or will become: a repeated request with the
     /// same key must not insert it again. Written before the message, so that no crash separates the two.
     PromptKeyed {
         message: MessageId,
@@ -125,7 +125,7 @@ pub enum Change {
         message: MessageId,
         typed: String,
     },
-    /// A reply of the model. `cut` is the reason if it ended early.
+    /// A reply of the model. `cut` is the reason if it stopped early.
     Replied {
         message: Message,
         model: ModelName,
@@ -223,20 +223,20 @@ pub enum Change {
         through: Seq,
         why: String,
     },
-    /// The layer made by `entry` is undone. Entries appended since then stay.
+    /// The layer made by `entry` is undone. Entries appended since then are kept.
     Undone {
         entry: Seq,
     },
-    /// An undone layer is active again, in its old place.
+    /// An undone layer is active again, at its old position.
     Redone {
         entry: Seq,
     },
-    /// The conversation was rewound: the view is what it was before the entry `to`. The entries from there on
-    /// stay in the log. This is a layer like a compaction and can be undone.
+    /// The conversation was rewound: the view is what it was before the entry `to`. The entries from there on stay in
+    /// the log. This is a layer like a compaction and can be undone.
     Rewound {
         to: Seq,
     },
-    /// Files were restored to their state before a turn, or to their state before such a rewind. Their
+    /// Files were restored to their state before a turn or, to undo that, to their state before the rewind. Their
     /// contents are stored in checkpoints, not in the log.
     FilesRewound {
         /// The first entry of the oldest turn whose changes were undone.
@@ -279,7 +279,7 @@ pub enum Change {
     Titled {
         title: String,
     },
-    /// The user archived the session, or took it out of the archive: listings show archived ones only on request.
+    /// The user archived the session or restored it from the archive. Listings show archived ones only on request.
     Archived {
         archived: bool,
     },
@@ -303,25 +303,25 @@ pub enum Change {
     },
     TurnEnded {
         reason: StopReason,
-        /// Tokens of the whole turn.
+        /// Tokens of the entire turn.
         usage: Usage,
         /// The number of hook runs in this turn that did and requested nothing.
         #[serde(default, skip_serializing_if = "is_zero")]
         quiet_hooks: u32,
     },
-    /// Stands in the place of an entry whose line is damaged or missing. The first one of a run counts all of
-    /// them, the others count 0.
+    /// Replaces an entry whose line is damaged or missing. The first one of a run has the total count, the others
+    /// have 0.
     Lost {
         entries: u64,
     },
-    /// The user knows that entries before this one are damaged or missing, and continues without them.
+    /// The user knows that earlier entries are damaged or missing, and continues without them.
     DamageAccepted {
         /// The number of damaged places.
         places: u64,
         /// The number of lost entries.
         entries: u64,
     },
-    /// A change that a newer version wrote: it is kept and copied, and does nothing here.
+    /// A change that a newer version wrote: it is preserved and copied, but has no effect.
     #[serde(skip)]
     Unknown(Opaque),
 }
@@ -403,7 +403,7 @@ impl Change {
         }
     }
 
-    /// Whether it is a prompt for the model, and not a command: a turn with one counts as a turn for the user.
+    /// Whether it is a prompt for the model rather than a command; only turns with one count for the user.
     pub fn is_said_by_user(&self) -> bool {
         matches!(self, Change::Said { origin, .. } if origin.is_prompt())
     }
@@ -458,12 +458,12 @@ pub struct ContextSizes {
     pub window: Option<u64>,
 }
 
-/// What a change is about.
+/// The subject of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeGroup {
-    /// Something that the user, the model or a tool said.
+    /// A message of the user, the model or a tool.
     Message,
-    /// What the model sees of earlier entries.
+    /// A change of how the model sees earlier entries.
     View,
     /// A choice of the user that applies from here on.
     Setting,
@@ -473,11 +473,11 @@ pub enum ChangeGroup {
     Lifecycle,
 }
 
-/// What a client adds to the system prompt of its session, such as an editor with a persona of its own.
+/// A client's addition to the system prompt of its session, for example by an editor with its own persona.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientInstructions {
     pub text: String,
-    /// Whether they replace Epitome's own description of its role. Tools, permissions and project instructions stay.
+    /// Whether they replace Epitome's description of its role. Tools, permissions and project instructions stay.
     #[serde(default)]
     pub replaces_role: bool,
 }
@@ -563,7 +563,7 @@ pub struct Mask {
     pub text: String,
 }
 
-/// What a compaction did to the view, for the user: how much is kept, shortened or summarised, and what was
+/// What a compaction did to the view, for the user: how much is kept, shortened or summarized, and what was
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionStats {

@@ -37,7 +37,7 @@ impl ModelName {
     }
 }
 
-/// What the agent may do without permission. The ids are those on the wire.
+/// The permission mode: which actions the agent may take without permission. The ids are those on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -87,14 +87,14 @@ impl Mode {
     }
 }
 
-/// Reads a mode from a log. A mode that this version doesn't know becomes `Ask`: the log of a newer version
-/// stays readable, and grants nothing.
+/// Reads a mode from a log. A mode that this version does not know becomes `Ask`, so that the log of a newer version
+/// is readable but grants nothing.
 pub(super) fn mode_or_ask<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
     let id = String::deserialize(deserializer)?;
     Ok(Mode::parse(&id).unwrap_or(Mode::Ask))
 }
 
-/// How much the model may think before it answers.
+/// The model's reasoning effort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThoughtLevel {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::{Change, Decider};
 
-    /// A log of a newer version must open in this one, and must not grant more than the user chose here.
+    /// A newer version's log must open in this one, and must not grant more than the user chose here.
     #[test]
     fn a_log_with_an_unknown_mode_is_read_as_asking() {
         let change: Change = serde_json::from_str(r#"{"change":"mode_chosen","mode":"of_tomorrow"}"#)

@@ -14,7 +14,7 @@ pub struct RecordedDecision {
     pub by: Decider,
 }
 
-/// Who or what made the decision.
+/// The user, rule or hook that decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "who", rename_all = "snake_case")]
 pub enum Decider {

@@ -7,13 +7,13 @@ use super::lines::{compaction, cut_words, edited, ending, pruned, sizes, withhel
 use super::text::speaker;
 use super::{Change, HookRun, Mask, Message, Origin, PlanStatus, Role, ToolOutcome, ToolSpec, ViewEdit};
 
-/// An entry for people, and for programs that list entries. One with neither a heading nor a line is not
+/// An entry in a form for people and for programs that list entries. One with neither a heading nor a line is not
 /// listed.
 #[derive(Clone, Debug, Default)]
 pub struct EntryLine<'a> {
-    /// The author of a message, or what the parts are: `you`, `agent (model)`, `hooks, turn_end`.
+    /// The author of a message, or a description of the parts: `you`, `agent (model)`, `hooks, turn_end`.
     pub heading: Option<String>,
-    /// What the entry did, in one line. If there is a heading, this is a remark that follows the parts.
+    /// The effect of the entry, in one line. If there is a heading, this is a remark that follows the parts.
     pub line: Option<String>,
     pub parts: Vec<EntryPart<'a>>,
 }
@@ -23,7 +23,7 @@ pub struct EntryLine<'a> {
 pub enum EntryPart<'a> {
     Prompt(&'a Message, &'a Origin),
     Reply(&'a Message),
-    /// The message that replaces what was compacted.
+    /// The message that replaces the compacted entries.
     Summary(&'a Message),
     /// A message of a history that a hook made.
     Spoken(Role, &'a Message),
@@ -107,7 +107,7 @@ pub fn describe(change: &Change) -> EntryLine<'_> {
     EntryLine { heading, line, parts }
 }
 
-/// The line of a change that has no parts; `None` if the user would not want to read it.
+/// The line of a change that has no parts; `None` if it is of no interest to the user.
 fn line_of(change: &Change) -> Option<String> {
     match change {
         Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),

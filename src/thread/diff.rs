@@ -1,6 +1,6 @@
 //! Line diffs of texts. Pure and without a time limit, so that the same texts give the same diff everywhere.
 //!
-//! All comparisons of texts are made here: each crate that called `similar` would add half a megabyte of it to the
+//! All comparisons of texts are made here: each crate that calls `similar` would add half a megabyte to the
 //! binary.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ pub use similar::{DiffOp, DiffTag};
 /// Unchanged lines shown around each change.
 const DIFF_CONTEXT_LINES: usize = 2;
 
-/// The same in a patch, as many as git writes.
+/// Unchanged lines around each change in a patch; the same number as git uses.
 const PATCH_CONTEXT_LINES: usize = 3;
 
 /// Largest input, old and new text together; longer ones are not compared. Comparing two very different texts
@@ -33,7 +33,7 @@ pub enum DiffLine {
 }
 
 impl DiffLine {
-    /// Whether it is a line of a text without anything that could be seen.
+    /// Whether it is a blank line of a text.
     pub fn is_empty(&self) -> bool {
         match self {
             DiffLine::Same(text) | DiffLine::Removed(text) | DiffLine::Added(text) => text.trim().is_empty(),
@@ -82,8 +82,8 @@ pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
     lines
 }
 
-/// A section of a patch as `git apply` reads it, for one file with this absolute path; `old` is `None` for a new file. The
-/// path stands in it as it is, without the prefixes `a/` and `b/`. `None` if the texts are too long to compare.
+/// A section of a patch as `git apply` reads it, for one file with this absolute path; `old` is `None` for a new
+/// file. The path is written without the prefixes `a/` and `b/`. `None` if the texts are too long to compare.
 pub fn git_patch(path: &Path, old: Option<&str>, new: &str) -> Option<String> {
     if !is_comparable(old, new) {
         return None;
@@ -104,7 +104,7 @@ pub fn git_patch(path: &Path, old: Option<&str>, new: &str) -> Option<String> {
     Some(patch)
 }
 
-/// A path as git writes it: quoted if it has characters that would end it.
+/// A path as git writes it: quoted if it has special characters.
 fn patch_path(path: &str) -> String {
     if !path.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) {
         return path.to_owned();
@@ -126,7 +126,7 @@ pub fn line_ops(old: &str, new: &str) -> Vec<DiffOp> {
     TextDiff::from_lines(old, new).ops().to_vec()
 }
 
-/// At most `most` of the candidates, the most similar first. `nearness` is the least similarity, from 0 to 1.
+/// At most `most` of the candidates, the most similar first. `nearness` is the minimum similarity, from 0 to 1.
 pub fn similar_texts<'a>(wanted: &str, candidates: &[&'a str], most: usize, nearness: f32) -> Vec<&'a str> {
     similar::get_close_matches(wanted, candidates, most, nearness)
 }

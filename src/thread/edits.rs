@@ -1,5 +1,5 @@
-//! Checks whether edits or a new history of a hook can be applied. Pure. Each request is accepted or refused
-//! as a unit, with an error that names the reason and the faulty item.
+//! Checks whether edits or a new history of a hook can be applied. Pure. Each request is accepted or rejected as a
+//! unit, with an error that names the reason and the faulty item.
 
 use std::sync::Arc;
 

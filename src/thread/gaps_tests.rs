@@ -1,4 +1,4 @@
-//! Logs with lost entries: whatever is missing, the view of what is left is valid for a model.
+//! Logs with lost entries: whatever is missing, the view of the remaining entries is valid for a model.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn a_gap_is_described_once() {
     assert_eq!(describe(&Change::Lost { entries: 0 }).line, None);
 }
 
-/// A newer version wrote a kind of change, or a field, that this one does not know: it is stored again as it was, and
+/// A newer version wrote a kind of change or a field that this one does not know: it is stored again unchanged, and
 /// no new message gets the id of its message.
 #[test]
 fn a_change_of_a_newer_version_keeps_its_json() {

@@ -1,10 +1,10 @@
 //! Repairs JSON strings that contain unpaired UTF-16 surrogates.
 //!
-//! Programs with UTF-16 strings produce these escapes when they cut a string in the middle of an emoji, and
-//! our parsers reject them. Nothing else is repaired.
+//! Programs with UTF-16 strings produce these escapes when they cut a string in the middle of an emoji, and Epitome's
+//! parsers reject them. Nothing else is repaired.
 
-/// Replaces each unpaired surrogate escape with U+FFFD; `None` if there is none. Apart from these, `json`
-/// must be valid JSON.
+/// Replaces each unpaired surrogate escape with U+FFFD; `None` if `json` has none. Apart from these, `json` must be
+/// valid JSON.
 pub fn replace_unpaired_surrogates(json: &str) -> Option<String> {
     const ESCAPE_BYTES: usize = "\\u0000".len();
     let half = |from: &str| -> Option<u16> {

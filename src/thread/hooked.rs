@@ -1,4 +1,4 @@
-//! What hooks store in a log: a new history, edits of single entries, and the trail of their runs.
+//! The data that hooks store in a log: a new history, edits of single entries, and the trail of their runs.
 //!
 //! These types are stored in journals: fields are only ever added, with a default.
 
@@ -181,6 +181,6 @@ pub enum HookRunResult {
     Refused,
     /// It did not produce a valid result.
     Failed,
-    /// It was not started: not trusted, changed since it was trusted, or switched off.
+    /// It was not started: untrusted, changed since it was trusted, or disabled.
     Skipped,
 }

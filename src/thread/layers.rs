@@ -20,7 +20,7 @@ pub struct Layer {
     pub inside: Option<Seq>,
 }
 
-/// What happened to an entry on its way to the current view.
+/// How an entry appears in the current view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryVisibility {
     /// Never in the view.
@@ -84,7 +84,7 @@ impl Thread {
         self.keeps_pins(Change::Redone { entry: layer })
     }
 
-    /// Returns what happened to an entry.
+    /// Returns how an entry appears in the current view, and which entry caused that.
     pub fn fate(&self, seq: Seq) -> EntryVisibility {
         let of_entry = |view: &View| -> Vec<Arc<Entry>> {
             view.entries().iter().filter(|shown| shown.seq == seq).cloned().collect()
@@ -338,7 +338,7 @@ impl Thread {
     }
 }
 
-/// What a layer rewrites.
+/// The entries that a layer rewrites.
 struct Covered {
     /// Everything up to and including this entry.
     through: Option<Seq>,

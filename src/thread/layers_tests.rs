@@ -193,7 +193,7 @@ fn undo_is_refused_with_a_reason() {
     }
 }
 
-/// Regression: a compaction was undone, a hook masked a key in the entries it had covered, and the compaction
+/// Regression: a compaction was undone, a hook masked a key in the entries that it had covered, and the compaction
 /// was redone. Its summary contained the key.
 #[test]
 fn redo_never_restores_masked_text() {

@@ -61,9 +61,9 @@ pub use pins::PINNED_BY_PERSON;
 pub use turns::PromptedTurn;
 pub use view::{View, ViewItem, ViewPart};
 
-/// Ids of messages that a process may have shown and not logged when it ended: the reply and the summary that were
-/// streaming, and what hooks were about to say. The next process uses none of them, because a client would append to
-/// what it shows under such an id.
+/// Maximum number of messages that a process may have shown but not logged when it ended: the streaming reply and
+/// summary, and pending messages of hooks. The next process skips their ids, because a client would append to the
+/// message that it shows under such an id.
 const IN_FLIGHT_MESSAGES_MAX: u64 = 64;
 
 /// The state of a conversation, updated with each entry of its log.
@@ -210,8 +210,8 @@ impl Thread {
                 }
             }
             Change::Undone { entry: layer } => {
-                // An imported log may name an entry that comes later. There is nothing to undo then, and that
-                // entry is not suppressed when it comes.
+                // An imported log may name a later entry. Then there is nothing to undo, and that entry is not
+                // suppressed when it comes.
                 if *layer < entry.seq {
                     self.undone.insert(*layer);
                 }
@@ -251,7 +251,7 @@ impl Thread {
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
-                    // Nobody withdrew the queued prompts: they enter the view with the next prompt.
+                    // The queued prompts were not withdrawn: they enter the view with the next prompt.
                     StopReason::Interrupted => self.next_message += IN_FLIGHT_MESSAGES_MAX,
                     StopReason::EndTurn
                     | StopReason::MaxTokens
@@ -332,7 +332,7 @@ impl Thread {
         })
     }
 
-    /// The input and card that a call is run with: its own, or the last ones that a hook gave it.
+    /// The input and display of a call: its own, or the last ones that a hook gave it.
     pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &CallDisplay)> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
@@ -382,7 +382,7 @@ impl Thread {
         &self.open_calls
     }
 
-    /// Prompts that wait for the running turn, or that were left by a turn that a crash ended; oldest first.
+    /// Prompts that wait for the running turn, or that are left from a turn that a crash ended; oldest first.
     pub fn queued(&self) -> &[Arc<Entry>] {
         &self.queued
     }

@@ -219,7 +219,7 @@ pub fn status(status: OutcomeStatus) -> &'static str {
     }
 }
 
-/// What the user is shown in place of the text for the model, if a call did not run by their own decision.
+/// The text for the user, in place of the text for the model, if the user decided against the call.
 pub fn refused_by_user(outcome: &ToolOutcome) -> Option<&'static str> {
     match (outcome.status, &outcome.decided) {
         (
@@ -239,8 +239,8 @@ pub fn call_title(call: &ToolCall) -> String {
     title(&call.name, &call.card)
 }
 
-/// The same without a call: the first line of the card's title, without Markdown. For a command, the tool's name is put in
-/// front.
+/// Like `call_title`, without a call: the first line of the display's title, without Markdown. For a command, the
+/// tool's name precedes it.
 pub fn title(tool: &str, card: &CallDisplay) -> String {
     let title = plain_title(card);
     let mut lines = title.trim().lines();

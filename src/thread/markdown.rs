@@ -24,7 +24,7 @@ pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
     let mut text = String::new();
     for entry in entries {
         let change = &entry.change;
-        // A queued prompt is another entry once it is taken; an outcome is shown below its call.
+        // A taken prompt has another entry, and an outcome is shown below its call.
         let is_omitted = match change {
             Change::Queued { .. } | Change::ToolFinished { .. } => true,
             Change::Hooked { .. } | Change::Planned { .. } => true,

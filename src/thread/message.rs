@@ -197,7 +197,7 @@ pub struct Location {
     pub line: Option<u32>,
 }
 
-/// The result of a tool call. A failed tool is a result for the model, not an error of ours.
+/// The result of a tool call. A failed tool is a result for the model, not an error of Epitome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutcome {
     pub call: CallId,
@@ -222,10 +222,10 @@ pub struct ToolOutcome {
     pub decided: Option<RecordedDecision>,
 }
 
-/// The tool that writes down the plan. Clients are shown the plan itself, and not its calls.
+/// The tool that writes the plan. Clients are shown the plan itself instead of its calls.
 pub const PLAN_TOOL: &str = "todo_write";
 
-/// The key in an outcome's `raw` for the states of the files that the call has shown or changed.
+/// The key in an outcome's `raw` for the states of the files that the call showed or changed.
 pub const RAW_FILES: &str = "files";
 
 impl ToolOutcome {

@@ -1,4 +1,4 @@
-//! Changes of a newer version: kept as the JSON that was stored, and never interpreted.
+//! Changes of a newer version: preserved as the stored JSON, and never interpreted.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -12,19 +12,19 @@ pub struct Opaque {
 }
 
 impl Opaque {
-    /// The kind of change, as the newer version calls it.
+    /// The kind of change, as named by the newer version.
     pub fn kind(&self) -> &str {
         self.fields.get("change").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The id of its message, if it has one where all other changes have it: no later message may get it.
+    /// The id of its message, if it is where all other changes have it. No later message may get this id.
     pub(super) fn message(&self) -> Option<u64> {
         let message = self.fields.get("message")?;
         message.as_u64().or_else(|| message.get("id")?.as_u64())
     }
 }
 
-/// Reads an entry without understanding its change; `None` if it is not an entry, or opens a log.
+/// Parses an entry without understanding its change; `None` if it is not an entry, or opens a log.
 pub(super) fn entry(json: Value) -> Option<Entry> {
     let Value::Object(mut fields) = json else { return None };
     let seq = Seq(fields.shift_remove("seq")?.as_u64()?);

@@ -1,6 +1,6 @@
 //! Renders a thread as text for the user; used by the command line and by tests.
 //!
-//! Pure. Nothing is omitted silently: shortened text says by how much.
+//! Pure. Nothing is omitted silently: shortened text states by how much.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ pub enum DetailLevel {
     Full,
 }
 
-/// Renders a complete thread: messages, tool calls with their outcomes, compactions in their place, and which
+/// Renders a complete thread: messages, tool calls with their outcomes, compactions at their positions, and which
 /// entries the model still sees.
 pub fn readable(thread: &Thread, detail: DetailLevel) -> String {
     let reader = TextRenderer::new(thread, detail);

@@ -1,18 +1,18 @@
-//! Titles of tool cards. Editors show them as they are for some kinds of tools and as Markdown for the others, so names
-//! in the latter are code spans: `src/__init__.py` would lose its underscores. Terminals and plain texts get the title
-//! without these fences.
+//! Titles of tool calls. For some kinds of tools, editors show them verbatim, for the others as Markdown, where names
+//! must be code spans: `src/__init__.py` would lose its underscores. Terminals and plain texts get the title without
+//! these fences.
 //!
-//! Which kinds are which is Zed's rule (`ToolCall::from_acp` in its crates/acp_thread/src/acp_thread.rs): it escapes
-//! titles of edits, shows commands as plain text and renders all others as Markdown.
+//! The distinction is Zed's (`ToolCall::from_acp` in its crates/acp_thread/src/acp_thread.rs): it escapes titles of
+//! edits, shows commands as plain text and renders all others as Markdown.
 
 use std::borrow::Cow;
 
 use super::{CallDisplay, ToolKind};
 
-/// Characters that can make a word of prose something else in Markdown.
+/// Characters that can turn prose into something else in Markdown.
 const MARKDOWN: [char; 11] = ['`', '*', '_', '[', ']', '<', '>', '~', '\\', '|', '!'];
 
-/// Whether editors show titles of this kind as they are.
+/// Whether editors show titles of this kind verbatim.
 fn is_plain(kind: ToolKind) -> bool {
     matches!(kind, ToolKind::Edit | ToolKind::Execute)
 }
@@ -25,7 +25,7 @@ pub fn name_in_title(kind: ToolKind, name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Words of the model or of a server in a title, fenced only if they are more than prose.
+/// Text of the model or of a server in a title, fenced only if it is more than prose.
 pub fn words_in_title(kind: ToolKind, words: &str) -> Cow<'_, str> {
     match words.contains(MARKDOWN) {
         true => name_in_title(kind, words),
@@ -33,7 +33,7 @@ pub fn words_in_title(kind: ToolKind, words: &str) -> Cow<'_, str> {
     }
 }
 
-/// A card's title without the fences of its names.
+/// A call's title without the fences of its names.
 pub fn plain_title(card: &CallDisplay) -> Cow<'_, str> {
     match is_plain(card.kind) || !card.title.contains('`') {
         true => Cow::Borrowed(&card.title),
@@ -41,7 +41,7 @@ pub fn plain_title(card: &CallDisplay) -> Cow<'_, str> {
     }
 }
 
-/// A text of one line as a code span of Markdown that renders as exactly this text (CommonMark 0.31, section 6.1).
+/// A one-line text as a Markdown code span that renders as exactly this text (CommonMark 0.31, section 6.1).
 pub(super) fn code_span(line: &str) -> String {
     let longest_run = line.split(|c| c != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest_run + 1);
@@ -64,7 +64,7 @@ fn without_code_spans(title: &str) -> String {
                 plain.push_str(unpadded(&inside[..end]));
                 rest = &inside[end + fence..];
             }
-            // A fence that is never closed is text.
+            // An unclosed fence is text.
             None => {
                 plain.push_str(&fenced[..fence]);
                 rest = inside;
@@ -80,7 +80,7 @@ fn backticks(text: &str) -> usize {
     text.len() - text.trim_start_matches('`').len()
 }
 
-/// Where the run of exactly so many backticks begins that closes a code span.
+/// The start of the run of exactly `fence` backticks that closes a code span.
 fn closing(inside: &str, fence: usize) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -107,7 +107,7 @@ mod tests {
         plain_title(&card).into_owned()
     }
 
-    /// Zed rendered "Read src/__init__.py" as src/**init**.py, and "Find **/*.py in src/**" in bold.
+    /// Regression: Zed rendered "Read src/__init__.py" as src/**init**.py, and "Find **/*.py in src/**" in bold.
     #[test]
     fn names_are_code_spans_where_titles_are_markdown() {
         for (kind, name, shown) in [

@@ -1,5 +1,5 @@
-//! The turns of a thread as the user counts them: where each begins, and whether the conversation can be
-//! rewound to before it. Pure.
+//! The turns of a thread as users count them: where each begins, and whether the conversation can be rewound to
+//! before it. Pure.
 
 use std::sync::Arc;
 

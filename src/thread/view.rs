@@ -1,7 +1,7 @@
 //! The view: what the model sees of a thread, as a fold of its log.
 //!
-//! The fold has no thresholds, clock or token counts of its own. Every decision that shapes the view is an
-//! entry of the log.
+//! The fold itself has no thresholds, clock or token counts. Every decision that shapes the view is an entry of the
+//! log.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
 ///
-/// They are only `Said`, `Replied`, `ToolFinished` and `Compacted` entries, and each outcome follows the
+/// These are only `Said`, `Replied`, `ToolFinished` and `Compacted` entries, and each outcome follows the
 /// reply that requested it, in the order of the calls. Where a hook, a mask or dropped thinking changed what
 /// is shown, the view contains a derived entry with the same number and other content. The messages of a
 /// mutation are `Said` and `Replied` entries with the mutation's number.
@@ -162,7 +162,7 @@ impl View {
         self.pieces().into_iter().find_map(|(known, piece)| (known == part).then_some(piece))
     }
 
-    /// The part of the view that a layer up to and including `through` replaces, as a view of its own.
+    /// The part of the view that a layer up to and including `through` replaces, as a separate view.
     pub fn replaced_by(&self, through: Seq) -> View {
         let cut = self.cut(through);
         View {
@@ -173,7 +173,7 @@ impl View {
         }
     }
 
-    /// The part of the view that such a layer keeps.
+    /// The part of the view that a layer up to and including `through` keeps.
     pub fn kept_after(&self, through: Seq) -> &[Arc<Entry>] {
         &self.shown[self.cut(through)..]
     }

@@ -1,25 +1,25 @@
-//! Makes the invisible characters of a text visible, for terminals and permission prompts: what a user reads must be
-//! all there is. Text in the log, in diffs and for the model stays as it is.
+//! Makes the invisible characters of a text visible, for terminals and permission prompts, so that nothing is hidden
+//! from the user. Text in the log, in diffs and for the model is unchanged.
 
 use std::borrow::Cow;
 
 use super::titles::code_span;
 
 /// Escapes every character that a reader can't see or that changes how others are shown, as `\u{202e}`: controls except
-/// newline and tab, marks of text direction, zero-width, tag and other characters that Unicode lets programs ignore.
+/// newline and tab, text direction marks, zero-width, tag and other characters that Unicode lets programs ignore.
 /// `\r\n` becomes `\n`.
 ///
-/// Joiners stay within scripts and emoji that need them, and so does the selector of a colored emoji.
+/// Joiners are kept within scripts and emoji that need them, as is the selector of a colored emoji.
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_invisible(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// The same for text of one line, such as a title: newlines and tabs are escaped as well.
+/// Like `visible`, for text of one line such as a title: newlines and tabs are escaped as well.
 pub fn visible_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_invisible)
 }
 
-/// A text in at most so many characters; what is left out is marked.
+/// A text of at most `chars_max` characters; a cut is marked with an ellipsis.
 pub fn shortened(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -27,11 +27,11 @@ pub fn shortened(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// A text as one line of at most so many characters.
+/// A text as one line of at most `chars_max` characters.
 pub fn one_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     for word in text.split_whitespace() {
-        // No more of a long text is read than is shown.
+        // Don't read more of a long text than is shown.
         if line.len() > chars_max * 4 {
             break;
         }
@@ -43,12 +43,12 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     shortened(&line, chars_max)
 }
 
-/// A text in one line as a code span of Markdown, which it can't close: no part of it can pose as a sentence of ours.
+/// A text as a one-line Markdown code span that it can't close, so that it can't pose as a sentence of Epitome.
 pub fn code(text: &str) -> String {
     code_span(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Words of the model, quoted, for a text in Markdown.
+/// A quotation of the model for a Markdown text.
 pub fn model_says(words: &str) -> String {
     format!("The model says: {}", code(words))
 }
@@ -68,7 +68,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&is_escaped) {
         return Cow::Borrowed(text);
     }
-    // A carriage return before a line end is only the other way to end a line.
+    // `\r\n` is just another line end.
     let unix = text.replace("\r\n", "\n");
     let mut shown = String::with_capacity(unix.len());
     for (c, is_harmless) in with_context(&unix) {
@@ -81,7 +81,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The characters of a text, each with whether its neighbors make it a harmless joiner or selector.
+/// The characters of a text, each with a flag: whether its neighbors make it a harmless joiner or selector.
 fn with_context(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut before = None;
     let mut rest = text.chars().peekable();
@@ -99,7 +99,7 @@ fn with_context(text: &str) -> impl Iterator<Item = (char, bool)> {
     })
 }
 
-/// Whether a character is of a script whose letters are joined or kept apart by joiners, or an emoji.
+/// Whether a character is an emoji, or of a script that uses joiners between letters.
 fn is_joined(c: char) -> bool {
     matches!(c,
         // Arabic to Myanmar, except for invisible marks; Khmer and Mongolian.
@@ -108,8 +108,8 @@ fn is_joined(c: char) -> bool {
         | '\u{2600}'..='\u{27bf}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Control characters, the Unicode property `Default_Ignorable_Code_Point`, line and paragraph separators, and the
-/// other format characters that have no shape.
+/// Control characters, the Unicode property `Default_Ignorable_Code_Point`, line and paragraph separators, and other
+/// format characters without a shape.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(one_line("", 5), "");
     }
 
-    /// Zero-width and tag characters reached the terminal, and all of them the titles and prompts of editors.
+    /// Regression: zero-width and tag characters reached the terminal, and all of these reached titles and permission
+    /// prompts in editors.
     #[test]
     fn invisible_characters_are_escaped() {
         for (text, shown) in [

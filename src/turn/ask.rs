@@ -8,7 +8,7 @@ use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome};
 pub enum NextStep {
     /// Journal, apply and announce this change, then call [`Turn::next`](super::Turn::next) again.
     Commit(Box<Change>),
-    /// Start this work and call `next` again; report the result later with [`Turn::tell`](super::Turn::tell).
+    /// Start this work and call `next` again; report the result later with [`Turn::handle`](super::Turn::handle).
     Run(Effect),
     /// Nothing to do until an answer arrives.
     Wait,
@@ -19,11 +19,11 @@ pub enum NextStep {
 /// Work that a turn needs done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Run hooks; where none are configured, answer at once.
+    /// Run hooks; if none are configured, answer immediately.
     RunHooks(HookPoint),
     /// Send the thread's view to the model.
     CallModel,
-    /// Decide whether this call may run. Asked for one call at a time.
+    /// Decide whether this call may run. Requested for one call at a time.
     Permission(CallId),
     RunTool(CallId),
     /// A round ended and nothing else shortens the view: prune old tool outcomes if that pays for its cost. `edited`
@@ -43,16 +43,16 @@ pub enum Effect {
     Report(Stuck),
 }
 
-/// The moments at which a turn waits for hooks.
+/// The points at which a turn waits for hooks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HookPoint {
     /// The session starts.
     SessionStart,
     /// This prompt is about to enter the view.
     Prompt(Box<Change>),
-    /// Asked for all calls of a reply at once.
+    /// Requested for all calls of a reply at once.
     BeforeTool(CallId),
-    /// A call has this outcome, which hooks see before anybody else does.
+    /// A call has this outcome, which only hooks see before it is committed.
     AfterTool(Box<ToolOutcome>),
     /// A reply and the outcomes of its calls are committed. `last` if the agent would stop here.
     RoundEnd { last: bool },
@@ -62,7 +62,7 @@ pub enum HookPoint {
     PreCompact,
     /// A compaction is composed and still fits the view.
     Composed(Box<Change>),
-    /// A layer was committed that makes the view shorter.
+    /// A layer that shortens the view was committed.
     PostCompact,
     /// The session starts again on a summary.
     Restart,
@@ -84,7 +84,7 @@ pub enum CompactionReason {
 /// The result of an [`Effect`]. An answer that the turn does not wait for is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EffectResult {
-    /// To `SessionStart` and `Restart`: what hooks add to the view.
+    /// To `SessionStart` and `Restart`: the changes that hooks add to the view.
     Started(Vec<Change>),
     /// To `Prompt`: the changes to commit, including the prompt's `Said` if it enters the view.
     Greeted {
@@ -97,15 +97,15 @@ pub enum EffectResult {
     Permission(CallId, Permit),
     /// The outcome of a call, from the tool or from a hook that stopped it.
     Ran(Box<ToolOutcome>),
-    /// To `AfterTool`: the outcome as hooks left it. Also of a running call that hooks don't see.
+    /// To `AfterTool`: the outcome as hooks left it. Also for a running call that hooks don't see.
     Tool(CallId, Box<ToolOutcome>),
     /// To `RoundEnd`, `Stop` and `PostCompact`.
     Hooks(HooksResult),
     /// To `Ease`: the cut to commit, if any.
     Eased(Option<Box<Change>>),
-    /// To `PlanCompaction`: there is a plan, for this revision of the view.
+    /// To `PlanCompaction`: the plan is made, for this revision of the view.
     Planned(Seq),
-    /// To `PreCompact`: the compaction goes on, with another plan if hooks edited the history.
+    /// To `PreCompact`: the compaction continues, with another plan if hooks edited the history.
     Instructed {
         edited: bool,
     },
@@ -117,7 +117,7 @@ pub enum EffectResult {
     Reported(Box<Change>),
 }
 
-/// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.
+/// Requests of hooks at the end of a round, when the agent is about to stop, or after a compaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HooksResult {
     /// Mutations, follow-ups and the trail of the hook runs.
@@ -137,7 +137,7 @@ pub struct HooksResult {
 /// The result of a model call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelResult {
-    /// A reply, as the `Replied` to commit; for an empty one, a `Noted` that says so.
+    /// A reply, as the `Replied` to commit; for an empty one, a `Noted` that reports it.
     Reply { replied: Box<Change>, stop: ReplyEnd },
     /// The request exceeds the context window.
     TooLong(String),

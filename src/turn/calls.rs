@@ -9,7 +9,7 @@ use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 #[derive(Debug)]
 pub(super) struct Calls {
     calls: Vec<TurnCall>,
-    /// Whether any call could run or was refused by somebody.
+    /// Whether any call could run or was refused by the user, a rule or a hook.
     usable: bool,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Calls {
 struct TurnCall {
     id: CallId,
     step: CallStage,
-    /// What the tool came to, until hooks are asked about it.
+    /// The tool's outcome, until hooks are asked about it.
     ran: Option<Box<ToolOutcome>>,
 }
 
@@ -30,7 +30,7 @@ enum CallStage {
     Asking,
     Permitted,
     Running,
-    /// It has an outcome, and hooks see it before it counts.
+    /// It has an outcome, which hooks must see before it is committed.
     Ran,
     Finished,
 }
@@ -41,7 +41,7 @@ impl Calls {
         Calls { calls, usable: false }
     }
 
-    /// Returns the next ask, or `None` if every unfinished call waits for an answer.
+    /// Returns the next effect, or `None` if every unfinished call waits for an answer.
     pub(super) fn next(&mut self) -> Option<Effect> {
         if let Some(call) = self.at(CallStage::New) {
             call.step = CallStage::Seen;
@@ -54,7 +54,7 @@ impl Calls {
             call.step = CallStage::Running;
             return Some(Effect::RunTool(call.id.clone()));
         }
-        // The user answers one permission prompt at a time; permitted calls run meanwhile.
+        // The user answers one permission prompt at a time; permitted calls run in the meantime.
         if self.at(CallStage::Asking).is_some() {
             return None;
         }
@@ -67,7 +67,7 @@ impl Calls {
         self.open().next().is_none()
     }
 
-    /// Whether at least one of them was more than a mistake of the model.
+    /// Whether at least one call was more than a mistake of the model.
     pub(super) fn are_usable(&self) -> bool {
         self.usable
     }
@@ -84,7 +84,7 @@ impl Calls {
         call.map(|call| call.step = CallStage::Waiting).is_some()
     }
 
-    /// Records what a tool came to, or what a hook put in its place.
+    /// Records the outcome of a tool, or the one that a hook put in its place.
     pub(super) fn ran(&mut self, outcome: Box<ToolOutcome>) {
         if let Some(call) = self.find(&outcome.call, &[CallStage::Seen, CallStage::Running]) {
             call.step = CallStage::Ran;
@@ -109,7 +109,7 @@ impl Calls {
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
-    /// Records the outcome of a call as hooks left it, or of one that was stopped with its turn.
+    /// Records the outcome of a call as hooks left it, or of a call that was stopped with its turn.
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
         let call = self.find(id, &[CallStage::Running, CallStage::Ran])?;
         (call.step, call.ran) = (CallStage::Finished, None);

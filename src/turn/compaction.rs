@@ -7,16 +7,16 @@ use epitome_thread::{Change, Seq};
 /// Maximum number of plans in a row, each made because the view changed while the last one was computed.
 const PLANS_MAX: u32 = 3;
 
-/// Why a compaction fails whose view changed under it.
+/// The error of a compaction whose view changed while it was prepared.
 pub const CHANGED: &str = "the conversation was changed while its summary was written; nothing was replaced";
 
-/// A compaction that is being prepared. The plan and the summary themselves are with the session.
+/// A compaction that is being prepared. The session has the plan and the summary themselves.
 #[derive(Debug)]
 pub(super) struct PendingCompaction {
     pub(super) why: CompactionReason,
     pub(super) then: Continuation,
     stage: CompactionStage,
-    /// Whether the work of the stage was asked for.
+    /// Whether the work of the stage was requested.
     asked: bool,
     /// The revision of the view that the plan is for.
     revision: Seq,
@@ -33,7 +33,7 @@ enum CompactionStage {
     Composing,
     /// The change is ready; hooks see it if a hook called the recipe that wrote the summary.
     Composed(Box<Change>),
-    /// The view changed, and the summary does not fit it any more.
+    /// The view changed, and the summary no longer fits it.
     Outdated,
 }
 
@@ -43,8 +43,8 @@ impl PendingCompaction {
         PendingCompaction { why, then, stage, asked: false, revision, plans: 0, hooks_ran: false }
     }
 
-    /// Returns the work of the current stage once. `revision` is that of the view as it is now: a plan for
-    /// another one is made again, and a summary for another one is given up.
+    /// Returns the work of the current stage once. `revision` is that of the current view: a plan for another revision
+    /// is made again, and a summary for another one is discarded.
     pub(super) fn next(&mut self, revision: Seq) -> Option<Effect> {
         if std::mem::replace(&mut self.asked, true) {
             return None;
@@ -72,8 +72,8 @@ impl PendingCompaction {
         })
     }
 
-    /// The plan is made, for this revision. It is also made again where its window became known only when the
-    /// summary was to be written.
+    /// Records the plan and its revision. A plan is also made again if the size of the window became known only when
+    /// the summary was to be written.
     pub(super) fn planned(&mut self, revision: Seq) {
         if let CompactionStage::Planning | CompactionStage::Summarising = self.stage {
             self.revision = revision;
@@ -82,7 +82,7 @@ impl PendingCompaction {
         }
     }
 
-    /// Hooks have answered; `edited` if they edited the history, for which there is no plan yet.
+    /// Records that hooks have answered; `edited` if they edited the history, so that a new plan is needed.
     pub(super) fn hooks_ran(&mut self, edited: bool) {
         if let CompactionStage::Hooks = self.stage {
             (self.hooks_ran, self.plans) = (true, 0);

@@ -6,26 +6,26 @@
 //!    model, run hooks, request permission, run a tool, compact), [`NextStep::Wait`] or [`NextStep::End`].
 //! 2. The session commits the change or starts the work, and calls `next` again until it gets `Wait` or
 //!    `End`.
-//! 3. When a piece of work finishes, the session passes the result to [`Turn::tell`] as an [`EffectResult`] and
+//! 3. When a piece of work finishes, the session passes the result to [`Turn::handle`] as an [`EffectResult`] and
 //!    calls `next` again.
 //!
 //! A turn stores only the state of the loop. Messages, queued prompts and settings are in the [`Thread`],
 //! which is passed in, so a request is built from the thread as it is at the moment of sending.
 //!
 //! ```text
-//!  Starting ─► Greeting ─► Ready ─► Sampling ─┬─ tool calls ─► Calls ─┬─► RoundEnd ─► Easing ─► Stopping ─► Ending ─► Ended
-//!                 ▲          ▲                └─ no calls ────────────┘      │         │           │
-//!                 │          └─ calls answered, or a hook continues ─────────┼─────────┴───────────┤
-//!                 └──────────── a prompt was queued ─────────────────────────┴─────────────────────┘
+//! Starting ─► Greeting ─► Ready ─► Sampling ─┬─ calls ─► Calls ─┬─► RoundEnd ─► Easing ─► Stopping ─► Ending ─► Ended
+//!                ▲          ▲                └─ no calls ───────┘      │         │           │
+//!                │          └─ calls answered, or a hook continues ────┼─────────┴───────────┤
+//!                └──────────── a prompt was queued ────────────────────┴─────────────────────┘
 //!
-//!  Sampling, RoundEnd, Stopping, Starting (by command) ─► Compacting
+//! Sampling, RoundEnd, Stopping, Starting (by command) ─► Compacting
 //!
-//!  Compacting:  Planning ─► Hooks ─► Summarising ─► Composing ─► Composed ─► (RoundEnd, by command) ─► Committed
-//!                  ▲          │           │             │            │
-//!                  └──────────┴───────────┘             └────────────┴─► Outdated ─► failed
-//!                   the view changed                      the view changed
+//! Compacting:  Planning ─► Hooks ─► Summarising ─► Composing ─► Composed ─► (RoundEnd, by command) ─► Committed
+//!                 ▲          │           │             │            │
+//!                 └──────────┴───────────┘             └────────────┴─► Outdated ─► failed
+//!                  the view changed                      the view changed
 //!
-//!  Committed ─► Restarting ─► the state that would have come next
+//! Committed ─► Restarting ─► the state that would have come next
 //! ```
 //!
 //! | state | what happens in it |
@@ -34,18 +34,18 @@
 //! | `Greeting` | prompt hooks check each prompt before it enters the view |
 //! | `Ready` | takes a queued prompt, or starts the next round, up to the round limit |
 //! | `Sampling` | the model replies |
-//! | `Calls` | hooks check all calls; permission is requested for one at a time; permitted calls run; hooks see each outcome |
+//! | `Calls` | hooks check all calls; permission is requested one by one; permitted calls run; hooks see each outcome |
 //! | `RoundEnd` | hooks see the finished round, and the summary of a compaction by command |
 //! | `Easing` | old tool outcomes are pruned if that pays for its cost |
 //! | `Stopping` | the agent is about to stop; stop hooks can make it continue |
 //! | `Compacting` | one compaction: plan, hooks, summary, change; it can end at each stage, with or without a change |
 //! | `Committed` | the compaction is committed; hooks can react to it |
 //! | `Restarting` | hooks see the start of the session on the summary |
-//! | `Stuck` | the turn repeats itself (`repeats`): a note that says so is committed |
+//! | `Stuck` | the turn repeats itself (`repeats`): a note about that is committed |
 //! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
 //!
-//! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is not
-//! the one that it was made for. In a session without hooks, the session answers the hook asks immediately.
+//! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is no longer the
+//! one that it was made for. In a session without hooks, the session answers the hook effects immediately.
 
 mod ask;
 mod calls;
@@ -72,17 +72,17 @@ use epitome_thread::{
     Withheld,
 };
 
-/// Maximum number of overflows in a row, with at most one reply between them, that lead to a compaction.
-/// Without this bound, a model that reads the same long file again after each compaction would continue until
-/// its rounds are used up, and each cycle costs two model calls.
+/// Maximum number of overflows in a row, with at most one reply between them, that lead to a compaction. Without this
+/// limit, a model that reads the same long file again after each compaction would continue until its rounds are used
+/// up, and each cycle costs two model calls.
 const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
-/// What bounds a turn.
+/// Limits of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnLimits {
     /// Model calls.
     pub rounds: u32,
-    /// Rounds in a row that repeat each other; 0 for any number.
+    /// Rounds in a row that repeat each other; 0 for no limit.
     pub repeats: u32,
 }
 
@@ -100,8 +100,8 @@ pub struct Turn {
     /// Whether the view was compacted since the last reply. A request that is still too long then ends the
     /// turn, so overflows cannot loop.
     compacted: bool,
-    /// Whether a compaction before the next call was tried and freed nothing. The request is then sent as it
-    /// is, and the provider decides whether it fits.
+    /// Whether a compaction before the next call was attempted and freed nothing. The request is then sent unchanged,
+    /// and the provider decides whether it fits.
     tried: bool,
     /// The round of the last overflow, and the number of overflows with at most one reply between them.
     overflowed_at: Option<u32>,
@@ -120,8 +120,8 @@ enum TurnState {
         asked: bool,
         first: Box<TurnState>,
     },
-    /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered`
-    /// if at least one prompt entered the view; otherwise the turn goes on with `then`.
+    /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered` if at
+    /// least one prompt entered the view; otherwise the turn continues with `then`.
     Greeting {
         said: VecDeque<Change>,
         asked: bool,
@@ -141,7 +141,7 @@ enum TurnState {
         asked: bool,
         reason: StopReason,
     },
-    /// Old outcomes may be cut; `edited` if hooks edited the view in this round.
+    /// Old outcomes may be pruned; `edited` if hooks edited the view in this round.
     Easing {
         asked: bool,
         edited: bool,
@@ -159,7 +159,7 @@ enum TurnState {
         asked: bool,
         then: Continuation,
     },
-    /// It repeats itself, which is noted in the log before it ends.
+    /// The turn repeats itself, which is noted in the log before it ends.
     Stuck {
         asked: bool,
         stuck: Stuck,
@@ -190,14 +190,14 @@ impl Turn {
     }
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
-    /// Prompts queued meanwhile are answered after it.
+    /// Prompts that are queued in the meantime are answered after it.
     pub fn compact(commanded: Change, limits: TurnLimits) -> Turn {
         let compaction =
             PendingCompaction::new(CompactionReason::Command, Continuation::Stop(StopReason::EndTurn));
         Turn::new(TurnState::Compacting(compaction), VecDeque::from([commanded]), limits)
     }
 
-    /// Has hooks see the start of the session first. For a turn that has not begun.
+    /// Runs the session-start hooks first. For a turn that has not begun.
     pub fn start_session(&mut self) {
         let first = Box::new(std::mem::replace(&mut self.state, TurnState::Ready));
         self.state = TurnState::Starting { asked: false, first };
@@ -382,7 +382,7 @@ impl Turn {
                 self.commits.push_back(*note);
                 self.state = TurnState::Ending(StopReason::MaxRounds);
             }
-            // Late answers that a cancel or the end of the turn has overtaken.
+            // Late answers, after a cancel or the end of the turn.
             (
                 TurnState::Starting { .. }
                 | TurnState::Greeting { .. }
@@ -490,7 +490,7 @@ impl Turn {
         self.compacted
     }
 
-    /// Whether the next request may still be compacted before it is sent; this is tried once.
+    /// Whether the next request may still be compacted before it is sent; this is attempted once.
     pub fn may_compact_before_call(&self) -> bool {
         !self.compacted && !self.tried
     }
@@ -650,8 +650,8 @@ impl Turn {
         self.state = TurnState::Committed { asked: false, restarts, then };
     }
 
-    /// Continues the turn. Prompts that were queued meanwhile come first, however the last reply ended: they
-    /// were accepted, so the model must see them.
+    /// Continues the turn. Prompts that were queued in the meantime come first, however the last reply ended: they were
+    /// accepted, so the model must see them.
     fn follow(&mut self, then: Continuation, thread: &Thread) {
         let reason = match then {
             Continuation::CallModel => return self.state = TurnState::Ready,
@@ -710,7 +710,7 @@ impl Turn {
     }
 }
 
-/// The ask of a state, the first time.
+/// Requests the hooks of a state once, then waits.
 fn once(asked: &mut bool, hooks: HookPoint) -> NextStep {
     match std::mem::replace(asked, true) {
         true => NextStep::Wait,
@@ -724,15 +724,14 @@ fn taken(queued: &Entry) -> Option<Change> {
     Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry: queued.seq } })
 }
 
-/// What is recorded of a prompt that was cancelled before it entered the view. A queued one is already in the
-/// log.
+/// The record of a prompt that was cancelled before it entered the view. A queued one is already in the log.
 fn never_entered(said: &Change) -> Option<Change> {
     match said {
         Change::Said { origin: Origin::Queue { .. }, .. } => None,
         Change::Said { message, origin } => {
             let (note, mut message) = (message.id, message.clone());
             if let Origin::Recipe { typed, .. } = origin {
-                // Shown as the user typed it.
+                // Keep the text that the user typed.
                 message.set_text(typed.clone());
             }
             Some(Change::Withheld { message, note, why: Withheld::Cancelled })

@@ -1,8 +1,8 @@
-//! Notices a turn that repeats itself. Pure; the turn decides what follows.
+//! Detects a turn that repeats itself. Pure; the turn decides how to react.
 //!
-//! A round repeats the one before if it has the same calls with the same outcomes. A tool that is polled, or a file that
-//! changes, gives another outcome, so such rounds don't count. Rounds whose calls can't run at all count together,
-//! because a model that invents tools or breaks its arguments words them differently each time.
+//! A round repeats the previous one if it has the same calls with the same outcomes. A tool that is polled, or a file
+//! that changes, gives another outcome, so such rounds don't count. Rounds whose calls can't run all count as
+//! repeats, because a model that invents tools or produces invalid arguments varies them each time.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use epitome_thread::{CallId, Change, Entry, Thread, ToolCall, ToolOutcome};
 
-/// Why a turn is stopped that does not come forward.
+/// Why a turn that makes no progress is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
     /// The same calls had the same outcomes.
@@ -22,7 +22,7 @@ pub enum Stuck {
 }
 
 impl Stuck {
-    /// What happened and how to go on, for the user.
+    /// The reason and how to continue, for the user.
     pub fn sentence(&self) -> String {
         let what = match self {
             Stuck::Same { rounds, tool } => {
@@ -46,7 +46,7 @@ impl Stuck {
         format!("Stopped: {what}. {how} The limit is max_repeats of the configuration.")
     }
 
-    /// The same as one word, for programs.
+    /// The same as a single word, for machine-readable output.
     pub fn id(&self) -> &'static str {
         match self {
             Stuck::Same { .. } => "same_call",
@@ -56,7 +56,7 @@ impl Stuck {
     }
 }
 
-/// What is known of the last rounds.
+/// Counts of repeated rounds.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     last: BTreeSet<u64>,
@@ -79,7 +79,7 @@ impl Repeats {
         self.tool = calls.last().map(|(call, _)| call.name.clone()).unwrap_or_default();
     }
 
-    /// The user said something new.
+    /// Resets the counts, after a new prompt of the user.
     pub(super) fn forget(&mut self) {
         *self = Repeats::default();
     }
@@ -112,7 +112,7 @@ fn calls_of_last_round(entries: &[Arc<Entry>]) -> Vec<(&ToolCall, Outcome<'_>)> 
     message.calls().map(|call| (call, outcome(&call.id))).collect()
 }
 
-/// The same for calls that differ only in their ids.
+/// A digest that is the same for calls that differ only in their ids.
 fn digest(call: &ToolCall, outcome: Outcome<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&call.name, call.input.to_string()).hash(&mut hasher);

@@ -130,7 +130,7 @@ fn runs<'a>(
     Ok(all)
 }
 
-/// Normalizes a command line, so that runs of the same command are recognised: one line, without a leading
+/// Normalizes a command line, so that runs of the same command are recognized: one line, without a leading
 /// `cd` or `export`, here-documents, and the processing of its output. Also returns whether the output goes
 /// through a pipe.
 fn normalise(line: &str) -> (String, bool) {

@@ -1,5 +1,4 @@
-//! Files: those that calls changed, created, deleted or read, those named in results, and definitions in
-//! edits.
+//! Files: those that calls changed, created, deleted or read, those named in results, and definitions in edits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,7 +13,7 @@ use super::quote::BoundedLines;
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Seq, ToolDisplay, ToolKind};
 
-/// Longer texts are not taken for paths.
+/// Longer texts are not considered paths.
 const PATH_BYTES_MAX: usize = 300;
 /// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
@@ -34,7 +33,7 @@ const EDIT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of definitions listed for a file.
 const FILE_NAMES_MAX: usize = 14;
 
-/// What was done to a file, in increasing order of importance.
+/// An action on a file, in increasing order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileAction {
     Read,
@@ -43,7 +42,7 @@ enum FileAction {
     Deleted,
 }
 
-/// What calls did to a file.
+/// The activity of calls on a file.
 struct FileActivity {
     changes: u32,
     /// The last change; `Read` if there was none.
@@ -98,7 +97,7 @@ const ROW_BYTES: usize = 60;
 /// The approximate size in bytes of an additional row before its first file.
 const HEAD_BYTES: usize = 24;
 
-/// A file in the list: what happened to it, the number of changes if more than one, and the last entry.
+/// A file in the list: the action, the number of changes if more than one, and the last entry.
 fn named(path: &str, file: &FileActivity) -> String {
     let done = match file.action {
         FileAction::Created => "created, ",
@@ -112,9 +111,9 @@ fn named(path: &str, file: &FileActivity) -> String {
     }
 }
 
-/// The directory, with its trailing slash, that saves the most bytes if it is written once for all files in
-/// its subdirectories. A file keeps the name of its own directory. Empty if no directory saves enough for a
-/// separate row.
+/// The directory, with a trailing slash, that saves the most bytes if it is written once for all files in its
+/// subdirectories. A file keeps the name of its immediate directory. Empty if no directory saves enough for a separate
+/// row.
 fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
     let mut below: HashMap<&str, usize> = HashMap::new();
     for path in paths {
@@ -193,8 +192,7 @@ fn touched_files(
     Ok(files)
 }
 
-/// The path relative to the working directory, with `..` for a nearby parent directory; other paths
-/// unchanged.
+/// The path relative to the working directory, with `..` for a nearby parent directory; other paths are unchanged.
 pub(super) fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
     let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
@@ -206,10 +204,10 @@ pub(super) fn relative(path: &str, cwd: &Path) -> String {
     path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
-/// The files of a call, and what it did to them.
+/// The files of a call, with its action on each.
 fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     let mut paths: Vec<(String, FileAction)> = Vec::new();
-    // The result of our own tools contains the diff, and whether the file existed before.
+    // The result of Epitome's tools contains the diff, and whether the file existed before.
     for shown in call.outcome.iter().flat_map(|outcome| &outcome.shown) {
         if let ToolDisplay::Diff { path, old, .. } = shown {
             let action = if old.is_none() { FileAction::Created } else { FileAction::Changed };
@@ -237,14 +235,14 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, FileAction)> {
     paths
 }
 
-/// Whether a call is an edit and not a command.
+/// Whether a call is an edit rather than a command.
 pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
     call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != FileAction::Read)
 }
 
-/// What a call does to the file it names; `None` if it does not touch a file, such as a search.
+/// The action of a call on the file it names; `None` if it does not touch a file, such as a search.
 fn action_of(call: &CallRecord<'_>) -> Option<FileAction> {
-    // A tool with several commands.
+    // An editing tool with several commands.
     match call.input.get("command").and_then(Value::as_str) {
         Some("view") => return Some(FileAction::Read),
         Some("create") => return Some(FileAction::Created),
@@ -329,7 +327,7 @@ pub(super) fn mentioned<'a>(
             }
             match files.get_mut(name) {
                 Some(file) => {
-                    // Counted once for each result.
+                    // Counted once per result.
                     file.count += u32::from(file.last != call.entry);
                     file.last = call.entry;
                     if path.len() > file.path.len() && !file.path.starts_with('/') {
@@ -389,7 +387,7 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Extensions by which a name without a directory is recognised as a file.
+/// Extensions by which a name without a directory is recognized as a file.
 fn is_source(extension: &str) -> bool {
     const EXTENSIONS: [&str; 30] = [
         "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc",
@@ -399,8 +397,7 @@ fn is_source(extension: &str) -> bool {
     EXTENSIONS.contains(&extension)
 }
 
-/// A definition in one of the common languages: the keyword and the name after it. For variables, only those
-/// at the top level.
+/// A definition in one of the common languages: the keyword and the name after it. Variables only at the top level.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?m)^[+ \t]*(?:(?:export|pub(?:\([a-z]+\))?|async|static|public|private|protected|default|abstract|unsafe) +)*(?:func(?: *\([^)\n]*\))?|fn|def|class|struct|enum|trait|interface|type|function|module|impl) +([A-Za-z_][A-Za-z0-9_]{3,})|^\+?(?:export +|pub +)?(?:const|static|var|let|val) +([A-Za-z_][A-Za-z0-9_]{3,})",

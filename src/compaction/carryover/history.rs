@@ -13,15 +13,14 @@ use epitome_thread::{
     ToolOutcome,
 };
 
-/// Claude Code's result for a call that the user refused, and the text before the user's own words in it.
+/// Claude Code's result for a call that the user refused, and the text in it that precedes the user's message.
 const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
 const REFUSED_WITH: &str = "the user said:\n";
 
 /// Claude Code's result for a call that was not run because another call of the same reply failed.
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 
-/// Tools whose result is the user's answer to a question: our own, and those of agents whose sessions are
-/// imported.
+/// Tools whose result is the user's answer to a question: Epitome's, and those of agents whose sessions are imported.
 const QUESTION_TOOLS: [&str; 4] =
     ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
@@ -31,7 +30,7 @@ pub(super) struct ConversationHistory<'a> {
     pub calls: Vec<CallRecord<'a>>,
     /// Replies outside of the kept view that contain text.
     pub replies: Vec<(Seq, &'a Message)>,
-    /// The plan of our own plan tool.
+    /// The plan of Epitome's plan tool.
     pub plan: &'a [PlanStep],
 }
 
@@ -49,12 +48,12 @@ pub(super) struct CallRecord<'a> {
     pub has_left: bool,
 }
 
-/// The result of a call, as far as the log shows it.
+/// The result of a call according to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStatus {
     Succeeded,
     Failed,
-    /// Refused, interrupted or not known, which says nothing about the result it would have had.
+    /// Refused, interrupted or unknown, which says nothing about the result it would have had.
     Unknown,
 }
 
@@ -191,7 +190,7 @@ impl<'a> CallRecord<'a> {
     }
 }
 
-/// The user's words in a tool result: given when refusing a call, or as the answer to a question.
+/// The user's message in a tool result: given when refusing a call, or as the answer to a question.
 pub(crate) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {

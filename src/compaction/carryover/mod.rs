@@ -1,5 +1,4 @@
-//! What a compaction carries over without a model: tables computed from the log, and the agent's last
-//! messages.
+//! The part of a compaction message that needs no model: tables computed from the log, and the agent's last messages.
 //!
 //! Every part is derived from structure: roles, tool calls with their inputs, exit codes, the plan. No part
 //! searches prose for phrases, because prose does not state reliably what is open, done or decided. Quoted
@@ -33,10 +32,10 @@ use std::collections::HashSet;
 
 pub(super) use history::user_reply;
 
-/// Processor time limit for computing a part. All parts together take a few milliseconds for a million tokens.
+/// CPU time limit for computing a part. All parts together take a few milliseconds for a million tokens.
 const PART_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Minimum room in bytes; in less, nothing useful can be carried over.
+/// Minimum room in bytes; less is too little to carry over anything useful.
 const BYTES_MIN: usize = 300;
 
 /// Upper bound for the average size of a token in bytes; the first guess when fitting text to a number of
@@ -69,8 +68,8 @@ type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 /// Computes a part, or reports a timeout.
 type Compute = for<'a> fn(&ConversationHistory<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
 
-/// The parts in the order of the message, each with its share of the room. Unused room is left to the last
-/// one, the agent's messages, which have no share of their own.
+/// The parts in the order of the message, each with its share of the room. Unused room is left to the last one, the
+/// agent's messages, which have no share.
 const PARTS: [(&str, PartShare, Compute); 10] = [
     ("Plan", PartShare::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", PartShare::State(8, 400), commands::failed),
@@ -84,16 +83,16 @@ const PARTS: [(&str, PartShare, Compute); 10] = [
     ("What the agent said, newest last", PartShare::Rest, newest::words),
 ];
 
-/// A part's share of the room, in per cent.
+/// A part's share of the room, in percent.
 #[derive(Clone, Copy)]
 enum PartShare {
     Percent(usize),
-    /// For short status lists: a percentage, but at least this many bytes, so that they are shown in little
-    /// room too.
+    /// For short status lists: a percentage, but at least this many bytes, so that they are shown even if there is
+    /// little room.
     State(usize, usize),
-    /// For long quotes and less important lists: a percentage that decreases proportionally in little room.
+    /// For long quotes and less important lists: a percentage that shrinks proportionally if there is little room.
     Growing(usize),
-    /// What the other parts leave.
+    /// The room that the other parts leave.
     Rest,
 }
 
@@ -113,7 +112,7 @@ impl PartShare {
     }
 }
 
-/// The processor time of this thread by which a part must be finished.
+/// The CPU time of this thread by which a part must be finished.
 #[derive(Clone, Copy)]
 struct Deadline(Duration);
 
@@ -125,13 +124,13 @@ impl Deadline {
         Deadline(processor_time() + time)
     }
 
-    /// Called once for each call or message.
+    /// Called once per call or message.
     fn check(self) -> Result<(), TimedOut> {
         if processor_time() > self.0 { Err(TimedOut) } else { Ok(()) }
     }
 }
 
-/// The time for which this thread has run. Unlike a clock, it doesn't go on while a busy machine runs something else.
+/// The CPU time of this thread. Unlike a clock, it does not advance while a busy machine runs something else.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -173,7 +172,7 @@ impl<'a> Carryover<'a> {
                 return CarriedText { text, lines };
             }
             let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
-            // Slightly less, because the marks at cuts take room as well.
+            // Slightly less, because cut marks take room as well.
             bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
         }
         CarriedText::default()

@@ -13,17 +13,17 @@ const CALLS_MAX: usize = 20;
 /// Bytes of a call's input that are shown.
 const INPUT_BYTES_MAX: usize = 200;
 
-/// Shares of the room for the newest results, in per cent, newest first.
+/// Shares of the room for the newest results, in percent, newest first.
 const RESULT_PERCENT: [usize; 3] = [60, 20, 20];
 
-/// The largest share of the room for the newest message, in per cent.
+/// The largest share of the room for the newest message, in percent.
 const NEWEST_PERCENT: usize = 60;
 /// Bytes of the message before it. Each older message may take 7 % less, down to the minimum.
 const MESSAGE_BYTES: usize = 1200;
 const MESSAGE_BYTES_MIN: usize = 200;
-/// Total size in bytes of the messages that are considered: more than there is ever room for.
+/// Total size in bytes of the messages that are considered; there is never room for more.
 const MESSAGES_BYTES_MAX: usize = 256 * 1024;
-/// In less room, a message is not shown.
+/// Minimum room in bytes for showing a message.
 const ROOM_BYTES_MIN: usize = 80;
 
 pub(super) fn calls<'a>(
@@ -48,7 +48,7 @@ pub(super) fn calls<'a>(
     }))
 }
 
-/// The values of an input on one line. Argument names add little to them.
+/// The values of an input on one line. Argument names would add little.
 fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
     let Some(input) = call.input.as_object() else { return String::new() };
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The plan: the steps of todo tools, ours and those of imported sessions, and the last approved plan.
+//! The plan: the steps of todo tools (Epitome's and those of imported sessions), and the last approved plan.
 
 use serde_json::Value;
 
@@ -11,9 +11,8 @@ use epitome_thread::{PlanStep, Seq};
 const STEP_BYTES_MAX: usize = 400;
 const DONE_BYTES_MAX: usize = 110;
 
-/// Largest share of the plan's room for the text of an approved plan, in per cent, and the minimum room in
-/// bytes for showing it. In less room, only its heading and last line would be left, and completed steps are
-/// more useful.
+/// Largest share of the plan's room for the text of an approved plan, in percent, and the minimum room in bytes for
+/// showing it. With less room, only its heading and last line would be left, and completed steps are more useful.
 const APPROVED_PERCENT: usize = 45;
 const APPROVED_ROOM_MIN: usize = 1_000;
 
@@ -53,7 +52,7 @@ fn state<'a>(history: &ConversationHistory<'a>, deadline: Deadline) -> Result<Pl
             _ => {}
         }
     }
-    // Our own plan tool takes precedence: its steps are the plan in the log.
+    // Epitome's plan tool takes precedence: its steps are the plan in the log.
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
@@ -122,7 +121,7 @@ fn listed(call: &CallRecord<'_>) -> Option<Vec<TrackedStep>> {
     Some(list.iter().filter_map(step).collect())
 }
 
-/// The step of a `TaskCreate`. Its id is the number in the result, or else the next number.
+/// The step of a `TaskCreate`. Its id is the number in the result; without one, the next number.
 fn created(call: &CallRecord<'_>, known: usize) -> TrackedStep {
     let result = call.text();
     let named =

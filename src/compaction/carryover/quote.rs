@@ -15,7 +15,7 @@ pub(super) fn clip(text: &str, bytes_max: usize) -> String {
     format!("{}{CUT}{}", &text[..head], &text[tail..])
 }
 
-/// The same on one line, with line breaks shown as `⏎`. Only the visible part of a long text is processed.
+/// Like `clip`, on one line, with line breaks shown as `⏎`. Only the visible part of a long text is processed.
 pub(super) fn clip_line(text: &str, bytes_max: usize) -> String {
     let text = clip(text, bytes_max);
     let line: Vec<&str> = text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! The output of each part, by example, and that no part can make a compaction fail.
+//! Examples of each part's output, and a check that no part can make a compaction fail.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use epitome_thread::{OutcomeStatus, Trigger};
 const DONE: OutcomeStatus = OutcomeStatus::Completed;
 const FAILED: OutcomeStatus = OutcomeStatus::Failed;
 
-/// What is carried over if everything leaves the view.
+/// The carried-over text if everything leaves the view.
 fn carried(conversation: &TestConversation, tokens_max: u64) -> String {
     let (ruler, budget) = (Ruler::for_model(None), budget(200_000));
     let input = CompactionInput::new(&ruler, &conversation.0, &budget);
@@ -52,7 +52,7 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     let mut conversation = TestConversation::new();
     shell(&mut conversation, "make deploy", OutcomeStatus::Denied, "denied");
     shell(&mut conversation, "make all", OutcomeStatus::Interrupted, "");
-    // Claude Code ends calls this way that it did not run because another call of the same reply failed.
+    // Claude Code's result for a call that was not run because another call of the same reply failed.
     shell(
         &mut conversation,
         "make docs",
@@ -65,8 +65,8 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     assert!(!text.contains("succeeded"), "{text}");
 }
 
-/// Regression: each table had its share of the room, however small. In a window of 16k, the quoted results of
-/// the newest calls were kept, while failing commands and commits were left out.
+/// Regression: each table had its share of the room, however small. In a window of 16k, the quoted results of the
+/// newest calls were kept, while failing commands and commits were left out.
 #[test]
 fn little_room_still_shows_failing_commands_and_commits() {
     let mut conversation = TestConversation::new();
@@ -236,8 +236,8 @@ fn a_failing_part_loses_only_itself() {
     assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check().map(|()| 1)), None);
 }
 
-/// Regression: the limit was a clock's. A fuzzing run on a machine with eleven busy processes lost a part of a short
-/// conversation, because for half a second the system ran something else.
+/// Regression: the limit was wall-clock time. A fuzzing run on a machine with eleven busy processes lost a part of a
+/// short conversation, because the system ran something else for half a second.
 #[test]
 fn a_part_loses_no_time_while_something_else_runs() {
     let deadline = Deadline::after(Duration::from_millis(20));

@@ -1,9 +1,8 @@
-//! Which plugins other programs have installed and enabled. Pure.
+//! The plugins that other programs have installed and enabled. Pure.
 //!
-//! Claude Code:
-//! `~/.claude/plugins/installed_plugins.json` lists installations by `name@marketplace`; version 1 of the file
-//! has one for each, version 2 a list with scopes. `enabledPlugins` of the settings files says which are on;
-//! the project's files override the user's (code.claude.com/docs/en/settings).
+//! Claude Code: `~/.claude/plugins/installed_plugins.json` lists installations by `name@marketplace`; version 1 of
+//! the file has one per plugin, version 2 a list with scopes. `enabledPlugins` of the settings files enables and
+//! disables them; the project's files override the user's (code.claude.com/docs/en/settings).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,12 +17,12 @@ pub(super) struct Installation {
     pub id: String,
     pub folder: PathBuf,
     pub version: Option<String>,
-    /// The project that it was installed for; `None` if it is for all.
+    /// The project that it was installed for; `None` if it applies to all projects.
     pub project: Option<PathBuf>,
 }
 
 impl Installation {
-    /// The name of the plugin if its manifest has none.
+    /// The plugin's default name, if its manifest has none.
     pub fn name(&self) -> &str {
         self.id.split('@').next().unwrap_or_default()
     }
@@ -38,7 +37,7 @@ struct InstallationEntry {
     project_path: Option<PathBuf>,
 }
 
-/// Reads the list. An entry that can't be read is left out.
+/// Parses the list. Invalid entries are omitted.
 pub(super) fn installations(text: &str) -> Result<Vec<Installation>, serde_json::Error> {
     #[derive(Deserialize)]
     struct InstalledFile {
@@ -67,7 +66,7 @@ pub(super) fn installations(text: &str) -> Result<Vec<Installation>, serde_json:
     Ok(all)
 }
 
-/// `enabledPlugins` of a settings file; empty if it has none or can't be read.
+/// `enabledPlugins` of a settings file; empty if it is missing or invalid.
 pub(super) fn enabled(settings: &str) -> BTreeMap<String, bool> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -82,8 +81,8 @@ pub(super) fn enabled(settings: &str) -> BTreeMap<String, bool> {
 
 /// Why an installed plugin is not used; `None` if it is.
 ///
-/// A repository may switch a plugin off. It may switch on only what the user installed for it: otherwise a
-/// checkout could start programs that the user keeps for other work.
+/// A repository may disable a plugin. It may enable only plugins that the user installed for it: otherwise a checkout
+/// could start programs that the user keeps for other work.
 pub(super) fn unused(
     installation: &Installation,
     roots: &[PathBuf],
@@ -111,9 +110,9 @@ pub(super) fn of_codex(config: &str) -> Result<BTreeMap<String, bool>, toml::de:
     Ok(plugins.into_iter().map(|(id, fields)| (id, is_enabled(&fields))).collect())
 }
 
-/// Whether Gemini CLI's `extension-enablement.json` switches an extension off for a directory. It lists overrides for
-/// each extension: directories, with `!` before those where it is off, and `*` at the end for all below. The last one
-/// that fits counts; an extension without one is on (`gemini extensions disable --scope`).
+/// Whether Gemini CLI's `extension-enablement.json` disables an extension for a directory. The file lists overrides
+/// per extension: directories, with a leading `!` to disable it there, and a trailing `*` to include everything below.
+/// The last match wins; without a match, an extension is enabled (`gemini extensions disable --scope`).
 pub(super) fn is_extension_off(switches: &str, name: &str, cwd: &Path) -> bool {
     #[derive(Deserialize)]
     struct ExtensionSwitches {
@@ -157,7 +156,7 @@ mod tests {
         assert!(installations("[").is_err());
     }
 
-    /// Each row is the project of the installation, the project's switch, the user's switch, and whether it is used.
+    /// Each row is the project of the installation, the project's setting, the user's setting, and whether it is used.
     #[test]
     fn a_repository_enables_only_what_was_installed_for_it() {
         let map = |switch: Option<bool>| switch.map(|on| ("fmt@acme".to_owned(), on)).into_iter().collect();

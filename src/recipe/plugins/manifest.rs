@@ -6,9 +6,9 @@
 //! | Codex's plugins, whose manifest has the same fields | developers.openai.com/codex/plugins/build |
 //! | Gemini CLI's extensions | geminicli.com/docs/extensions/reference |
 //!
-//! Paths are relative to the plugin's folder. What a manifest names is read in addition to the default folders
-//! (`commands/`, `agents/`, `skills/`, `hooks/hooks.json`, `.mcp.json`), unless the entry of a marketplace with
-//! `strict: false` stands for it.
+//! Paths are relative to the plugin's folder. The paths in a manifest are read in addition to the default folders
+//! (`commands/`, `agents/`, `skills/`, `hooks/hooks.json`, `.mcp.json`), unless a marketplace entry with
+//! `strict: false` replaces the manifest.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -27,7 +27,7 @@ pub enum PluginFormat {
 }
 
 impl PluginFormat {
-    /// The order in which a folder with several manifests is read.
+    /// The order of precedence in a folder with several manifests.
     const ALL: [PluginFormat; 3] = [PluginFormat::ClaudeCode, PluginFormat::Codex, PluginFormat::Gemini];
 
     /// The path of the manifest below the plugin's folder.
@@ -45,7 +45,7 @@ impl PluginFormat {
     }
 }
 
-/// What a manifest says. An empty one is that of a plugin without a manifest.
+/// The contents of a manifest; empty for a plugin without one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PluginManifest {
     pub name: Option<String>,
@@ -55,17 +55,17 @@ pub(super) struct PluginManifest {
     pub agents: Vec<PathBuf>,
     pub skills: Vec<PathBuf>,
     pub hooks: Vec<PathBuf>,
-    /// Whether the manifest has hooks itself.
+    /// Whether the manifest itself contains hooks.
     pub has_hooks: bool,
     pub server_files: Vec<PathBuf>,
     pub servers: BTreeMap<String, Value>,
     /// Files with instructions.
     pub context: Vec<PathBuf>,
-    /// Only what the manifest names counts, not the default folders.
+    /// Only paths named by the manifest apply, not the default folders.
     pub is_complete: bool,
 }
 
-/// Reads a manifest; remarks name values that are not used.
+/// Parses a manifest; remarks report values that are not used.
 pub(super) fn parse(text: &str, path: &Path) -> Result<(PluginManifest, Vec<Problem>), Problem> {
     let fields = fields::from_json(text.trim_start_matches('\u{feff}'), path, "the manifest")?;
     let mut manifest = PluginManifest::default();
@@ -103,7 +103,7 @@ fn set(manifest: &mut PluginManifest, name: &str, value: &Value) -> Result<(), S
     Ok(())
 }
 
-/// Whether a plugin may be called so: its name becomes part of commands.
+/// Whether a name is valid for a plugin: it becomes part of command names.
 pub(super) fn is_name(name: &str) -> bool {
     const NAME_BYTES_MAX: usize = 64;
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -122,7 +122,7 @@ fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    // Gemini's variable for the separator of paths.
+    // Gemini's variable for the path separator.
     let text = &text.replace("${/}", "/");
     let path = Path::new(text);
     let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);

@@ -1,7 +1,7 @@
-//! Marketplaces: files that list plugins and where they are.
+//! Marketplaces: files that list plugins and their sources.
 //!
-//! Formats: code.claude.com/docs/en/plugin-marketplaces, and developers.openai.com/codex/plugins/build for those of
-//! Codex, which have fewer fields.
+//! Formats: code.claude.com/docs/en/plugin-marketplaces, and developers.openai.com/codex/plugins/build for Codex,
+//! whose lists have fewer fields.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ use super::FILE_BYTES_MAX;
 use crate::walk::read_text;
 use epitome_problem::Problem;
 
-/// Where a folder has its list.
+/// Paths of the list below a marketplace's folder.
 const FILES: [&str; 2] = [".claude-plugin/marketplace.json", ".agents/plugins/marketplace.json"];
 /// Maximum size of a list in bytes; the largest known one has 300 KB.
 const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -30,18 +30,18 @@ pub struct MarketplaceEntry {
     pub name: String,
     pub description: String,
     pub source: EntrySource,
-    /// What stands for the manifest of a plugin that has none.
+    /// The replacement for the manifest of a plugin that has none.
     pub manifest: Option<Value>,
 }
 
-/// Where a plugin is.
+/// The location of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntrySource {
     /// A folder of the marketplace.
     Folder(PathBuf),
-    /// A folder of a Git repository; an empty one is its root.
+    /// A folder of a Git repository; empty for its root.
     Git { url: String, reference: Option<String>, folder: PathBuf },
-    /// What there is instead; completes a sentence.
+    /// A description of the unsupported source; completes a sentence.
     Unsupported(String),
 }
 
@@ -58,7 +58,7 @@ impl Marketplace {
     }
 }
 
-/// The marketplaces that Claude Code knows, and the folders where it keeps them; `claude` is its folder.
+/// The marketplaces that Claude Code knows, with their local folders; `claude` is Claude Code's folder.
 pub fn known(claude: &Path) -> BTreeMap<String, PathBuf> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -99,7 +99,7 @@ fn parse(text: &str) -> Result<Marketplace, String> {
     Ok(Marketplace { entries: list.plugins.into_iter().filter_map(entry).collect() })
 }
 
-/// The fields of an entry that a manifest has, too.
+/// The fields of an entry that a manifest also has.
 fn manifest(entry: Value) -> Option<Value> {
     let Value::Object(mut fields) = entry else { return None };
     fields.remove("source");
@@ -121,7 +121,7 @@ fn source(value: &Value, base: &str) -> EntrySource {
         let Some(folder) = below(text("path").unwrap_or_default()) else {
             return unsupported("a path that leads out of its repository");
         };
-        // A commit is more exact than the branch that it is on.
+        // A commit is more precise than its branch.
         let reference = text("sha").or_else(|| text("commit")).or_else(|| text("ref"));
         EntrySource::Git { url, reference: reference.map(str::to_owned), folder }
     };
@@ -134,7 +134,7 @@ fn source(value: &Value, base: &str) -> EntrySource {
     }
 }
 
-/// A path below a folder, without its leading dot; `None` if it leads out of it.
+/// A path below a folder, without a leading dot; `None` if it leads out of the folder.
 fn below(path: &str) -> Option<PathBuf> {
     let is_below = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     let path = Path::new(path);

@@ -1,8 +1,8 @@
 //! Plugins of Claude Code and Codex, and extensions of Gemini CLI: folders with commands, skills, agents, hooks, MCP
 //! servers and instructions.
 //!
-//! Found are those that the user has installed with these programs and enabled, those that were installed with
-//! `epitome plugins install`, and those in a repository's `.epitome/plugins`. Reading runs nothing.
+//! They come from these programs (if installed and enabled there), from `epitome plugins install`, and from a
+//! repository's `.epitome/plugins`. Reading a plugin runs nothing.
 
 mod installed;
 mod manifest;
@@ -31,25 +31,25 @@ pub const PLUGINS_MAX: usize = 128;
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum size of Claude Code's list of plugins in bytes.
 const INSTALLED_BYTES_MAX: u64 = 1024 * 1024;
-/// A plugin, with what it brings.
+/// A plugin and its contents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
     pub name: String,
-    /// Where the list of plugins has it from, such as `name@marketplace`.
+    /// Its name in the list that it comes from, such as `name@marketplace`.
     pub id: String,
     pub version: Option<String>,
     pub description: String,
     pub format: PluginFormat,
     pub folders: PluginFolders,
-    /// The root of the repository that contains it; what it brings needs the user's consent then.
+    /// The root of the repository that contains it; its contents then need the user's consent.
     pub repository: Option<PathBuf>,
     /// Files and folders of commands that exist.
     pub commands: Vec<PathBuf>,
-    /// Folders that contain skills, or are one.
+    /// Folders that contain skills or are one.
     pub skills: Vec<PathBuf>,
     /// Files and folders of agents.
     pub agents: Vec<PathBuf>,
-    /// Files with hooks, in the form of a settings file.
+    /// Files with hooks, in the format of a settings file.
     pub hooks: Vec<PathBuf>,
     /// MCP servers, as declared.
     pub servers: BTreeMap<String, Value>,
@@ -61,7 +61,7 @@ pub struct Plugin {
 /// The plugins of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PluginCatalog {
-    /// One for each name; the first wins.
+    /// One per name; the first wins.
     pub plugins: Vec<Arc<Plugin>>,
     /// Plugins that are not used, with the reason.
     pub unused: Vec<UnusedPlugin>,
@@ -97,7 +97,7 @@ impl PluginCatalog {
         catalog
     }
 
-    /// The plugins in the subfolders of a folder. One that was installed there has to be as it was then.
+    /// Adds the plugins in the subfolders of a folder. An installed one must be unchanged since its installation.
     fn folder(&mut self, folder: &Path, repository: Option<&Path>, paths: &Paths) {
         let records = match repository {
             Some(_) => InstalledRecords::default(),
@@ -120,7 +120,7 @@ impl PluginCatalog {
         }
     }
 
-    /// The plugins that Claude Code has installed; `claude` is its folder.
+    /// Adds the plugins that Claude Code has installed; `claude` is its folder.
     fn of_claude_code(&mut self, claude: &Path, roots: &[PathBuf]) {
         let list = claude.join("plugins/installed_plugins.json");
         if !list.is_file() {
@@ -170,11 +170,11 @@ impl PluginCatalog {
         installation: Installation,
         marketplaces: &BTreeMap<String, PathBuf>,
     ) {
-        // Claude Code replaces what can't be part of a file's name.
+        // Claude Code replaces characters that can't be part of a file name.
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
         let data = claude.join("plugins/data").join(installation.id.chars().map(plain).collect::<String>());
         let folders = PluginFolders { root: installation.folder.clone(), data };
-        // The entry of the marketplace stands for a manifest that the plugin does not have.
+        // The marketplace entry replaces a missing manifest.
         let entry = || {
             let (name, marketplace) = installation.id.split_once('@')?;
             Marketplace::read(marketplaces.get(marketplace)?)?.ok()?.find(name)?.manifest.clone()
@@ -187,8 +187,8 @@ impl PluginCatalog {
         );
     }
 
-    /// The plugins that Codex has installed: `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below its folder, if they are
-    /// enabled in `config.toml`.
+    /// Adds the plugins that Codex has installed in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below its folder, if
+    /// they are enabled in `config.toml`.
     fn of_codex(&mut self, codex: &Path) {
         let config = codex.join("config.toml");
         if !codex.join("plugins/cache").is_dir() || !config.is_file() {
@@ -205,7 +205,7 @@ impl PluginCatalog {
         };
         for (id, is_enabled) in plugins {
             let Some((name, marketplace)) = id.split_once('@') else { continue };
-            // What leads elsewhere is no name.
+            // A path in place of a name could lead elsewhere.
             if [name, marketplace].iter().any(|part| !manifest::is_name(part)) {
                 continue;
             }
@@ -229,7 +229,7 @@ impl PluginCatalog {
         }
     }
 
-    /// The extensions of Gemini CLI in a folder, if they are enabled for the directory.
+    /// Adds the extensions of Gemini CLI in a folder, if they are enabled for the directory.
     fn of_gemini(&mut self, folder: &Path, cwd: &Path) {
         let file = folder.join("extension-enablement.json");
         let switches = read_text(&file, "a settings file", FILE_BYTES_MAX).unwrap_or_default();
@@ -273,8 +273,8 @@ impl PluginCatalog {
 }
 
 impl Plugin {
-    /// Reads the plugin in a folder. `name` is used if the manifest has none, `repository` is the root of the
-    /// repository that it comes with. Blocks on disk I/O.
+    /// Reads the plugin in a folder. `name` is used if the manifest has none; `repository` is the root of the
+    /// repository that contains it. Blocks on disk I/O.
     pub fn read(
         folders: PluginFolders,
         name: &str,
@@ -284,7 +284,7 @@ impl Plugin {
         Plugin::read_with(folders, name, id, repository, None)
     }
 
-    /// The same with what stands for a missing manifest.
+    /// Like `read`, with a marketplace entry as a replacement for a missing manifest.
     fn read_with(
         folders: PluginFolders,
         name: &str,
@@ -362,19 +362,19 @@ impl Plugin {
         })
     }
 
-    /// Where its manifest is, or would be.
+    /// The path of its manifest, whether it exists or not.
     pub fn manifest_path(&self) -> PathBuf {
         self.folders.root.join(self.format.manifest())
     }
 
-    /// Whether it brings anything that is used here.
+    /// Whether it contains nothing that Epitome uses.
     pub fn is_empty(&self) -> bool {
         let paths = [&self.commands, &self.skills, &self.agents, &self.hooks, &self.context];
         paths.iter().all(|paths| paths.is_empty()) && self.servers.is_empty()
     }
 }
 
-/// The folders in a folder, sorted, up to a bound.
+/// The subfolders of a folder, sorted, up to a limit.
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(PLUGINS_MAX);
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
@@ -387,14 +387,14 @@ struct PluginContents<'a> {
     /// Its canonical path.
     real: &'a Path,
     root: &'a Path,
-    /// Default paths don't count.
+    /// Whether default paths are ignored.
     is_complete: bool,
     problems: &'a mut Vec<Problem>,
 }
 
 impl PluginContents<'_> {
-    /// The default paths that exist, and those of the manifest. One that is missing or leads out of the plugin
-    /// is a problem.
+    /// The default paths that exist, and those of the manifest. A declared path that is missing or leads out of the
+    /// plugin is a problem.
     fn existing(&mut self, default: &[&str], declared: &[PathBuf]) -> Vec<PathBuf> {
         let default = default.iter().filter(|_| !self.is_complete).map(|path| self.root.join(path));
         let mut found: Vec<PathBuf> = default.filter(|path| self.is_inside(path)).collect();
@@ -410,7 +410,7 @@ impl PluginContents<'_> {
         found
     }
 
-    /// Gemini's hooks have other events and other payloads.
+    /// Reports hooks of Gemini CLI, which have other events and payloads, as problems.
     fn without_hooks(&mut self, hooks: &[PathBuf]) {
         for path in hooks {
             let message =
@@ -423,7 +423,7 @@ impl PluginContents<'_> {
         path.canonicalize().is_ok_and(|real| real.starts_with(self.real))
     }
 
-    /// MCP servers, from `.mcp.json` and the manifest. The file has them with or without `mcpServers` around.
+    /// The MCP servers of `.mcp.json` and the manifest. In the file they may be wrapped in `mcpServers`.
     fn servers(&mut self, manifest: &PluginManifest) -> BTreeMap<String, Value> {
         let mut servers = manifest.servers.clone();
         for path in self.existing(&[".mcp.json"], &manifest.server_files) {

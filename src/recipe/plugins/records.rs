@@ -1,8 +1,8 @@
-//! What `epitome plugins install` has installed: where each plugin comes from, and the digest of its files. A plugin
-//! whose files have changed since is not used until the user has agreed again.
+//! Records of `epitome plugins install`: the source of each plugin, and the digest of its files. A plugin whose files
+//! have changed since is not used until the user has agreed again.
 //!
-//! The digest covers the files that were installed. Others may be added, because plugins build caches and keep data in
-//! their folders, but not where Epitome reads: below the commands, skills and agents.
+//! The digest covers the installed files. Other files may be added, since plugins keep caches and data in their
+//! folders, but not where Epitome reads: below the commands, skills and agents.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::walk::read_text;
 use epitome_files::atomic_file::replace_private;
 use epitome_problem::Problem;
 
-/// The records, in the folder of the user's plugins.
+/// The file of records, in the folder of the user's plugins.
 const FILE: &str = "installed.json";
 /// Maximum size of the records in bytes: a plugin has up to 5,000 paths.
 const RECORDS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -25,15 +25,15 @@ const RECORDS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const DEPTH_MAX: usize = 16;
 /// Read buffer size in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Folders that programs fill by themselves and nothing is read from.
+/// Folders that programs fill automatically; nothing is read from them.
 const CACHES: [&str; 3] = ["__pycache__", "node_modules", ".git"];
 
 /// An installed plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstalledRecord {
-    /// As it was given: a directory, a Git address, or a plugin of a marketplace.
+    /// The source as given: a directory, a Git address, or a plugin of a marketplace.
     pub source: String,
-    /// The commit that was installed, of a Git address.
+    /// The installed commit, if the source is a Git address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// SHA-256 of the files, in hexadecimal digits.
@@ -42,14 +42,14 @@ pub struct InstalledRecord {
     pub files: Vec<PathBuf>,
 }
 
-/// The records of all installed plugins, by the names of their folders.
+/// The records of all installed plugins, by folder name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstalledRecords {
     pub plugins: BTreeMap<String, InstalledRecord>,
 }
 
 impl InstalledRecords {
-    /// The records in a folder of plugins; none if there is no file. Blocks on disk I/O.
+    /// Loads the records in a folder of plugins; empty if there is no file. Blocks on disk I/O.
     pub fn load(folder: &Path) -> Result<InstalledRecords, Problem> {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -69,7 +69,8 @@ impl InstalledRecords {
         replace_private(&folder.join(FILE), &serde_json::to_vec_pretty(self)?)
     }
 
-    /// Whether a plugin is what was installed. One without a record is the user's own arrangement. Blocks on disk I/O.
+    /// Checks that a plugin is unchanged since its installation. One without a record is accepted: the user put it
+    /// there. Blocks on disk I/O.
     pub(super) fn check(&self, name: &str, plugin: &Plugin) -> Result<(), Problem> {
         let Some(record) = self.plugins.get(name) else { return Ok(()) };
         let root = &plugin.folders.root;
@@ -88,7 +89,7 @@ impl InstalledRecords {
     }
 }
 
-/// A file that Epitome would read and that was not installed.
+/// A file that Epitome would read but that was not installed.
 fn new_file(plugin: &Plugin, record: &InstalledRecord) -> Option<String> {
     let root = &plugin.folders.root;
     let read = [&plugin.commands, &plugin.skills, &plugin.agents, &plugin.hooks, &plugin.context];
@@ -114,7 +115,7 @@ fn files_below(path: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The digest of a folder: the paths of these files below it, and their contents. Blocks on disk I/O.
+/// The digest of a folder: of the paths of these files below it and of their contents. Blocks on disk I/O.
 pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
     let mut whole = Sha256::new();
     for file in files {
@@ -127,7 +128,7 @@ pub fn hash_folder(folder: &Path, files: &[PathBuf]) -> Result<String, String> {
 }
 
 fn hash_file(path: &Path) -> io::Result<impl AsRef<[u8]>> {
-    // Opening a pipe would wait for its writer.
+    // Opening a pipe would block until it has a writer.
     if !path.symlink_metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use crate::foreign::PluginFolders;
 
-    /// Each row changes a file of an installed plugin, and says whether the plugin is still used.
+    /// Each row changes a file of an installed plugin; the flag states whether the plugin is still used.
     #[test]
     fn a_changed_plugin_is_not_used() {
         for (path, text, is_used) in [

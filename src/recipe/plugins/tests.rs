@@ -1,4 +1,4 @@
-//! Which plugins are found, by files in a repository and a home directory.
+//! The plugins that are found for given files in a repository and a home directory.
 
 use std::fs;
 
@@ -97,7 +97,7 @@ fn own_plugins_and_those_of_a_repository_are_found_by_their_manifest() {
     assert!(told[1].contains("d/gone: the plugin names this file"), "{told:?}");
 }
 
-/// A cloned repository must not make files outside of it readable by a link.
+/// A cloned repository must not use a link to make files outside readable.
 #[cfg(unix)]
 #[test]
 fn a_plugin_does_not_lead_out_of_its_repository() {

@@ -296,8 +296,7 @@ impl Evaluation<'_> {
             }
             values.push(value);
         }
-        // Go passes the piped value last. `.x | default "y"` would then always return "y", which nobody who
-        // writes it wants.
+        // Go passes the piped value last. `.x | default "y"` would then always return "y", which is never intended.
         let piped_at = if name == "default" { 0 } else { values.len() };
         values.splice(piped_at..piped_at, piped);
         match name.as_str() {

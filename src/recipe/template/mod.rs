@@ -15,11 +15,10 @@ use std::sync::Arc;
 pub use eval::{Evaluated, TemplateScope, evaluate};
 pub use parser::compile;
 
-/// Maximum nesting of blocks and parentheses in the text. Deeper text is a mistake, or an attempt to overflow
-/// our stack.
-pub const NESTING_MAX: usize = 64;
-/// Maximum nesting of blocks and template calls during evaluation; keeps recursion from overflowing our
+/// Maximum nesting of blocks and parentheses in the text. Deeper nesting is a mistake, or an attempt to overflow the
 /// stack.
+pub const NESTING_MAX: usize = 64;
+/// Maximum nesting of blocks and template calls during evaluation; keeps recursion from overflowing the stack.
 pub const EVALUATION_DEPTH_MAX: usize = 128;
 /// Maximum steps of one evaluation: nodes, operands, loop rounds and KiB copied. A normal recipe takes
 /// hundreds; this many take a few milliseconds.

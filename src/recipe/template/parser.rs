@@ -216,8 +216,8 @@ impl Parser {
         Err(TemplateError::new(self.end, UNCLOSED).with_hint("an {{end}} is missing"))
     }
 
-    /// The body of a block that `word` begins. If the text ends inside it, the error has the position of the
-    /// block's start, which is what the author needs to find.
+    /// The body of a block that `word` begins. If the text ends inside it, the error has the position of the block's
+    /// start, which is what the author needs to find.
     fn body(
         &mut self,
         ends: &[&str],

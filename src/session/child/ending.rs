@@ -1,4 +1,4 @@
-//! How a child lives and ends: with its answer, with what a bound left of it, or with nothing.
+//! Runs a child session until it answers, reaches a limit or fails.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,14 +9,13 @@ use super::{ChildFailure, ChildOutcome, PreparedChild};
 use crate::{ClientId, SessionAnswer, SessionCommand, SessionError, SubagentEnd, Ticket};
 use epitome_thread::{Change, Content, StopReason, Usage};
 
-/// How long an agent that was stopped may take for each of its last steps: to let go of what it does, and to say
-/// what it has found.
+/// Time that a stopped agent has for each of its last two steps: to end its current work, and to report its findings.
 pub(super) const LAST_WORDS_TIME: Duration = Duration::from_secs(90);
 
-/// The ticket of the prompt that asks for last words.
+/// The ticket of the prompt that asks a stopped agent for its final report.
 pub(super) const LAST_WORDS: Ticket = Ticket(1);
 
-/// What stops an agent before it is done.
+/// The limit that stopped an agent before it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentLimit {
     Rounds,
@@ -26,7 +25,7 @@ pub enum AgentLimit {
 }
 
 impl AgentLimit {
-    /// As in "it reached its limit of …".
+    /// The limit's name, to complete "it reached its limit of …".
     pub fn what(self) -> &'static str {
         match self {
             AgentLimit::Rounds => "model calls (agents.max_rounds)",
@@ -36,7 +35,7 @@ impl AgentLimit {
         }
     }
 
-    /// The same as one word, for programs.
+    /// The same as a single word, for machine-readable output.
     pub fn id(self) -> &'static str {
         match self {
             AgentLimit::Rounds => "rounds",
@@ -50,7 +49,7 @@ impl AgentLimit {
 type ChildAnswer = Result<SessionAnswer, SessionError>;
 
 impl PreparedChild {
-    /// Lives until the prompt is answered, or until a bound stops it and it has said its last words.
+    /// Runs until the prompt is answered, or until a limit stops the agent and it has written its final report.
     pub(super) async fn live(self) -> Result<ChildOutcome, ChildFailure> {
         let PreparedChild {
             mut session,
@@ -68,7 +67,7 @@ impl PreparedChild {
         let mut bound = None;
         let mut life = std::pin::pin!(session.run());
         let mut answered = std::pin::pin!(answered);
-        // A callback has no bounds of its own: who runs it ends it.
+        // A callback has no limits here; its caller ends it.
         let mut answer: Option<ChildAnswer> = tokio::select! {
             answer = &mut answered => answer.ok(),
             _ = &mut life => None,
@@ -81,7 +80,7 @@ impl PreparedChild {
                 _ = &mut life => None,
                 () = tokio::time::sleep(LAST_WORDS_TIME) => None,
             };
-            // Its last reply and the bound may have come at the same moment.
+            // The last reply and the limit may coincide.
             if matches!(&answer, Some(Ok(SessionAnswer::TurnEnded { reason: StopReason::EndTurn, .. }))) {
                 bound = None;
             }
@@ -120,7 +119,7 @@ impl PreparedChild {
                 StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => (reason, usage, None),
                 StopReason::Cancelled if bound.is_some() => (StopReason::MaxRounds, usage, None),
                 StopReason::Refusal => (reason, usage, Some("its prompt was declined".to_owned())),
-                // Nobody else can: its parent's cancel ends the whole child.
+                // Only the user can have cancelled it: a cancel of the parent ends the child entirely.
                 StopReason::Cancelled => (reason, usage, Some("the user cancelled it".to_owned())),
                 StopReason::Interrupted | StopReason::Failed => {
                     (reason, usage, Some("it was cancelled".to_owned()))
@@ -138,7 +137,7 @@ impl PreparedChild {
                 | SessionAnswer::Accepted
                 | SessionAnswer::Closed,
             )) => (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned())),
-            // An agent that does not let go of what it does in time is stopped all the same.
+            // An agent that does not end its work in time is stopped anyway.
             None if bound.is_some() => (StopReason::MaxRounds, Usage::default(), None),
             None => {
                 (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned()))
@@ -168,7 +167,7 @@ impl PreparedChild {
             })
             .collect();
         let rounds = u32::try_from(replies.len()).unwrap_or(u32::MAX);
-        // What a callback comes to is its last reply; an agent may have been stopped before it said anything there.
+        // The result of a callback is its last reply. An agent may have been stopped before that reply contained text.
         let has_words = |text: &&String| !is_agent || !text.trim().is_empty();
         let text = replies.iter().rev().find(has_words).cloned().unwrap_or_default();
         let (notices, handed) = (kept.notices, handed.take());

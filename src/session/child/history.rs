@@ -1,4 +1,4 @@
-//! What a child's log begins with: its choices, its frame, and the parent's conversation. Pure.
+//! The first entries of a child's log: its settings, its frame and the parent's conversation. Pure.
 
 use crate::child::{ChildHistory, ChildOrder};
 use epitome_compaction as compaction;
@@ -7,17 +7,17 @@ use epitome_thread::{
     ViewItem,
 };
 
-/// How a child is given the history.
+/// The form in which a child receives the parent's history.
 pub(super) enum Shape {
-    /// As messages.
+    /// As messages of its log.
     Native,
-    /// As this text.
+    /// As a text.
     Flat(String),
     Without,
 }
 
 impl Shape {
-    /// What the order asks for; a text has at most so many bytes.
+    /// The form that the order asks for. `bytes_max` limits a flat text.
     pub(super) fn first(history: &ChildHistory, bytes_max: usize) -> Shape {
         match history {
             ChildHistory::Native(_) => Shape::Native,
@@ -27,7 +27,7 @@ impl Shape {
     }
 }
 
-/// The entries behind the opening one.
+/// The entries that follow the opening entry.
 pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_tools: bool) -> Vec<Change> {
     let mut changes = vec![
         Change::ModelChosen { model: model.clone() },
@@ -42,7 +42,7 @@ pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_
     };
     if !given.is_empty() {
         changes.extend(given);
-        // Without it the conversation would look like a turn that a crash ended.
+        // Without it, the conversation would look like a turn that was cut short by a crash.
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         changes.push(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
     }
@@ -57,11 +57,10 @@ fn framed(frame: &Entry, allowed: Option<&[String]>) -> Option<Change> {
     Some(Change::Framed { system: system.clone(), tools })
 }
 
-/// The view as entries of another log. What the model reads of it is the same to the byte, so that the
-/// provider's cached prefix holds; ids of messages are given anew, and what the replies cost was paid by
-/// the parent.
+/// The view as entries of another log. The model reads exactly the same bytes, so the provider's cached
+/// prefix stays valid. Messages get new ids, and replies have no usage, since the parent has paid for them.
 ///
-/// To a model without tools, calls and outcomes are words: providers refuse calls in a request that
+/// For a model without tools, calls and outcomes become text: providers reject calls in a request that
 /// declares no tools.
 fn native(view: &View, has_tools: bool) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -99,7 +98,7 @@ fn native(view: &View, has_tools: bool) -> Vec<Change> {
     changes
 }
 
-/// A reply without calls and without what only its provider can read.
+/// A reply with its calls as text, and without reasoning, which only its provider can read.
 fn in_words(content: &[Content]) -> Vec<Content> {
     let words = content.iter().filter_map(|content| match content {
         Content::Thinking { .. } => None,

@@ -1,4 +1,4 @@
-//! What children say to the session that started them, in one bounded queue.
+//! The bounded queue of messages from child sessions to their parent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,8 +8,8 @@ use crate::event_queue::{EventQueue, PutResult, QueueLimits, QueuedItem};
 use crate::{AskId, PermissionRequest, SessionCommand, SessionEvent, SubagentEnd, SubagentInfo};
 use epitome_thread::{ModelName, Rule, SessionId, ToolOutcome, Usage};
 
-/// Streamed text and output wait in few bytes, since the entries that follow contain them. All else is kept: what
-/// bounds it are a child's rounds and calls.
+/// Streamed text and output are kept only briefly, since the entries that follow contain them. Everything else is
+/// kept; a child's limits on rounds and calls bound it.
 const LIMITS: QueueLimits = QueueLimits {
     bytes: 1024 * 1024,
     text_bytes: 16 * 1024,
@@ -19,10 +19,10 @@ const LIMITS: QueueLimits = QueueLimits {
     ..QueueLimits::NONE
 };
 
-/// What a child has to say to its parent. Calls have ids that no call of the parent has.
+/// A message from a child to its parent. Call ids are unique across parent and children.
 #[derive(Debug)]
 pub enum ChildNews {
-    /// The user must be asked. The answer goes to `answers` as a `Decide` with `ask`.
+    /// The user must be asked. The answer is sent to `answers` as a `Decide` with `ask`.
     Asked {
         child: SessionId,
         ask: AskId,
@@ -31,28 +31,28 @@ pub enum ChildNews {
     },
     /// The question is answered or void.
     Settled { child: SessionId, ask: AskId },
-    /// A call that was asked about has its outcome.
+    /// A call that the user was asked about has its outcome.
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
-    /// The user said "always". It holds already; this is for the log.
+    /// The user chose "always". The rule already applies; this is for the log.
     Allowed { rule: Rule },
-    /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
+    /// Usage of one of the child's model calls, reported even if the child fails; `by` names the agent or recipe.
     Spent { model: ModelName, usage: Usage, by: String },
-    /// A child lives.
+    /// A child has started.
     Began {
         child: SessionId,
         commands: mpsc::WeakSender<SessionCommand>,
-        /// Whether a mode that the user chooses meanwhile is its own.
+        /// Whether a mode that the user chooses while it runs applies to the child too.
         follows_mode: bool,
-        /// What clients are told of an agent; `None` for a callback, which is shown to nobody.
+        /// The description of an agent for clients; `None` for a callback, which is not shown.
         about: Option<Arc<SubagentInfo>>,
     },
-    /// A piece of an agent's stream, or of the stream of one that works for it.
+    /// An event of an agent, or of an agent below it.
     Streamed { session: SessionId, out: SessionEvent },
-    /// The child is gone, with every question that is still open.
+    /// The child has ended; its open questions are void.
     Ended { child: SessionId, end: SubagentEnd },
 }
 
-/// A queue of news, for any number of children.
+/// Creates a queue for the messages of any number of children.
 pub fn news() -> (NewsSender, NewsReceiver) {
     let queue = Arc::new(Mutex::new(EventQueue::new(LIMITS)));
     let (wake, woken) = mpsc::channel(1);
@@ -73,7 +73,7 @@ pub struct NewsReceiver {
 }
 
 impl NewsSender {
-    /// Whether somebody hears it.
+    /// Returns `false` if the receiver is gone.
     pub fn send(&self, news: ChildNews) -> bool {
         if self.wake.is_closed() {
             return false;
@@ -85,14 +85,14 @@ impl NewsSender {
             },
             news => lock(&self.queue).put_own(news),
         }
-        // One that is there already wakes the receiver.
+        // A wake-up that is already queued is enough.
         let _ = self.wake.try_send(());
         true
     }
 }
 
 impl NewsReceiver {
-    /// The next news; `None` once no sender is left. Dropping the future loses nothing.
+    /// The next message; `None` once no sender is left. Dropping the future loses nothing.
     pub async fn recv(&mut self) -> Option<ChildNews> {
         loop {
             if let Some(news) = self.try_recv() {
@@ -104,7 +104,7 @@ impl NewsReceiver {
         }
     }
 
-    /// The next news, if there is one by now.
+    /// The next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<ChildNews> {
         lock(&self.queue).pop().map(|item| match item {
             QueuedItem::Event { session, out } => ChildNews::Streamed { session, out },
@@ -118,17 +118,17 @@ fn lock(queue: &NewsQueue) -> MutexGuard<'_, EventQueue<ChildNews>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the parent that the child is gone, however it goes.
+/// Reports the end of a child to its parent on drop, so that no path can forget it.
 pub(super) struct ChildGoneGuard {
     pub child: SessionId,
-    /// Why, as far as it is known.
+    /// The reason, if it is known.
     pub end: SubagentEnd,
     pub news: NewsSender,
 }
 
 impl Drop for ChildGoneGuard {
     fn drop(&mut self) {
-        // A parent that is gone itself needs no word.
+        // Sending fails if the parent is gone too, which does not matter.
         self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() });
     }
 }

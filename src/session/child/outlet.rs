@@ -1,5 +1,5 @@
-//! A child's only outlet: it keeps what came of the child, and passes on to the parent what a user must
-//! be asked.
+//! The event sink of a child: collects its results, and forwards its permission requests and events to the
+//! parent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,16 +14,16 @@ use crate::{
 use epitome_thread::titles::{plain_title, words_in_title};
 use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
 
-/// Remarks of one child that are kept.
+/// Maximum number of notices kept per child.
 const NOTICES_MAX: usize = 64;
 
-/// Lines that are told of what one agent does.
+/// Maximum number of progress lines per agent.
 const LINES_MAX: usize = 200;
 
-/// Bytes of such a line.
+/// Maximum bytes of a progress line.
 const LINE_BYTES_MAX: usize = 160;
 
-/// Entries of a child, shared with who may have to stop it.
+/// The entries of a child, shared with the code that may have to stop it.
 #[derive(Default)]
 pub struct ChildLog(Mutex<Vec<Arc<Entry>>>);
 
@@ -40,7 +40,7 @@ impl ChildLog {
 
 pub(super) struct ChildOutlet {
     child: SessionId,
-    /// The recipe or the agent, for the cards.
+    /// The name of the recipe or agent, for permission prompts.
     name: String,
     news: NewsSender,
     commands: mpsc::WeakSender<SessionCommand>,
@@ -50,17 +50,17 @@ pub(super) struct ChildOutlet {
     spent_all: Notify,
 }
 
-/// What came of a child so far.
+/// The progress of a child so far.
 #[derive(Default)]
 pub(super) struct ChildProgress {
     pub notices: Vec<String>,
-    /// The model's window, as the child knows it.
+    /// The model's window in tokens, as the child reports it.
     pub window: Option<u64>,
-    /// Who waits for the answer to the prompt of this ticket.
+    /// The receiver of the answer to the prompt with this ticket.
     answer: Option<(Ticket, oneshot::Sender<Result<SessionAnswer, SessionError>>)>,
-    /// Tokens of its model calls that no cache had.
+    /// Tokens of its model calls, without those read from a cache.
     tokens: u64,
-    /// Lines that were told of what it does.
+    /// Number of progress lines sent.
     lines: usize,
     /// Calls that the user was asked about and that have no outcome yet.
     asked: Vec<CallId>,
@@ -81,7 +81,7 @@ impl ChildOutlet {
         ChildOutlet { child, name, news, commands, agent, entries, kept, spent_all: Notify::new() }
     }
 
-    /// Has the answer to another prompt waited for.
+    /// Sends the answer to the prompt of `ticket` to `sender`.
     pub(super) fn await_answer(
         &self,
         ticket: Ticket,
@@ -90,7 +90,7 @@ impl ChildOutlet {
         self.progress().answer = Some((ticket, sender));
     }
 
-    /// Waits until an agent has taken the tokens that it may.
+    /// Waits until an agent has used up its tokens.
     pub(super) async fn has_spent_all(&self) {
         self.spent_all.notified().await;
     }
@@ -118,7 +118,7 @@ impl ChildOutlet {
         abroad.call = self.parent_call_id(&permission.call);
         let name = words_in_title(permission.card.kind, &self.name);
         abroad.card.title = format!("{name}: {}", permission.card.title);
-        // Of agents below one another the innermost is the one that asks.
+        // Of nested agents, the innermost one asks.
         if self.agent.is_some() && abroad.agent.is_none() {
             abroad.agent = Some(AskedByAgent {
                 session: self.child.clone(),
@@ -135,7 +135,7 @@ impl ChildOutlet {
         if !self.news.send(asked)
             && let Some(commands) = self.commands.upgrade()
         {
-            // Nobody is there to be asked. There is room: a child gets nothing but decisions.
+            // No user is attached. The channel has room: a child receives only decisions.
             let decision = UserDecision::Absent;
             drop(commands.try_send(SessionCommand::Decide { ask, decision }));
         }
@@ -174,7 +174,7 @@ impl ChildOutlet {
         }
     }
 
-    /// Tells the user what an agent does now, in one line.
+    /// Reports an agent's current activity in one line.
     fn report_activity(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {
@@ -202,7 +202,7 @@ impl ChildOutlet {
         }
     }
 
-    /// Tells the outcome of a call whose card was shown; nobody knows the others.
+    /// Forwards the outcome of a call that the user was asked about; the parent does not know the others.
     fn finished(&self, outcome: &ToolOutcome) {
         let mut kept = self.progress();
         let before = kept.asked.len();
@@ -239,7 +239,7 @@ impl EventSink for ChildOutlet {
             SessionEvent::Withdrawn { ask } => {
                 self.news.send(ChildNews::Settled { child: self.child.clone(), ask });
             }
-            // A child of the child; its ids are told apart once more.
+            // From a child of this child; its call ids get another prefix.
             SessionEvent::CallFinished { outcome } => self.finished(&outcome),
             SessionEvent::Answer { ticket, answer } => {
                 if let Some((_, sender)) = self.progress().answer.take_if(|(awaited, _)| *awaited == ticket) {
@@ -268,8 +268,8 @@ impl EventSink for ChildOutlet {
     }
 }
 
-/// Whether this is for a client that shows the agent as a session. Cards go the way of all cards, and nothing can be
-/// chosen in it.
+/// Whether the event is for clients that show agents as sessions. Permission requests are forwarded separately, and
+/// an agent's session has no options to choose.
 fn is_shown(out: &SessionEvent) -> bool {
     matches!(
         out,
@@ -286,7 +286,7 @@ fn is_shown(out: &SessionEvent) -> bool {
     )
 }
 
-/// The first line of a text, within bounds.
+/// The first line of a text, truncated to the limit.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.len() <= LINE_BYTES_MAX {

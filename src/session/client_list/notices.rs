@@ -8,7 +8,7 @@ use crate::problem_notice;
 use epitome_problem::Problem;
 use epitome_thread::{HookRun, HookRunResult};
 
-/// What the user was told, and what nobody was there to see.
+/// Notices already shown, and problems waiting for a client.
 #[derive(Default)]
 pub(super) struct Notices {
     pending_problems: Vec<Problem>,
@@ -18,7 +18,7 @@ pub(super) struct Notices {
 }
 
 impl ClientList {
-    /// Shows each problem once, and waits for a client if none is attached.
+    /// Shows each problem once. If no client is attached, they wait for one.
     pub fn notify_problems(&mut self, problems: &[Problem]) {
         for problem in problems {
             tracing::warn!(%problem, "a file of the user's has a problem");
@@ -30,7 +30,7 @@ impl ClientList {
         }
     }
 
-    /// Shows the problems of the files of one kind; many of them as one, with the command that shows all.
+    /// Shows the problems of one kind of file; many of them as a single notice that names the command to list them.
     pub fn notify_problems_of(&mut self, kind: &str, problems: &[Problem]) {
         self.notify_problems(&summarized(kind, problems));
     }
@@ -41,18 +41,18 @@ impl ClientList {
         self.notify_problems(&problems);
     }
 
-    /// Whether a run of a hook is the first that went so.
+    /// Whether this is the first run of the hook with this result.
     pub fn is_first_of_hook(&mut self, run: &HookRun) -> bool {
         self.notices.hooks.insert((run.hook.clone(), run.verdict))
     }
 
-    /// Whether what the sandbox can't enforce here was not told yet.
+    /// Whether the limits of the sandbox on this system have not been reported yet.
     pub fn is_first_of_sandbox(&mut self) -> bool {
         !std::mem::replace(&mut self.notices.sandbox, true)
     }
 }
 
-/// Problems of one kind of files that are shown each.
+/// Problems of one kind of file that are shown individually.
 const SHOWN_PROBLEMS_MAX: usize = 2;
 
 fn summarized(kind: &str, problems: &[Problem]) -> Vec<Problem> {

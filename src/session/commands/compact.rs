@@ -1,21 +1,21 @@
-//! `/compact`: what is asked for behind its name. Pure.
+//! Parses the arguments of `/compact`. Pure.
 
 use super::layers::entry_named;
 use epitome_thread::{Seq, Thread};
 
-/// What a user wants of `/compact`.
+/// A parsed `/compact` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CompactSubcommand {
-    /// The conversation is compacted; `focus` is what must not be lost.
+    /// Compact the conversation; `focus` is what the summary must preserve.
     Compact { focus: Option<String> },
-    /// What stands above this entry is compacted; it and all behind it stays.
+    /// Compact everything above this entry, and keep it and all later entries.
     Above { entry: Seq, focus: Option<String> },
-    /// Nothing is done, and what would be is told.
+    /// Only report what a compaction would do.
     Dry { above: Option<Seq>, focus: Option<String> },
 }
 
 impl CompactSubcommand {
-    /// The same, if the entry that it names parts the view in two.
+    /// Returns the command if the entry that it names splits the view in two.
     pub(crate) fn checked(self, thread: &Thread) -> Result<CompactSubcommand, String> {
         let (CompactSubcommand::Above { entry, .. } | CompactSubcommand::Dry { above: Some(entry), .. }) =
             &self
@@ -26,7 +26,7 @@ impl CompactSubcommand {
         if *entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= *entry) {
             return Err(format!("the model sees nothing at {entry} or after it."));
         }
-        // What the newest layer has put in front is newer by its number, and goes in any case.
+        // Entries that the newest layer put in front have higher numbers, and are compacted in any case.
         match shown.iter().any(|shown| shown.seq < *entry) {
             true => Ok(self),
             false => Err(format!("the model sees nothing before {entry}.")),
@@ -34,7 +34,7 @@ impl CompactSubcommand {
     }
 }
 
-/// Reads what was typed behind `/compact`, or says what is wrong with it.
+/// Parses the text after `/compact`, or explains what is wrong with it.
 pub(crate) fn parse(typed: &str) -> Result<CompactSubcommand, String> {
     match first_word(typed) {
         ("dry", rest) => {
@@ -48,7 +48,7 @@ pub(crate) fn parse(typed: &str) -> Result<CompactSubcommand, String> {
     }
 }
 
-/// `above e40` at the beginning, and what is left.
+/// Parses a leading `above e40`; returns the entry and the rest.
 fn above(typed: &str) -> Result<(Option<Seq>, Option<String>), String> {
     let focus = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let ("above", rest) = first_word(typed) else { return Ok((None, focus(typed.trim()))) };
@@ -91,7 +91,7 @@ mod tests {
                 "dry above e40 keep it",
                 CompactSubcommand::Dry { above: Some(Seq(40)), focus: focus("keep it") },
             ),
-            // A focus of several lines stays as it was typed.
+            // A focus of several lines is kept as typed.
             ("keep\n  this", CompactSubcommand::Compact { focus: focus("keep\n  this") }),
         ] {
             assert_eq!(parse(typed), Ok(wanted), "{typed:?}");

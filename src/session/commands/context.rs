@@ -1,4 +1,4 @@
-//! `/context`: how full the window is, and of what, as a plot of bars. Pure.
+//! `/context`: how full the window is and what fills it, as a bar chart. Pure.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,23 +10,23 @@ use epitome_thread::text::{round, spent, tokens as short};
 use epitome_thread::{CallId, Change, Message, ModelName, Thread, Usage};
 use epitome_tokens::Ruler;
 
-/// Pins that are named; of more it says how many.
+/// Pins listed by name; the rest are counted.
 const PINS_SHOWN_MAX: usize = 20;
 
-/// Tools whose outcomes have a bar of their own: those that take most.
+/// Tools whose results have a separate bar: those with the most tokens.
 const TOOLS_SHOWN_MAX: usize = 5;
 
-/// Columns of a bar that is the whole window.
+/// Columns of a bar that represents the full window.
 const BAR_COLUMNS: u64 = 40;
 
-/// What the thread itself does not know.
+/// Figures that the thread does not contain.
 pub(super) struct ContextFigures {
-    /// Tokens in context, as clients are shown.
+    /// Tokens in context, as shown to clients.
     pub used: u64,
-    /// `None` where no model is chosen.
+    /// `None` if no model is chosen.
     pub model: Option<ModelWindow>,
     pub next: NextCompaction,
-    /// What all model calls of the thread took.
+    /// Total usage of all model calls of the thread.
     pub spent: Spent,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct ContextFigures {
 pub(super) struct ModelWindow {
     pub model: ModelName,
     pub size: u64,
-    /// What is kept free for the reply.
+    /// Tokens reserved for the reply.
     pub reserve: u64,
 }
 
-/// When a compaction happens by itself.
+/// When the next automatic compaction is due.
 pub(super) enum NextCompaction {
     Never,
-    /// The last ones gained nothing.
+    /// The last compactions gained nothing.
     Paused,
-    /// At so many tokens.
+    /// At this number of tokens.
     At(u64),
-    /// At so many tokens, by a summary that is written already.
+    /// At this number of tokens, with a summary that is already written.
     Prepared(u64),
 }
 
@@ -53,7 +53,7 @@ pub(super) enum NextCompaction {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RequestParts {
     kinds: Kinds,
-    /// The outcomes among them by the tool's name, those that take most first.
+    /// The outcomes among them by tool name, largest first.
     outcomes: Vec<(String, u64)>,
 }
 
@@ -95,8 +95,8 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &ContextFigures) -> St
 
 // ── The plot ───────────────────────────────────────────────────────────────────────────────────────
 
-/// One row a part, aligned, with a bar of its share of the window; indented, so that Markdown leaves it as
-/// it is and a terminal shows the same.
+/// One aligned row per part, with a bar for its share of the window. The rows are indented, so that Markdown renders
+/// them as code and a terminal shows the same.
 fn plot(parts: &[(String, u64)], facts: &ContextFigures) -> String {
     let mut rows: Vec<(&str, u64, &str)> =
         parts.iter().map(|(label, tokens)| (label.as_str(), *tokens, "█")).collect();
@@ -130,7 +130,7 @@ fn percent(tokens: u64, whole: u64) -> String {
     }
 }
 
-/// As many columns as the share has of the whole, rounded; what is there at all has at least a sliver.
+/// As many columns as the part's share, rounded; a nonzero part gets at least a sliver.
 fn bar(tokens: u64, whole: u64, block: &str) -> String {
     let columns = (tokens.min(whole) * BAR_COLUMNS + whole / 2).checked_div(whole).unwrap_or(0);
     match columns {
@@ -139,7 +139,7 @@ fn bar(tokens: u64, whole: u64, block: &str) -> String {
     }
 }
 
-/// What the newest reply took.
+/// Usage of the newest reply that reports it.
 fn last_call(thread: &Thread) -> Option<&Usage> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { usage, .. } => usage.as_ref(),
@@ -164,7 +164,7 @@ impl RequestParts {
         RequestParts { kinds, outcomes }
     }
 
-    /// The same as shares of so many tokens: what the whole takes is known better than what a part does.
+    /// Scales the parts to a sum of `whole`: the total is known more precisely than the parts.
     fn scaled(mut self, whole: u64) -> RequestParts {
         let sum = self.kinds.sum();
         let share = |tokens: &mut u64| {
@@ -176,7 +176,7 @@ impl RequestParts {
         self
     }
 
-    /// What is there, by its name, in the order of a request.
+    /// The nonempty parts with their labels, in the order of a request.
     fn rows(&self, thread: &Thread) -> Vec<(String, u64)> {
         let tools = thread.frame().map_or(0, |(_, tools)| tools.len());
         let mut rows = vec![
@@ -204,7 +204,7 @@ impl RequestParts {
     }
 }
 
-/// Which tool each call of the view is of.
+/// The tool name of each call in the view.
 fn tools_of(thread: &Thread) -> HashMap<&CallId, &str> {
     let replies = thread.view().entries().iter().filter_map(|entry| match &entry.change {
         Change::Replied { message, .. } => Some(message),

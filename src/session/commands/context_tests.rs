@@ -1,4 +1,4 @@
-//! What fills a window: counted once, plotted in line.
+//! Each part of a window is counted once, and the bars are aligned.
 
 use super::super::why::tests::{long_story, thread};
 use super::*;

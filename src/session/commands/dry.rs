@@ -1,4 +1,4 @@
-//! `/compact dry`: what a compaction would do now, what it costs, and how to do just that. Pure.
+//! `/compact dry`: what a compaction would do now, its price, and the command that does exactly that. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,55 +9,55 @@ use epitome_compaction::{CompactionDecision, EntryTreatment, Preview, PreviewLin
 use epitome_thread::text::{call_title, context, rounded_dollars, tokens as short};
 use epitome_thread::{Change, ModelName, Origin, Seq, Thread, Usage};
 
-/// Entries of each fate that are named: the largest ones.
+/// Entries listed per treatment: the largest ones.
 const LARGEST_SHOWN_MAX: usize = 5;
 
 /// Characters of an entry's line.
 const LINE_CHARS_MAX: usize = 80;
 
-/// Entries in the machine's form; of more it says how many. A conversation may have 10,000.
+/// Entries in the JSON form; the rest are counted. A conversation may have 10,000.
 const LINES_JSON_MAX: usize = 1_000;
 
-/// In the order in which they are told.
+/// In the order in which they are reported.
 const FATES: [EntryTreatment; 4] =
     [EntryTreatment::Kept, EntryTreatment::Masked, EntryTreatment::Quoted, EntryTreatment::Summarised];
 
-/// US dollars of a call, where prices are known.
+/// Price of a call in US dollars; `None` if the prices are unknown.
 pub(super) type PriceLookup<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
 
-/// What is told beside the preview.
+/// Figures reported in addition to the preview.
 pub(super) struct DryRunFigures<'a> {
     pub thread: &'a Thread,
     pub preview: &'a Preview,
-    /// Tokens in context as it is, and then: without a model's summary, and with the longest one.
+    /// Tokens in context now, and after the compaction: without a model's summary, and with the longest one.
     pub now: u64,
     pub then: (u64, u64),
     /// The window, in tokens.
     pub window: u64,
-    /// The system text and the tools.
+    /// Tokens of the system text and the tools.
     pub frame: u64,
     pub model: Option<&'a ModelName>,
     pub writer: SummaryWriter<'a>,
-    /// The model that writes where it costs less than the session's own, or the other way round: both prices are shown.
+    /// The summary model if it is cheaper than the session's own, or the reverse: both prices are shown.
     pub small: Option<ModelName>,
-    /// The longest summary, in tokens.
+    /// Maximum length of the summary, in tokens.
     pub summary_max: u64,
     pub prices: PriceLookup<'a>,
-    /// What is to be said for just this.
+    /// The command that performs exactly this compaction.
     pub command: String,
 }
 
-/// Who would write the summary.
+/// The model that would write the summary.
 pub(super) enum SummaryWriter<'a> {
-    /// The model of the conversation: the request is the last one and an instruction, so that the cache holds.
+    /// The model of the conversation: the request is the last one plus an instruction, so the cache stays valid.
     Same,
-    /// Another one, which reads all of it anew.
+    /// Another model, which reads everything uncached.
     Other(&'a ModelName),
-    /// No model: the tables computed from the log stand alone.
+    /// No model: the message has only the tables computed from the log.
     Nobody,
 }
 
-/// Dollars with all that can come from the cache, and with nothing from it.
+/// Dollars if everything that can be cached is, and if nothing is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct DryRunPrice {
     cached: f64,
@@ -117,7 +117,7 @@ fn total(lines: &[&PreviewLine]) -> String {
     format!("{}, {}", why::counted(lines.len(), "entry"), change(sums(lines)))
 }
 
-/// Tokens, and where some but not all stay, what stays.
+/// Token counts; before and after if some but not all stay.
 fn change((before, after): (u64, u64)) -> String {
     match after {
         after if after == before || after == 0 => format!("{} tokens", short(before)),
@@ -125,7 +125,7 @@ fn change((before, after): (u64, u64)) -> String {
     }
 }
 
-/// The largest entries of a fate, where they are worth a line.
+/// Lists the largest entries of a treatment.
 fn largest(facts: &DryRunFigures, fate: EntryTreatment, out: &mut String) {
     let mut lines = lines_with(facts.preview, fate);
     if lines.is_empty() {
@@ -188,7 +188,7 @@ fn sizes(facts: &DryRunFigures, out: &mut String) {
     };
 }
 
-/// What of the one message is not the model's: the parts that it has, by how each begins.
+/// The parts of the compaction message that no model wrote, recognized by their opening tags.
 fn carried(text: &str) -> String {
     let count = |tag: &str| text.lines().filter(|line| line.starts_with(tag)).count();
     let named = |count: usize, one: &str, many: &str| match count {
@@ -240,9 +240,9 @@ fn dollars(price: Option<DryRunPrice>) -> String {
     }
 }
 
-// ── What it costs ──────────────────────────────────────────────────────────────────────────────────
+// ── Prices ─────────────────────────────────────────────────────────────────────────────────────────
 
-/// The call that writes the summary, at its longest.
+/// The price of the call that writes the summary, at its maximum length.
 fn summary_price(facts: &DryRunFigures, writer: &SummaryWriter) -> Option<DryRunPrice> {
     let main = facts.model?;
     let fresh = Usage { input: facts.now, output: facts.summary_max, ..Usage::default() };
@@ -256,8 +256,8 @@ fn summary_price(facts: &DryRunFigures, writer: &SummaryWriter) -> Option<DryRun
     }
 }
 
-/// What the next request's input costs, as the history is and as it would be. Behind a changed history
-/// only the system text and the tools can come from the cache.
+/// Prices of the next request's input, without and with the compaction. After a changed history, only the
+/// system text and the tools can come from the cache.
 fn next_prices(facts: &DryRunFigures) -> (Option<DryRunPrice>, Option<DryRunPrice>) {
     let Some(model) = facts.model else { return (None, None) };
     let input = |tokens| Usage { input: tokens, ..Usage::default() };

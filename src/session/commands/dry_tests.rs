@@ -1,4 +1,4 @@
-//! What a dry run tells of a small conversation.
+//! The report of a dry run for a small conversation.
 
 use super::super::why::tests::long_story;
 use super::*;
@@ -37,7 +37,7 @@ fn summarise() -> CompactionDecision {
     })
 }
 
-/// Ten dollars for a million tokens of input, one where they come from the cache, twenty for output.
+/// Per million tokens: $10 for input, $1 for cached input, $20 for output.
 fn priced(_: &ModelName, usage: &Usage) -> Option<f64> {
     let fresh = usage.input - usage.cache_read;
     Some((fresh as f64 * 10.0 + usage.cache_read as f64 + usage.output as f64 * 20.0) / 1e6)
@@ -113,7 +113,7 @@ fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
     let small = ModelName("local/small".into());
     let (text, _) = told(summarise(), SummaryWriter::Other(&small), &priced);
     assert!(text.contains("- the summary by local/small: $0.3100\n"), "{text}");
-    // The price that it was weighed against.
+    // The price of the alternative.
     assert!(
         text.contains("- by anthropic/claude it would cost $0.1030 with the cache, $0.3100 without\n"),
         "{text}"

@@ -1,4 +1,4 @@
-//! `/help`: what can be typed here. Pure.
+//! `/help`: lists the slash commands. Pure.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,10 +8,10 @@ use epitome_recipe::catalog::RecipeCatalog;
 use epitome_recipe::command::CommandInfo;
 use epitome_recipe::parse::RecipeSource;
 
-/// Recipes that are listed; of more it says how many.
+/// Recipes listed; the rest are counted.
 const RECIPES_SHOWN_MAX: usize = 100;
 
-/// `home` is the user's own folder for what they give to Epitome.
+/// `home` is the user's Epitome directory.
 pub(super) fn text(built_in: &[CommandInfo], catalog: &RecipeCatalog, home: &Path) -> String {
     let mut out = "Commands:\n\n".to_owned();
     for command in built_in {

@@ -1,4 +1,4 @@
-//! `/hooks`: the hooks of a session in the order in which they run, and what they did so far. Pure.
+//! `/hooks`: a session's hooks in the order in which they run, and what they have done so far. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use epitome_hooks::discover::{FoundHooks, Skipped, UntrustedHook};
 use epitome_hooks::hook::{Hook, HookKind, HookOrigin};
 use epitome_thread::{Change, HookRunResult, Thread};
 
-/// Hooks, and of those that don't run as many, that are listed; of more it says how many.
+/// Maximum length of each list; the rest are counted.
 const SHOWN_MAX: usize = 50;
 
-/// What a hook's runs came to, as the trail has it.
+/// The results of a hook's runs, from the log.
 #[derive(Default)]
 struct HookRunCounts {
     done: u32,
@@ -44,7 +44,7 @@ pub(super) fn text(found: &FoundHooks, enabled: bool, thread: &Thread) -> String
         format!("{}: {}", skipped.path.display(), line(&skipped.reason))
     });
     list(&mut out, "With problems", &found.problems, |problem| line(&problem.to_string()));
-    // Handlers of recipes, and hooks that were there when they ran.
+    // Handlers of recipes, and hooks that have since been removed.
     let others: Vec<(String, HookRunCounts)> = runs.into_iter().collect();
     list(&mut out, "Ran before, or for a recipe", &others, |(name, ran)| {
         format!("{name}: {}", counted(ran).unwrap_or_default())
@@ -114,7 +114,7 @@ fn more(out: &mut String, count: usize) {
     }
 }
 
-/// What each hook did, by name, and how many runs did nothing.
+/// Counts each hook's runs by name, and the runs that did nothing.
 fn trail(thread: &Thread) -> (BTreeMap<String, HookRunCounts>, u64) {
     let mut runs: BTreeMap<String, HookRunCounts> = BTreeMap::new();
     let mut quiet = 0;

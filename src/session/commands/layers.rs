@@ -1,4 +1,4 @@
-//! `/undo`, `/redo` and `/history`: the changes of the view, taken back, brought again and listed.
+//! `/undo`, `/redo` and `/history`: undo, redo and list the changes of the view.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use super::{CommandContext, CommandOutcome, noted, text_reply, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, PINNED_BY_PERSON, PartId, Seq, Thread, ViewEdit};
 
-/// Layers that are listed; of more it says how many. The machine's form has as many.
+/// Layers listed, in the text and in JSON; the rest are counted.
 const LAYERS_SHOWN_MAX: usize = 100;
 
-/// Which of the two is asked for.
+/// Undo or redo.
 #[derive(Clone, Copy)]
 enum LayerDirection {
     Undo,
@@ -21,7 +21,7 @@ enum LayerDirection {
 }
 
 impl LayerDirection {
-    /// The command's name, and the key of its answer.
+    /// The command's name, and the key of its result.
     fn name(self) -> &'static str {
         match self {
             LayerDirection::Undo => "undo",
@@ -43,7 +43,7 @@ impl LayerDirection {
         }
     }
 
-    /// The text for the user.
+    /// The message for the user.
     fn report(self, thread: &Thread, layer: Seq) -> String {
         let what = what_it_is(thread, layer);
         match self {
@@ -59,7 +59,7 @@ impl LayerDirection {
         }
     }
 
-    /// The layer that is meant where none is named.
+    /// The default layer, if the command names none.
     fn newest(self, thread: &Thread) -> Option<Seq> {
         match self {
             LayerDirection::Undo => thread.last_layer().map(|entry| entry.seq),
@@ -68,7 +68,7 @@ impl LayerDirection {
     }
 }
 
-/// A layer as a user would call it.
+/// A description of a layer for the user.
 fn what_it_is(thread: &Thread, layer: Seq) -> String {
     let quoted =
         |part| thread.text_of(part).map_or_else(String::new, |text| format!(" {:?}", why::line(&text)));
@@ -89,7 +89,7 @@ fn what_it_is(thread: &Thread, layer: Seq) -> String {
     }
 }
 
-/// The entry that a user names, as `e12`.
+/// Parses an entry such as `e12`.
 pub(super) fn entry_named(typed: &str) -> Option<Seq> {
     let part: PartId = typed.trim().to_ascii_lowercase().parse().ok()?;
     part.part.is_none().then_some(part.entry)
@@ -158,8 +158,8 @@ fn turn_layer(core: &mut Core, way: LayerDirection, typed: &str) -> CommandOutco
     }
 }
 
-/// The tokens in context before and after, or why that can't be: the window does not hold what would
-/// be in view then, and the next prompt would only be compacted again.
+/// The tokens in context before and after, or why the change is refused: the view would no longer fit into
+/// the window, so that the next prompt would only cause another compaction.
 fn sizes(core: &Core, way: LayerDirection, layer: Seq) -> Result<(u64, u64), String> {
     let with = match way {
         LayerDirection::Undo => "without",
@@ -195,7 +195,7 @@ fn history(thread: &Thread, layers: &[Layer]) -> String {
     out
 }
 
-/// Whether it holds, and what can be done about it.
+/// Whether a layer is in effect, and how to undo or redo it.
 fn state(thread: &Thread, layer: &Layer) -> String {
     let entry = layer.entry;
     match (layer.holds, layer.inside) {
@@ -249,7 +249,7 @@ fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
     layers.iter().rev().take(LAYERS_SHOWN_MAX).map(one).collect()
 }
 
-/// The hook that made a layer, or what triggered it.
+/// The hook that made a layer, or its trigger.
 fn author(change: &Change) -> Option<&str> {
     match change {
         Change::Compacted { trigger, .. } | Change::Pruned { trigger, .. } => Some(trigger_word(*trigger)),

@@ -1,4 +1,4 @@
-//! `/mcp`: a session's servers, their states and tools, and orders for one of them.
+//! `/mcp`: shows a session's MCP servers with their states and tools, and carries out orders for one of them.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use super::super::mcp::prompts;
 use epitome_config::{McpSource, McpTransport, origin};
 use epitome_mcp::{ServerOrder, ServerState, ServerStatus, tokens};
 
-/// Tools of one server that are listed by name; of more it says how many.
+/// Tools of a server listed by name; the rest are counted.
 const TOOLS_SHOWN_MAX: usize = 100;
 
-/// The orders and their words.
+/// The orders and their keywords.
 const ORDERS: [(&str, ServerOrder); 5] = [
     ("reconnect", ServerOrder::Reconnect),
     ("login", ServerOrder::LogIn),
@@ -19,12 +19,12 @@ const ORDERS: [(&str, ServerOrder); 5] = [
     ("on", ServerOrder::On),
 ];
 
-/// What was typed after the command.
+/// The parsed arguments.
 #[derive(Debug, PartialEq)]
 enum McpArguments<'a> {
     Show,
     Order(ServerOrder, &'a str),
-    /// A sentence.
+    /// The reason, as a sentence.
     Wrong(String),
 }
 
@@ -54,7 +54,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "there are none".to_owned() } else { names.join(", ") }
 }
 
-/// Carries out what was typed after `/mcp`; `None` if it only shows something.
+/// Carries out the arguments of `/mcp`; `None` if they only ask for information.
 pub(super) fn order_server(session: &mut Session, rest: &str) -> Option<String> {
     let names: Vec<String> = session.mcp.statuses().into_iter().map(|status| status.spec.name).collect();
     let text = match parse(rest, &names) {
@@ -66,7 +66,7 @@ pub(super) fn order_server(session: &mut Session, rest: &str) -> Option<String> 
     Some(text)
 }
 
-/// One line for each server. `waiting` are servers of the repository's that nobody has allowed or refused, each in words.
+/// One line per server. `waiting` describes the repository's servers that the user has neither allowed nor refused.
 pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
     if statuses.is_empty() && waiting.is_empty() {
         return "No MCP server is configured. `epitome mcp add` adds one, a table [mcp.servers.NAME] in config.toml, and so \
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// All names of all tools were in one line.
+    /// Regression: a single line listed the names of all tools.
     #[test]
     fn each_server_has_one_line_with_its_state_and_the_size_of_its_tools() {
         let gone = ServerState::Gone("it ended".to_owned());
@@ -192,7 +192,7 @@ mod tests {
         assert!(detailed.contains("- warning: the disk is full"), "{detailed}");
     }
 
-    /// `/mcp reconnect x` printed the list, as if it had done something.
+    /// Regression: `/mcp reconnect x` printed the list, as if it had done something.
     #[test]
     fn arguments_are_carried_out_or_refused() {
         let names = ["docs".to_owned(), "my server".to_owned()];

@@ -1,4 +1,4 @@
-//! `/permissions`: what may run without a question and by which words of the user's, and how it is taken back.
+//! `/permissions`: shows the mode and the permission rules, and revokes or saves remembered ones.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use super::super::saved_permissions;
 use super::{CommandContext, CommandOutcome, noted, text_reply, why};
 use epitome_thread::{Change, Rule};
 
-/// Rules that are listed; a user with more reads their files.
+/// Rules listed; the rest are counted.
 const LISTED_MAX: usize = 100;
 
-/// How long something stays allowed.
+/// How long a permission lasts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GrantDuration {
     Session,
@@ -108,7 +108,7 @@ fn forget(core: &mut Core, rules: Vec<(Rule, GrantDuration)>) -> CommandOutcome 
     }
     let words: Vec<String> =
         rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
-    // One that is kept may be of this session as well: it must not live on there.
+    // A saved rule may also be a rule of this session, where it must not survive.
     let of_session = |rule: &&Rule| core.thread.rules().contains(rule);
     let mut changes: Vec<Change> = Vec::new();
     for rule in rules.iter().map(|(rule, _)| rule).filter(of_session) {
@@ -141,7 +141,7 @@ fn keep(core: &mut Core, rule: Rule) -> CommandOutcome {
     }
 }
 
-/// What is remembered, each once; what holds longer is told of.
+/// The remembered rules, each once, with the longer of its durations.
 fn remembered(session: &[Rule], kept: &[Rule]) -> Vec<(Rule, GrantDuration)> {
     let mut all: Vec<(Rule, GrantDuration)> = Vec::new();
     let of_session = session.iter().map(|rule| match kept.contains(rule) {

@@ -1,7 +1,7 @@
-//! `/pin` and `/unpin`: what survives every compaction word for word.
+//! `/pin` and `/unpin`: texts that every compaction keeps verbatim.
 //!
-//! A pin keeps the text that the log has. What a hook took out of the history is never pinned: that would
-//! bring it back.
+//! A pin keeps the text that is in the log. Text that a hook removed from the history can't be pinned, since
+//! the pin would restore it.
 
 use std::fmt::Write as _;
 
@@ -14,15 +14,15 @@ use epitome_compaction as compaction;
 use epitome_thread::{Change, EntryVisibility, Message, PINNED_BY_PERSON, PartId, Role, Thread, ViewEdit};
 use epitome_tokens::Ruler;
 
-/// Pins that are listed with their beginning; of more it says how many.
+/// Pins listed with their first line; the rest are counted.
 const PINS_SHOWN_MAX: usize = 50;
 
-/// How a part comes to be pinned.
+/// How a part can be pinned.
 #[derive(Clone, Debug, PartialEq)]
 enum PinStatus {
-    /// The model sees it as it is.
+    /// The view contains it unchanged.
     InView,
-    /// It does not, and is told the text again.
+    /// The view does not contain it, so the text must be added again.
     Again(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) fn pin(core: &mut Core, _: &CommandContext<'_>, typed: &str) -> Comma
             Err(why) => not_pinned(core, &why),
         },
         Err(()) => {
-            // It becomes the first message of the entry that these edits will be.
+            // It becomes the first message of the entry that these edits create.
             let at = PartId { entry: core.thread.next_seq(), part: Some(1) };
             let said = append(core, typed.to_owned());
             pin_by(core, vec![said, ViewEdit::Pin { at }], at)
@@ -85,7 +85,7 @@ fn append(core: &mut Core, text: String) -> ViewEdit {
     ViewEdit::Append { role: Role::User, message }
 }
 
-/// Makes these edits, of which the last pins `at`, unless pins would grow too large.
+/// Makes these edits, the last of which pins `at`, unless the pins would become too large.
 fn pin_by(core: &mut Core, edits: Vec<ViewEdit>, at: PartId) -> CommandOutcome {
     let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
     let mut then = core.thread.clone();
@@ -115,7 +115,7 @@ fn pin_meta(core: &Core, status: &str) -> Value {
     pins_json(status, &core.ruler(), &core.thread, core.pin_tokens_max())
 }
 
-/// How a part can be pinned, or why it can't.
+/// How a part can be pinned, or why it can't be.
 fn how(thread: &Thread, part: PartId) -> Result<PinStatus, String> {
     let Some(text) = thread.text_of(part) else {
         return Err(format!("{part} has no text; /why with an entry explains it"));
@@ -223,7 +223,7 @@ mod tests {
         ] {
             assert_eq!(how(&thread(changes), part), wanted, "{story}");
         }
-        // In the long story a hook replaced e2, and the compaction e10 is taken back.
+        // In the long story, a hook replaced e2, and the compaction e10 is undone.
         assert!(how(&long_story(), at(2, None)).is_err_and(|why| why.contains("a hook changed e2")));
         assert!(how(&long_story(), at(10, None)).is_err_and(|why| why.contains("/redo e10")));
         assert_eq!(how(&long_story(), at(9, None)), Ok(PinStatus::InView));

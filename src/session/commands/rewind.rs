@@ -1,4 +1,4 @@
-//! `/rewind` and `/checkpoints`: what turns did to files, and taking it back, with the conversation or without.
+//! `/rewind` and `/checkpoints`: list what turns did to files, and undo it, with or without the conversation.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
-/// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
+/// Turns listed, and files per turn; the rest are counted. The JSON form has all of them.
 const TURNS_SHOWN_MAX: usize = 50;
 const FILES_SHOWN_MAX: usize = 20;
 
-/// Files that the model is told of by name.
+/// Files named in the message for the model.
 const FILES_TOLD_MAX: usize = 50;
 
-/// Characters of a prompt that stand for its turn.
+/// Characters of a prompt that identify its turn.
 const PROMPT_CHARS: usize = 60;
 
 const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (default: the last turn); \
@@ -27,7 +27,7 @@ const HOW: &str = "Use /rewind with any of: an entry of the turn, such as e12 (d
                    revert later changes by others; undo, to undo the last rewind. /checkpoints \
                    lists the turns.";
 
-/// What is taken back.
+/// The parts that a rewind covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RewindParts {
     Files,
@@ -53,7 +53,7 @@ impl RewindParts {
     }
 }
 
-/// What a user wants of `/rewind`.
+/// A parsed `/rewind` command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RewindRequest {
     entry: Option<Seq>,
@@ -86,13 +86,13 @@ fn parse(typed: &str) -> Result<RewindRequest, String> {
     }
 }
 
-/// What is to be done about the conversation beside the files.
+/// A rewind: its file operation, and the change of the conversation that goes with it.
 pub struct RewindPlan {
     wish: RewindRequest,
     files: Option<RewindTarget>,
-    /// The change of the conversation.
+    /// The change of the conversation, if it is rewound too.
     conversation: Option<Change>,
-    /// What it is about, in words: `before e12 “fix the parser”`.
+    /// A description of the target: `before e12 “fix the parser”`.
     what: String,
     target: Seq,
 }
@@ -137,7 +137,7 @@ fn plan_rewind(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
                 format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
             })?
         }
-        // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
+        // For files alone, the turn may already have been rewound out of the conversation.
         None if wish.scope == RewindParts::Files => {
             turns.last().ok_or("there is no turn yet that could be rewound")?
         }
@@ -168,7 +168,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     let Rewinds { files, conversation } = rewinds(&core.thread);
     let (mut files, mut conversation) =
         (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
-    // Those of one command belong together; else it is the newer one.
+    // Those of one command belong together; otherwise the newer one is undone.
     if let (Some(of_files), Some(of_conversation)) = (files, conversation)
         && core.thread.turn_start(of_files) != core.thread.turn_start(of_conversation)
     {
@@ -196,7 +196,7 @@ fn plan_undo(core: &Core, wish: RewindRequest) -> Result<RewindPlan, String> {
     })
 }
 
-/// Refuses what the window does not hold: the next prompt would only be compacted again.
+/// Refuses a view that does not fit into the window: the next prompt would only cause another compaction.
 fn fits_window(core: &Core, change: Change) -> Result<(), String> {
     core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
         format!(
@@ -206,7 +206,7 @@ fn fits_window(core: &Core, change: Change) -> Result<(), String> {
     })
 }
 
-/// The files are done, or were looked at: the rest of it.
+/// Completes the command once the files are rewound or previewed.
 pub(super) fn rewound(
     core: &mut Core,
     plan: RewindPlan,
@@ -392,7 +392,7 @@ fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
     })
 }
 
-/// Does what is asked of the files, or looks at what it would be.
+/// Rewinds the files, or previews it.
 fn act(
     checkpoints: &Checkpoints,
     asked: RewindTarget,
@@ -404,7 +404,7 @@ fn act(
     }
 }
 
-/// The newest rewinds that hold: of files and of the conversation.
+/// The newest rewinds in effect: of files and of the conversation.
 struct Rewinds {
     files: Option<Seq>,
     conversation: Option<Seq>,
@@ -426,7 +426,7 @@ fn rewinds(thread: &Thread) -> Rewinds {
     Rewinds { files: files.pop(), conversation }
 }
 
-/// What the model is told of files that were put back, in one line.
+/// The line that informs the model about restored files.
 pub(crate) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
     let named: Vec<String> =
         changed.iter().take(FILES_TOLD_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();

@@ -1,5 +1,5 @@
-//! `/usage`: what the session took, by its log alone: tokens and dollars by model, what of it agents and others took,
-//! calls, compactions, time. Pure.
+//! `/usage`: a session's usage, computed from its log: tokens and dollars by model, the part of agents and other
+//! callers, calls, compactions and time. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use epitome_thread::text::tokens;
 use epitome_thread::{Change, ModelName, Thread, Usage};
 use epitome_tools::task;
 
-/// Names that are listed of those who called models beside the conversation.
+/// Callers listed other than the conversation itself.
 const OTHERS_MAX: usize = 20;
 
-/// Calls of models.
+/// The number and usage of model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Took {
     calls: usize,
@@ -35,12 +35,12 @@ impl Took {
     }
 }
 
-/// Everything that is counted.
+/// All totals.
 #[derive(Debug, Default, PartialEq)]
 struct Counted {
     all: Took,
     by_model: BTreeMap<ModelName, Took>,
-    /// By who called beside the conversation: agents, recipes, hooks.
+    /// By caller, for calls outside the conversation: agents, recipes, hooks.
     by_other: BTreeMap<String, Took>,
     summaries: Took,
     turns: usize,
@@ -48,7 +48,7 @@ struct Counted {
     agents: usize,
     compactions: usize,
     prunings: usize,
-    /// Turns from their beginning to their end.
+    /// The total duration of the turns.
     time: Duration,
 }
 
@@ -127,7 +127,7 @@ fn count(settings: &Settings, thread: &Thread) -> Counted {
             Change::Compacted { .. } => counted.compactions += 1,
             Change::Pruned { .. } => counted.prunings += 1,
             Change::TurnEnded { .. } => {
-                // A command alone is no turn of the model's.
+                // A command alone is not a turn.
                 if let Some(began) = began.take() {
                     counted.turns += 1;
                     counted.time += Duration::from_millis(entry.at.saturating_sub(began));

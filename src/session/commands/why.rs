@@ -1,4 +1,4 @@
-//! `/why`: what was done to a conversation, who asked for it and why not, out of its log alone. Pure.
+//! `/why`: explains the changes of a conversation, their authors and reasons, from its log. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,22 +9,22 @@ use epitome_thread::{
     PartSize, Seq, Thread, ToolCall, Trigger, ViewEdit, Withheld, describe, text as words,
 };
 
-/// Things that one answer tells of.
+/// Maximum number of items in an answer.
 const SHOWN_MAX: usize = 15;
-/// Remarks told of a run, unless its entry or its hook is asked for.
+/// Remarks shown per hook run, unless the question is about its entry or its hook.
 const REMARKS_SHOWN_MAX: usize = 2;
-/// Edits told of one change.
+/// Edits shown per change.
 const EDITS_SHOWN_MAX: usize = 10;
-/// Files named of one change.
+/// Files named per change.
 const FILES_NAMED_MAX: usize = 10;
-/// Entries named in one line.
+/// Entries named per line.
 const ENTRIES_NAMED_MAX: usize = 20;
-/// Characters of one line; the log has the whole.
+/// Maximum characters of a line; the log has the full text.
 const LINE_CHARS_MAX: usize = 300;
-/// Digits of a digest that are shown: enough to tell two versions apart.
+/// Digits of a digest that are shown: enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
 
-/// Tells what `asked` is about: an entry (`e12`), a hook or, if it is empty, the newest of all.
+/// Explains `asked`: an entry (`e12`) or a hook, or the newest changes if it is empty.
 pub fn text(thread: &Thread, asked: &str) -> String {
     if asked.is_empty() {
         return newest(thread);
@@ -36,12 +36,12 @@ pub fn text(thread: &Thread, asked: &str) -> String {
     }
 }
 
-/// A text as one line, cut to a bearable length.
+/// Joins a text into one line of bounded length.
 pub(super) fn line(text: &str) -> String {
     line_of(text, LINE_CHARS_MAX)
 }
 
-/// A text as one line of at most so many characters.
+/// Joins a text into one line of at most `chars_max` characters.
 pub(super) fn line_of(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(chars_max) {
@@ -80,7 +80,7 @@ fn newest(thread: &Thread) -> String {
     format!("Newest first:\n\n{out}\n/why with an entry or a hook's name shows more.")
 }
 
-/// What a change that is no trail did; `None` for what needs no explanation.
+/// A description of what a change did; `None` if it needs no explanation. Hook runs are handled by `hooked`.
 pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
         Change::Compacted { through, trigger, focus, model, account, .. } => {
@@ -154,7 +154,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             "shortened {}, {}; {}",
             counted(masks.len(), "old entry"),
             sizes(change)?,
-            // Some free room, and some cost less than they save.
+            // Some prunes make room, others only have to pay for their own cost.
             if *trigger == Trigger::Threshold { "to save room" } else { asked_by(*trigger) }
         )),
         _ => None,
@@ -164,7 +164,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
 fn asked_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual => "you asked for it",
-        // It refused a request, or cut a reply off.
+        // It rejected a request, or cut off a reply.
         Trigger::Overflow => "the provider said that the window was full",
         Trigger::Threshold => "the window filled up",
         Trigger::Must => "the next request might not have fitted",
@@ -180,7 +180,7 @@ fn edit(edit: &ViewEdit) -> String {
     }
 }
 
-/// An edit by the user, in the words of what they said.
+/// A description of an edit by the user, named after their command.
 fn pinning(edit: &ViewEdit) -> String {
     match edit {
         ViewEdit::Pin { at } => format!("pinned {at}"),
@@ -220,7 +220,7 @@ fn hooks(thread: &Thread) -> BTreeSet<&str> {
     runs(thread).map(|(_, _, run)| run.hook.as_str()).collect()
 }
 
-/// All runs in the trail, newest first.
+/// All logged hook runs, newest first.
 fn runs(thread: &Thread) -> impl Iterator<Item = (Seq, &str, &HookRun)> {
     let trail = thread.entries().iter().rev().filter_map(|entry| match &entry.change {
         Change::Hooked { event, runs } => Some((entry.seq, event.as_str(), runs)),
@@ -295,7 +295,7 @@ fn explain_entry(thread: &Thread, seq: Seq) -> String {
     out.trim_end().to_owned()
 }
 
-/// Who let a call run or refused it: of an outcome its own, of a reply those of its calls.
+/// The permission decisions: of an outcome its own, of a reply those of its calls.
 fn decisions(thread: &Thread, entry: &Entry) -> String {
     match &entry.change {
         Change::ToolFinished { outcome } => match &outcome.decided {
@@ -320,7 +320,7 @@ fn decisions(thread: &Thread, entry: &Entry) -> String {
     }
 }
 
-/// What a compaction made of the view.
+/// The effect of a compaction on the view.
 fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
     let share = |name: &str, share: PartSize| {
         (share.entries > 0).then(|| {
@@ -350,7 +350,7 @@ fn accounted(account: &CompactionStats, masks: &[Mask]) -> String {
     if told.is_empty() { told } else { format!("\nWhat happened to the view:\n\n{told}") }
 }
 
-/// Entries by their names, not too many of them.
+/// A list of entries, shortened if there are many.
 fn named(entries: impl ExactSizeIterator<Item = Seq>) -> String {
     let count = entries.len();
     let mut names: Vec<String> = entries.take(ENTRIES_NAMED_MAX).map(|entry| entry.to_string()).collect();
@@ -360,7 +360,7 @@ fn named(entries: impl ExactSizeIterator<Item = Seq>) -> String {
     names.join(", ")
 }
 
-/// What the model sees of an entry now, through whom, and where all of it can be read.
+/// How the model sees an entry now, which entry changed that, and where to read the full text.
 fn now_in_view(thread: &Thread, entry: &Entry) -> String {
     let seq = entry.seq;
     let change = |by: Seq| thread.entries().get(by.0 as usize).map(|by| &by.change);
@@ -431,7 +431,7 @@ fn what_it_is(change: &Change) -> String {
     }
 }
 
-/// Whose asking led to a change: a hook by its name, or (`Some(None)`) some hook. `None`: no hook's.
+/// The hook that asked for a change: `Some(Some(name))`, `Some(None)` if unnamed, `None` if no hook did.
 fn asker(change: &Change) -> Option<Option<&str>> {
     match change {
         Change::Mutated { by, .. } | Change::Edited { by, .. } | Change::CallChanged { by, .. } => {
@@ -443,7 +443,7 @@ fn asker(change: &Change) -> Option<Option<&str>> {
     }
 }
 
-/// The trail of the turn that an entry belongs to.
+/// The hook runs of the turn that an entry belongs to.
 fn runs_of_turn(thread: &Thread, seq: Seq) -> impl Iterator<Item = (Seq, &str, &HookRun)> {
     let ends = |entry: &&std::sync::Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
     let ends = thread.entries().iter().filter(ends).map(|entry| entry.seq);
@@ -452,14 +452,14 @@ fn runs_of_turn(thread: &Thread, seq: Seq) -> impl Iterator<Item = (Seq, &str, &
     runs(thread).filter(move |(at, _, _)| *at >= from && *at <= to)
 }
 
-/// What later entries did to this one.
+/// The effects of later entries on this one.
 fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     let seq = entry.seq;
     let mut gone = thread.text_of(PartId { entry: seq, part: None }).is_none();
     let mut told = Vec::new();
     for later in thread.entries().iter().skip(seq.0 as usize + 1) {
         let touches = match &later.change {
-            // Once it has left the view, no later layer finds it there.
+            // Once it has left the view, later layers don't affect it.
             Change::Compacted { masks, .. } if masks.iter().any(|mask| mask.entry == seq) => true,
             Change::Compacted { through, .. } | Change::Mutated { through, .. } => {
                 let replaced = !gone && *through >= seq;
@@ -488,7 +488,7 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     told
 }
 
-/// So many of something, in words.
+/// A number with its noun in singular or plural.
 pub(super) fn counted(count: usize, what: &str) -> String {
     match (count, what.strip_suffix('y')) {
         (1, _) => format!("1 {what}"),
@@ -497,7 +497,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// The last line of a list that shows only so many.
+/// Appends the last line of a truncated list.
 pub(super) fn more(out: &mut String, count: usize, shown_max: usize) {
     if count > shown_max {
         let _ = writeln!(out, "- and {} more", count - shown_max);

@@ -1,4 +1,4 @@
-//! What `/why` tells of a small conversation in which much happened.
+//! `/why` for a small conversation with many changes.
 
 use super::*;
 use crate::reminders::logs_tests::message;

@@ -1,4 +1,4 @@
-//! What a compaction may take and what it is asked to do, by the settings, the window and who asked for it.
+//! The budget of a compaction and its parameters, from the settings, the window and the reason.
 
 use super::Compactor;
 use crate::core::Core;
@@ -10,8 +10,8 @@ use epitome_thread::{Seq, Trigger};
 use epitome_turn::CompactionReason;
 
 impl Core {
-    /// The room of the model's window, and how a compaction may use it for a summary of so many tokens; `None` is what
-    /// is configured.
+    /// The room of the model's window, and how a compaction may use it. `summary_max` limits the summary in tokens;
+    /// `None` uses the configured limit.
     pub(crate) fn budget(&self, summary_max: Option<u32>) -> Budget {
         let window = self.model.window();
         let frame = self.ruler().frame_of(&self.thread);
@@ -19,11 +19,11 @@ impl Core {
         let budget = of(&self.settings.compaction);
         let Some(max_summary_tokens) = summary_max else { return budget };
         let recipe = of(&CompactionSettings { max_summary_tokens, ..self.settings.compaction.clone() });
-        // A recipe says how long a model may write; the tables go by the settings.
+        // A recipe limits only the model's text; the tables follow the settings.
         Budget { summary_max: recipe.summary_max, ..budget }
     }
 
-    /// Tokens of the window that are kept free for a reply.
+    /// Tokens of the window that are reserved for a reply.
     pub(crate) fn reserve(&self) -> u64 {
         let reserve = self.settings.compaction.output_reserve;
         match self.model.endpoint() {
@@ -45,7 +45,7 @@ impl Compactor {
             (Some(keep), _) => keep_of(&keep),
             (None, CompactionReason::Command | CompactionReason::Hook) => compaction::KeptTail::Nothing,
             (None, CompactionReason::Threshold | CompactionReason::Must) => newest,
-            // How much fits is only known where somebody has told how large the window is.
+            // Without a known window size, how much fits is unknown too.
             (None, CompactionReason::Overflow) if core.model.guesses_window() => {
                 compaction::KeptTail::Nothing
             }
@@ -63,14 +63,14 @@ impl Compactor {
         core.budget(self.order.summary_tokens_max)
     }
 
-    /// The same with the tokens that are in context now.
+    /// The budget, including the tokens that are in context now.
     pub(super) fn budget_now(&self, core: &mut Core) -> Budget {
         let used = Some(core.tokens_in_context());
         Budget { used, ..self.budget(core) }
     }
 
-    /// The work of deciding what a compaction would do to the conversation as it is now. It returns the revision
-    /// that it is for, and the decision.
+    /// The computation that decides what a compaction would do to the current conversation. It returns the decision and
+    /// the revision of the view that it applies to.
     pub(crate) fn deciding(
         &self,
         core: &mut Core,

@@ -1,4 +1,4 @@
-//! What keeps a conversation short beside compactions.
+//! Pruning of old outcomes between compactions.
 
 use crate::actor::Session;
 use crate::work::JobResult;
@@ -6,11 +6,11 @@ use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
 use epitome_turn::EffectResult;
 
-/// Tokens that come before old outcomes are looked through once more.
+/// New tokens in context before old outcomes are examined again.
 const EASE_TOKENS: u64 = 10_000;
 
 impl Session {
-    /// Prunes old outcomes if that pays for its cost, and otherwise begins a summary that will soon be needed.
+    /// Prunes old outcomes if the savings exceed the cost; otherwise starts a summary that will soon be needed.
     pub(crate) fn ease(&mut self, edited: bool) {
         let window = self.core.model.known_window();
         let is_on = window.and_then(|window| self.core.auto_compact_at(window)).is_some();
@@ -36,8 +36,8 @@ impl Session {
         self.answer_turn(EffectResult::Eased(cut.map(Box::new)));
     }
 
-    /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
-    /// over the whole view.
+    /// Whether the context has grown enough since the last check to be worth another one, which examines the
+    /// entire view.
     fn may_be_due(&mut self) -> bool {
         let used = self.core.tokens_in_context();
         let is_worth_it = used >= self.compactor.eased_at + EASE_TOKENS;

@@ -1,5 +1,4 @@
-//! Hooks around a compaction: what they say before it, at the stop of the recipe that wrote its summary,
-//! and behind it.
+//! Hooks around a compaction: before it, when the recipe that wrote its summary stops, and after it.
 
 use crate::actor::Session;
 use crate::child_requests::UNUSED_SUMMARY;
@@ -21,7 +20,7 @@ use epitome_turn::{CompactionReason, CompactionResult, EffectResult, HookPoint, 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
-    /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
+    /// The event of a planned compaction. Hooks may replace the instruction, write the summary or refuse.
     pub(crate) fn compaction_event(&mut self) -> Option<EventData> {
         let used = self.core.tokens_in_context();
         let CompactionDraft { why, plan, .. } = self.compactor.draft.as_ref()?;
@@ -77,7 +76,7 @@ impl Session {
                     let note = Change::Noted { message: self.core.fresh_message(), text };
                     self.commit_all(vec![note]);
                 }
-                // It would be asked again at each round's end.
+                // Otherwise it would be attempted again after each round.
                 CompactionReason::Threshold | CompactionReason::Hook | CompactionReason::Must => {
                     self.core.notify(NoticeSeverity::Info, text);
                     self.compactor.backoff.gained_nothing(&self.core.thread);
@@ -101,7 +100,7 @@ impl Session {
         self.answer_turn(EffectResult::Instructed { edited });
     }
 
-    /// The recipe's text for other instructions of a hook.
+    /// The recipe's text with a hook's instructions.
     fn instruction_for(&self, instructions: &str) -> String {
         let order = &self.compactor.order;
         let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
@@ -120,7 +119,7 @@ impl Session {
 
     // ── The stop of the recipe that a hook called ──────────────────────────────────────────────
 
-    /// Hooks see the end of the recipe that wrote the summary, as they would of any callback.
+    /// Runs the stop hooks of the recipe that wrote the summary, as after any callback. Returns whether any hook runs.
     pub(crate) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
@@ -144,8 +143,8 @@ impl Session {
         true
     }
 
-    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
-    /// it in the newest message of the agent, as in any conversation.
+    /// The view with the summary as the newest reply, as at the end of a callback's conversation: a script that
+    /// processes the recipe's text looks for it there.
     fn view_with_reply(&mut self, text: &str) -> View {
         let message = Message { id: self.core.fresh_message(), content: text_content(text.to_owned()) };
         let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
@@ -154,7 +153,7 @@ impl Session {
         callback.view().clone()
     }
 
-    /// A script may put its own history in the place of the summary, if it names this conversation.
+    /// A script may replace the summary with its own history, if it names this conversation.
     pub(crate) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
         let by = resolution.action_by.clone();
         let own = self.core.id().0.clone();
@@ -181,7 +180,7 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        // Rejected actions are logged, but not reported: such a script just ignores `invoked_recipe`.
         let (unheard, runs): (Vec<HookRun>, Vec<HookRun>) = std::mem::take(&mut resolution.trail)
             .into_iter()
             .partition(|run| run.verdict == HookRunResult::Refused);
@@ -194,7 +193,7 @@ impl Session {
         self.commit_all(trail);
         match mutated {
             Some(change) => {
-                // The summary that is not used was paid for.
+                // The unused summary was paid for.
                 if let Some((model, usage)) = call_of(&swap) {
                     self.spend(model.clone(), *usage, UNUSED_SUMMARY.to_owned());
                 }
@@ -206,10 +205,10 @@ impl Session {
 
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
-    /// A compaction is committed: hooks hear of it.
+    /// Concludes a committed compaction, and returns its event for hooks.
     pub(crate) fn committed(&mut self) -> Option<EventData> {
         self.compactor.backoff.gained();
-        // A hook's own history may have taken the summary's place: that is no compaction.
+        // If a hook's history replaced the summary, there was no compaction.
         let newest = self.core.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         let told = compaction.map(|entry| meta_for_programs(entry, &self.core.id().0));
@@ -250,13 +249,13 @@ impl Session {
     }
 }
 
-/// What a compaction did, for the answer's `_meta`.
+/// The result of a compaction, for `_meta` of the response.
 fn meta_for_programs(entry: &Entry, session: &str) -> serde_json::Value {
     let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
         return serde_json::Value::Null;
     };
     let mut told = account.counts();
-    // Programs look for this word where no model's summary stands for what was left out.
+    // Clients look for this status if no model's summary represents the removed entries.
     let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
     told["status"] = status.into();
     told["pre_tokens"] = (*tokens_before).into();

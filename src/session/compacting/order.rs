@@ -1,4 +1,4 @@
-//! How a compaction is asked for: by a user, a hook or a recipe.
+//! Parameters of a compaction that a user, a hook or a recipe requests.
 
 use std::sync::Arc;
 
@@ -8,41 +8,41 @@ use epitome_recipe::command::RecipeArguments;
 use epitome_recipe::parse::Recipe;
 use epitome_thread::Seq;
 
-/// How a compaction is to be made; what is not said is as the `compact` recipe has it.
+/// Parameters of a requested compaction; defaults come from the `compact` recipe.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionOrder {
-    /// The recipe whose text tells the model what to write.
+    /// The recipe whose text instructs the model that writes the summary.
     pub recipe: Option<Arc<Recipe>>,
     pub arguments: RecipeArguments,
-    /// What the summary is to look at above all.
+    /// The topic that the summary should focus on.
     pub focus: Option<String>,
-    /// The recipe's text, where it is rendered already.
+    /// The recipe's text, if it is already rendered.
     pub instruction: Option<String>,
-    /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
+    /// The part that stays verbatim; `None` is the configured share for a threshold compaction, otherwise nothing.
     pub keep: Option<HistoryTail>,
-    /// Only what is older than this entry goes.
+    /// Compacts only what is older than this entry.
     pub above: Option<Seq>,
-    /// Tokens that the summary may have; `None` is what is configured.
+    /// Maximum tokens of the summary; `None` uses the configured limit.
     pub summary_tokens_max: Option<u32>,
-    /// What the hook that asked wants its callback to know.
+    /// The data that the requesting hook passes to its callback.
     pub callback: Option<CallbackRequest>,
-    /// A recipe's own handler asked for it, not a script.
+    /// Whether a recipe's built-in handler requested it, rather than a script.
     pub by_recipe: bool,
-    /// What hooks want kept word for word.
+    /// Texts that hooks want kept verbatim, each with its hook.
     pub context: Vec<(String, String)>,
     /// A summary that a hook wrote.
     pub summary: Option<String>,
 }
 
-/// What a `swap_context` of a recipe says about the summary.
+/// Limits that a recipe's `swap_context` handler sets for the summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SummaryOverrides {
     pub keep: Option<HistoryTail>,
     pub summary_tokens_max: Option<u32>,
 }
 
-/// What a `swap_context` of a recipe's table says, and the table without it: its work is done by the
-/// compaction itself.
+/// Splits off a handler table's `swap_context`: its parameters, and the table without it, since the compaction
+/// itself does its work.
 pub(crate) fn without_swap(mut handlers: HandlerTable) -> (SummaryOverrides, HandlerTable) {
     let mut swap = SummaryOverrides::default();
     for declared in handlers.values_mut() {

@@ -1,5 +1,5 @@
-//! Summaries that are written before they are needed, beside the user's work (`compaction.prepared`). One is put in
-//! only where the view that it was made for still stands as it was, with what came since behind it.
+//! Summaries that are written in the background before they are needed (`compaction.prepared`). A summary is used
+//! only if the part of the view that it covers is unchanged; later entries follow it.
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -18,15 +18,15 @@ use epitome_config::Summariser;
 use epitome_thread::Seq;
 use epitome_turn::CompactionReason;
 
-/// The share of the window before the threshold at which a summary is begun, in per cent.
+/// How long before the threshold a summary is started, in percent of the window.
 const BEFORE_PERCENT: u64 = 10;
 
-/// A summary that nobody waits for yet.
+/// The state of a summary that is prepared in the background.
 #[derive(Debug, Default)]
 pub enum PreparedSummary {
     #[default]
     None,
-    /// It is decided what it will stand for, then it is written.
+    /// The plan is being made, or the summary is being written.
     Writing {
         job: AbortHandle,
         revision: Seq,
@@ -35,14 +35,14 @@ pub enum PreparedSummary {
         plan: Box<CompactionPlan>,
         summary: Box<WrittenSummary>,
     },
-    /// No summary could be written for this revision of the view; it is not tried again.
+    /// No summary could be written for this revision of the view; it is not attempted again.
     Failed {
         revision: Seq,
     },
 }
 
 impl Compactor {
-    /// Whether a summary waits for the conversation as it is.
+    /// Whether a prepared summary matches the current view.
     pub(crate) fn is_prepared(&self, core: &Core) -> bool {
         let revision = core.thread.view().revision();
         matches!(&self.prepared, PreparedSummary::Ready { plan, .. } if plan.revision == revision)
@@ -54,7 +54,7 @@ impl Compactor {
 }
 
 impl Session {
-    /// Begins a summary where one will soon be needed.
+    /// Starts a summary if one will soon be needed.
     pub(crate) fn prepare_summary(&mut self) {
         let settings = &self.core.settings.compaction;
         if !settings.ahead || settings.model == Summariser::Nobody || self.core.thread.frame().is_none() {
@@ -88,7 +88,7 @@ impl Session {
         self.compactor.prepared = PreparedSummary::Writing { job, revision };
     }
 
-    /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
+    /// Starts writing the planned summary, unless the view has changed.
     pub(crate) fn compaction_foreseen(&mut self, decided: Option<(Seq, CompactionDecision)>) {
         let Some((revision, decision)) = decided.filter(|(revision, _)| self.compactor.is_awaited(*revision))
         else {
@@ -101,7 +101,7 @@ impl Session {
             self.compactor.prepared = PreparedSummary::None;
             return;
         };
-        // Nobody is shown what may never be used.
+        // Not shown, since it may never be used.
         let (pieces, _) = mpsc::channel(1);
         let writing = self.compactor.writing(
             &self.core,
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// The prepared summary and its plan, where it may take the place of the one that is wanted now.
+    /// Takes the prepared summary and its plan if they match the wanted compaction.
     pub(crate) fn take_prepared(
         &mut self,
         wanted: &CompactionPlan,
@@ -151,8 +151,8 @@ impl Session {
             self.drop_prepared();
             return None;
         };
-        // It keeps what was kept when it was written, and all that came since: no less than is promised, though the limits
-        // may be measured otherwise by now.
+        // It keeps what was kept when it was written, plus everything newer: no less than promised, even if the limits
+        // have changed since.
         if !is_plain || plan.revision != wanted.revision {
             self.spend_in_vain(&summary);
             return None;
@@ -161,7 +161,7 @@ impl Session {
         Some((plan, summary.written()))
     }
 
-    /// Ends what is being written ahead.
+    /// Discards the prepared summary, or aborts it.
     pub(crate) fn drop_prepared(&mut self) {
         match std::mem::take(&mut self.compactor.prepared) {
             PreparedSummary::None | PreparedSummary::Failed { .. } => {}
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// It was paid for all the same.
+    /// Records the cost of an unused summary.
     fn spend_in_vain(&mut self, summary: &WrittenSummary) {
         self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }

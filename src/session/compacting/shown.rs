@@ -1,4 +1,4 @@
-//! What clients are shown of a compaction while it is made.
+//! The clients' view of a running compaction.
 
 use tokio::sync::mpsc;
 
@@ -8,22 +8,22 @@ use crate::summary::PIECES_MAX;
 use crate::{CompactionState, SessionEvent};
 use epitome_thread::MessageId;
 
-/// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
-/// stands in the entry.
+/// Maximum bytes of a streaming summary that are shown, including failed attempts; the entry contains the
+/// complete summary.
 const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
-/// A compaction that clients were told the beginning of.
+/// A compaction whose start was announced to clients.
 pub(super) struct Announced {
     /// The id of its summary's message.
     pub id: MessageId,
-    /// The tokens that it began with.
+    /// Tokens in context at the start.
     tokens: u64,
-    /// What of the summary was shown, for a client that joins in the middle.
+    /// The part of the summary that was shown, for clients that join later.
     wrote: String,
 }
 
 impl Compactor {
-    /// A summary begins to be written. Clients see it grow by what comes into the sender.
+    /// Announces the start of a summary. Text sent to the returned channel is shown as it is written.
     pub(super) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
         let (id, tokens) = (core.fresh_message(), core.tokens_in_context());
         core.announce(&SessionEvent::Compaction { id, state: CompactionState::Began { tokens } });
@@ -37,7 +37,7 @@ impl Compactor {
         self.announced.is_some()
     }
 
-    /// The next piece of the summary; never, where none is written.
+    /// The next piece of the summary; pending forever if none is being written.
     pub(crate) async fn next_piece(&mut self) -> Option<String> {
         match &mut self.pieces {
             Some(pieces) => pieces.recv().await,
@@ -45,7 +45,7 @@ impl Compactor {
         }
     }
 
-    /// What was written last may have come at the same moment as the end.
+    /// Shows pieces that arrived together with the end.
     pub(super) fn show_last_pieces(&mut self, core: &Core) {
         let Some(mut pieces) = self.pieces.take() else { return };
         while let Ok(piece) = pieces.try_recv() {
@@ -53,7 +53,7 @@ impl Compactor {
         }
     }
 
-    /// Shows the next piece of the summary that a model writes.
+    /// Shows a piece of the summary.
     pub(crate) fn show_piece(&mut self, core: &Core, piece: String) {
         let Some(Announced { id, wrote, .. }) = &mut self.announced else { return };
         if !piece.is_empty() && wrote.len() + piece.len() <= SHOWN_BYTES_MAX {
@@ -62,14 +62,14 @@ impl Compactor {
         }
     }
 
-    /// Tells clients that a compaction which they were shown the beginning of will not be.
+    /// Announces that an announced compaction has ended without a summary.
     pub(crate) fn show_ended(&mut self, core: &Core, state: CompactionState) {
         if let Some(Announced { id, .. }) = self.announced.take() {
             core.announce(&SessionEvent::Compaction { id, state });
         }
     }
 
-    /// How the running compaction stands, for a client that joins in the middle of it.
+    /// The running compaction as events, for a client that joins in the middle of it.
     pub(crate) fn live(&self) -> Vec<SessionEvent> {
         let Some(Announced { id, tokens, wrote }) = &self.announced else { return Vec::new() };
         let mut states = vec![CompactionState::Began { tokens: *tokens }];

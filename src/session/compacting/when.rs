@@ -1,4 +1,4 @@
-//! When a compaction is due: comparisons of counts, cheap enough to be made before each model call.
+//! Decides when a compaction is due, with counts that are cheap enough for every model call.
 
 use super::Compactor;
 use crate::core::Core;
@@ -10,8 +10,8 @@ impl Compactor {
         self.backoff.is_paused(&core.ruler(), &core.thread, core.model.window())
     }
 
-    /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
-    /// window is not known.
+    /// Tokens in context at which an automatic compaction runs; `None` if none does or the window is
+    /// unknown.
     pub(crate) fn next_at(&self, core: &Core) -> Option<u64> {
         let size = core.model.known_window()?;
         let at = core.auto_compact_at(size)?;
@@ -28,14 +28,14 @@ impl Compactor {
         self.backoff.is_due(&core.ruler(), &core.thread, Fullness { used, size, at })
     }
 
-    /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
-    /// It is never so below the configured threshold: in a small window the room for a reply is a large part.
+    /// Whether the next request might not fit, so that the conversation must be shortened before it is sent.
+    /// Never below the configured threshold: in a small window, the room for a reply is a large part.
     pub(crate) fn is_due_before(&self, core: &mut Core, endpoint: &Endpoint) -> bool {
         let size = endpoint.window;
         let Some(threshold) = core.auto_compact_at(size) else { return false };
         let reserve = core.reserve() as f64 / size.max(1) as f64;
         let at = (core.settings.compaction.must_ratio - reserve).max(threshold);
-        // Who counts before the call need not fear the worst of an estimate.
+        // If the provider counts tokens before the call, the upper bound of the estimate is unnecessary.
         let used = match endpoint.count_url() {
             Some(_) => core.tokens_in_context(),
             None => core.tokens_at_most(),

@@ -1,5 +1,5 @@
-//! What a repository brings and the user's consent to it: hooks are looked for when a session begins,
-//! and before the first prompt the user is asked about those that nobody has allowed.
+//! The user's consent to programs of a repository: hooks are discovered when a session begins, and before the first
+//! prompt the user is asked about those that are not decided yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use epitome_thread::{
     CallDisplay, CallId, Decider, OutcomeStatus, RecordedDecision, ToolDisplay, ToolKind, ToolOutcome,
 };
 
-/// What is known of the user's consent.
+/// The state of the user's consent.
 #[derive(Default)]
 pub struct HookConsent {
-    /// `None` until hooks were looked for.
+    /// `None` until hooks have been discovered.
     trust: Option<TrustStore>,
-    /// What was asked about in this session, whatever the answer.
+    /// Everything that was asked about in this session, with any answer.
     asked: BTreeSet<TrustSubject>,
     open: Option<OpenConsent>,
-    /// How often hooks were looked for; what an earlier look found is passed over.
+    /// Number of discoveries started; results of an earlier one are ignored.
     looks: u64,
 }
 
@@ -44,26 +44,26 @@ impl HookConsent {
     }
 }
 
-/// Something of a repository that nobody has allowed or refused.
+/// A program of a repository that the user has neither allowed nor refused.
 pub(crate) struct UntrustedItem {
     pub item: TrustSubject,
     pub record: Option<ServerRecord>,
-    /// What it is, for the question.
+    /// A description for the question.
     pub what: String,
 }
 
-/// Whether a repository's recipe may run its shell calls.
+/// Whether a repository's recipe may run its shell commands.
 pub(crate) enum MayRun {
     Yes,
     No,
-    /// The user has to be asked.
+    /// The user must be asked.
     Unknown(TrustSubject),
 }
 
 impl HookHost {
     // ── Looking for hooks ──────────────────────────────────────────────────────────────────────
 
-    /// Looks for hooks, off this task, and watches their places from then on. Prompts wait for it.
+    /// Discovers hooks on a blocking thread, and watches their locations from then on. Prompts wait for it.
     pub(crate) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
         let cwd = core.thread.cwd().to_path_buf();
         let services = core.services.clone();
@@ -78,7 +78,7 @@ impl HookHost {
         core.background.spawn(blocking::run(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
-                // A full channel means that the session is busy with what is newer.
+                // If the channel is full, the session is busy with newer events.
                 if let Some(sender) = sessions.upgrade() {
                     drop(sender.try_send(SessionCommand::HooksChanged));
                 }
@@ -113,7 +113,7 @@ impl HookHost {
         }));
     }
 
-    /// Takes in what a look found, unless there is a newer one; prompts that waited for it may go on.
+    /// Applies the result of a discovery, unless a newer one has started. Returns whether it was applied.
     pub(crate) fn take_found(
         &mut self,
         core: &mut Core,
@@ -122,7 +122,7 @@ impl HookHost {
         trust: TrustStore,
         watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) -> bool {
-        // It began before something changed: what the user allowed meanwhile is not in it.
+        // It started before the last change, so it may lack what the user has allowed since.
         if look != self.consent.looks {
             return false;
         }
@@ -134,11 +134,11 @@ impl HookHost {
         true
     }
 
-    /// What hooks are run with. Resident ones live as long as the session.
+    /// Returns the runner for hooks. Resident hooks live as long as the session.
     pub(crate) fn runner(&mut self, core: &Core) -> Arc<Runner> {
         let at =
             HandlerContext { workspace: core.workspace.clone(), functions: core.services.functions.clone() };
-        // The environment is that of the editor that sent the prompt.
+        // The environment is that of the client that sent the prompt.
         let http = core.services.http.within(Network::read(&core.workspace.environment));
         let runner = match &self.runner {
             Some(runner) => Runner { at, http, ..(**runner).clone() },
@@ -156,8 +156,8 @@ impl HookHost {
         self.runner.insert(Arc::new(runner)).clone()
     }
 
-    /// Takes a decision in; `None` if it is about something else. Returns the prompt that waited for it, and whether
-    /// hooks are to be looked for again.
+    /// Applies the user's decision; `None` if it answers another question. Returns the prompt that waited for it, and
+    /// whether hooks must be discovered again.
     pub(crate) fn answer_consent(
         &mut self,
         core: &Core,
@@ -196,7 +196,7 @@ impl HookHost {
         Some((open.prompt, looks_again))
     }
 
-    /// What of a repository's hooks nobody has allowed or refused.
+    /// The repository's hooks that the user has neither allowed nor refused, and that were not asked about yet.
     fn untrusted(&self, core: &Core) -> Vec<UntrustedItem> {
         let untrusted = self.found.untrusted.iter().map(|untrusted| UntrustedItem {
             item: TrustSubject { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
@@ -206,7 +206,7 @@ impl HookHost {
         untrusted.filter(|untrusted| !self.consent.asked.contains(&untrusted.item)).collect()
     }
 
-    /// Shows the question; `false` where nobody is there to answer it.
+    /// Asks for consent; `false` if no client is attached.
     fn ask_consent(
         &mut self,
         core: &Core,
@@ -255,18 +255,18 @@ impl HookHost {
         true
     }
 
-    /// Shows an open question to a client that comes later.
+    /// The open question, for a client that attaches later.
     pub(crate) fn open_consent(&self) -> Option<(AskId, Arc<PermissionRequest>)> {
         self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
     }
 
-    /// Whether the open question holds up this prompt alone; with `None`, all prompts.
+    /// Whether the open question blocks only the prompt of this ticket; with `None`, whether it blocks all prompts.
     pub(crate) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
         let open = self.consent.open.as_ref();
         open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
     }
 
-    /// Takes an open question back: the prompt that waited for it is cancelled.
+    /// Withdraws the open question. Returns the prompt that waited for it, which is cancelled.
     pub(crate) fn drop_consent(&mut self, core: &Core) -> Option<QueuedPrompt> {
         let open = self.consent.open.take()?;
         for (item, _) in &open.items {
@@ -281,7 +281,7 @@ impl HookHost {
 
     // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
 
-    /// What the user has said of this version of a recipe's commands. Their own need no consent.
+    /// Whether this version of a recipe may run its commands. The user's own recipes need no consent.
     pub(crate) fn recipe_may_run(&self, core: &Core, recipe: &Recipe) -> MayRun {
         let RecipeSource::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = core.services.paths.repository_roots(core.thread.cwd());
@@ -299,7 +299,7 @@ impl HookHost {
         }
     }
 
-    /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
+    /// Asks whether a recipe may run its commands while the prompt waits. Returns the prompt if no client is attached.
     pub(crate) fn ask_for_recipe(
         &mut self,
         core: &Core,
@@ -318,7 +318,7 @@ impl HookHost {
 }
 
 impl Session {
-    /// Whether prompts have to wait: hooks are looked for, or the user is asked about them.
+    /// Whether prompts must wait because hooks are being discovered or the user is being asked about them.
     pub(crate) fn waits_for_hooks(&mut self) -> bool {
         if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
             return false;
@@ -326,7 +326,7 @@ impl Session {
         if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
             return true;
         }
-        // Our own commands run nothing of the repository's.
+        // Built-in commands run no programs of the repository.
         if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
@@ -342,11 +342,11 @@ impl Session {
         self.mcp.waits(&mut self.core)
     }
 
-    /// Takes a decision in; `false` if it is about something else.
+    /// Applies the user's decision; `false` if it answers another question.
     pub(crate) fn consented(&mut self, ask: AskId, decision: &UserDecision) -> bool {
         match self.hooks.answer_consent(&self.core, ask, decision) {
             Some((Some(prompt), _)) => {
-                // The model may use the skill with its commands from now on.
+                // From now on, the model may use the skill and its commands.
                 self.recipes.offer_skills(&mut self.core, &self.hooks);
                 self.begin_command(prompt, ShellOutputs::new());
             }

@@ -1,5 +1,5 @@
-//! What hooks say after they have ended in the background: lines for the user at once, context with the model's next
-//! call.
+//! Output of hooks that run in the background: notices are shown to the user at once, context goes into the next
+//! model call.
 
 use epitome_hooks::aside::LateNews;
 use tokio::sync::mpsc;
@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 use crate::NoticeSeverity;
 use crate::core::Core;
 
-/// News that may wait for the session; hooks with more wait.
+/// Capacity of the queue; further hooks wait.
 const NEWS_MAX: usize = 64;
-/// Contexts that may wait for a call of the model; the newest are dropped beyond that.
+/// Contexts kept for the next model call; newer ones are dropped.
 const CONTEXTS_MAX: usize = 64;
 
-/// See the module.
+/// Receives and keeps the late output; see the module.
 pub struct LateHooks {
     news: (mpsc::Sender<LateNews>, mpsc::Receiver<LateNews>),
     contexts: Vec<(String, String)>,
@@ -25,7 +25,7 @@ impl Default for LateHooks {
 }
 
 impl LateHooks {
-    /// Where hooks send their news.
+    /// The channel into which hooks send their output.
     pub fn sender(&self) -> mpsc::Sender<LateNews> {
         self.news.0.clone()
     }
@@ -34,7 +34,7 @@ impl LateHooks {
         self.news.1.recv().await
     }
 
-    /// Shows a line, and keeps context for the model.
+    /// Shows the notice, and keeps the context for the model.
     pub fn take_in(&mut self, core: &Core, LateNews { hook, output }: LateNews) {
         if let Some(notice) = output.notice {
             core.notify(NoticeSeverity::Info, format!("{hook}: {notice}"));
@@ -44,7 +44,7 @@ impl LateHooks {
         }
     }
 
-    /// The contexts for the model, each with the name of its hook.
+    /// Takes the contexts for the model, each with the name of its hook.
     pub fn take_contexts(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.contexts)
     }

@@ -1,4 +1,4 @@
-//! Instructions that the client gives for its session at the level of the system prompt.
+//! Instructions that a client gives for its session, at the level of the system prompt.
 
 use crate::SessionError;
 use crate::core::Core;
@@ -6,8 +6,8 @@ use crate::mcp::instructions::split_section;
 use crate::prompt;
 use epitome_thread::{Change, ClientInstructions};
 
-/// Records what a client gives when it opens the session, if it differs from what the session has. A client that
-/// gives nothing changes nothing.
+/// Records a client's instructions when it opens the session, if they differ from the session's. `None` changes
+/// nothing.
 pub(crate) fn take(core: &mut Core, given: Option<&ClientInstructions>) -> Result<(), SessionError> {
     match given {
         Some(given) if core.thread.client_instructions() != Some(given) => {
@@ -18,14 +18,14 @@ pub(crate) fn take(core: &mut Core, given: Option<&ClientInstructions>) -> Resul
     }
 }
 
-/// Puts the newest instructions of the client into the frame; the rest of it stays to the byte. Providers have to
-/// read the conversation anew once.
+/// Puts the client's newest instructions into the frame; the rest of the frame stays byte-identical. Providers must
+/// process the conversation uncached once.
 pub(crate) fn reframe(core: &mut Core) -> Result<(), String> {
     let Some((system, tools)) = core.thread.frame().filter(|_| core.thread.is_frame_outdated()) else {
         return Ok(());
     };
     let (before, now) = (core.thread.framed_client_instructions(), core.thread.client_instructions());
-    // What MCP servers say is behind them.
+    // The instructions of MCP servers follow the system text.
     let (own, of_servers) = split_section(system);
     let Some(own) = prompt::reframed(own, before, now) else { return Ok(()) };
     let (system, tools) = (own + of_servers, tools.to_vec());

@@ -1,4 +1,4 @@
-//! The files that hold instructions, by the conventions of several agents, and how they are read.
+//! Finds and reads instruction files, following the conventions of several agents.
 //!
 //! | file | convention of |
 //! | --- | --- |
@@ -6,9 +6,9 @@
 //! | `CLAUDE.md`, `.claude/CLAUDE.md`, `CLAUDE.local.md` | Claude Code (code.claude.com/docs/en/memory) |
 //! | `GEMINI.md` | Gemini CLI (geminicli.com/docs/cli/gemini-md) |
 //! | `.cursor/rules/*.mdc` with `alwaysApply: true` | Cursor (docs.cursor.com/context/rules) |
-//! | what `contextFileName` names | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
+//! | the files named by `contextFileName` | extensions of Gemini CLI (geminicli.com/docs/extensions/reference) |
 //!
-//! All of a directory count. One that says the same as another, or only imports it (`@AGENTS.md`), does not.
+//! All files of a directory apply, except duplicates and files that only import another one (`@AGENTS.md`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,36 +19,36 @@ use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog};
 
-/// The most of one instruction file that is read, in bytes. A larger one is cut, and that is said.
+/// Maximum bytes of an instruction file. A larger file is cut, with a note.
 const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
-/// The most rules of Cursor that are looked at in a directory.
+/// Maximum number of Cursor rules per directory.
 const RULES_MAX: usize = 64;
 /// The directory of Cursor's rules.
 const RULES: &str = ".cursor/rules";
 
-/// The names in a directory of a project, the most general first: the later one has the last word.
+/// File names in a project directory, the most general first, so that later ones take precedence.
 const OF_PROJECT: [&str; 5] = ["AGENTS.md", "GEMINI.md", ".claude/CLAUDE.md", "CLAUDE.md", "CLAUDE.local.md"];
-/// The names in the user's own directory of Epitome.
+/// File names in the user's Epitome directory.
 const OF_USER: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
-/// The user's own files for other agents, below the home. They count where the user has none for Epitome.
+/// The user's files for other agents, relative to the home directory. They apply if there is none for Epitome.
 const OF_OTHER_AGENTS: [&str; 3] = [".codex/AGENTS.md", ".gemini/GEMINI.md", ".claude/CLAUDE.md"];
 
-/// An instruction file as it was when it was read.
+/// An instruction file and its text when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionFile {
     pub path: PathBuf,
     pub text: String,
 }
 
-/// A directory that may hold instructions. What a repository brings must lie within it; the user's own
-/// files may be links to wherever they keep them.
+/// A directory that may contain instructions. Files of a repository must lie within it; the user's own files may be
+/// links to any location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionFolder {
     pub directory: PathBuf,
     pub within: Option<PathBuf>,
-    /// The user's home, where this is the user's own directory.
+    /// The user's home directory, if this is the user's Epitome directory.
     pub home: Option<PathBuf>,
-    /// The files of a plugin, which are all that counts of its directory.
+    /// The instruction files of a plugin; if there are any, no other file of the directory applies.
     pub of_plugin: Vec<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl InstructionFolder {
         (!plugin.context.is_empty()).then_some(folder)
     }
 
-    /// The files that may hold them, in the order of their weight.
+    /// The candidate files, in ascending order of precedence.
     pub fn candidates(&self) -> Vec<PathBuf> {
         if !self.of_plugin.is_empty() {
             return self.of_plugin.clone();
@@ -84,13 +84,13 @@ impl InstructionFolder {
         rules.into_iter().chain(OF_PROJECT.map(|name| self.directory.join(name))).collect()
     }
 
-    /// Its instructions, where there are any.
+    /// Reads the instructions of the directory.
     pub fn read(&self) -> (Vec<InstructionFile>, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut files: Vec<InstructionFile> = Vec::new();
         let mut seen = BTreeSet::new();
         for path in self.candidates() {
-            // Those of other agents stand in for the user's own.
+            // Files for other agents apply only if the user has none for Epitome.
             if self.home.is_some() && !files.is_empty() && path.parent() != Some(self.directory.as_path()) {
                 let has_own = files.iter().any(|file| file.path.parent() == Some(self.directory.as_path()));
                 if has_own {
@@ -118,9 +118,9 @@ impl InstructionFolder {
     }
 }
 
-/// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
-/// those of plugins, the user's own (below Epitome's home, or those of other agents), then from the repository's root
-/// down to `cwd`. Looks at the disk.
+/// The directories whose instructions apply to `cwd`, farthest first so that the nearest takes precedence: plugins,
+/// the user's own (Epitome's directory or those of other agents), then from the repository's root down to `cwd`.
+/// Reads the disk.
 pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
     let own = paths.home.as_path();
     let plugins = PluginCatalog::load(cwd, paths).plugins;
@@ -133,7 +133,7 @@ pub fn places(cwd: &Path, paths: &Paths) -> Vec<InstructionFolder> {
         }
     }
     if !directories.last().is_some_and(|root| root.join(".git").exists()) {
-        // Outside a repository, parents are somebody else's.
+        // Outside a repository, parent directories may belong to other users.
         directories.truncate(1);
     }
     let root = directories.last().copied().unwrap_or(cwd);
@@ -149,7 +149,7 @@ fn is_rule(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "mdc")
 }
 
-/// A file's text as instructions; `None` for a rule of Cursor that does not always hold.
+/// A file's text as instructions; `None` for a Cursor rule that does not always apply.
 fn as_instructions(path: &Path, text: String) -> Option<String> {
     if !is_rule(path) {
         return Some(text);
@@ -166,8 +166,8 @@ fn as_instructions(path: &Path, text: String) -> Option<String> {
     always.then(|| lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Leaves out what says the same as another file of the directory, the files that only import others, and the lines
-/// with which a file imports one that is included anyway.
+/// Removes duplicates within a directory, files that only import others, and lines that import a file which is
+/// included anyway.
 fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
     let all = files.clone();
     let imports = |file: &InstructionFile, line: &str| {
@@ -189,13 +189,13 @@ fn without_repetitions(files: Vec<InstructionFile>) -> Vec<InstructionFile> {
     kept
 }
 
-/// Reads one file up to a byte over its bound, with its path behind all links; `None` if there is none. What a
-/// repository brings goes to the model's provider, so a link in it must not lead to a file outside.
+/// Reads a file up to one byte beyond the limit, with its canonical path; `None` if it does not exist. Repository
+/// files are sent to the model's provider, so their links must not lead outside the repository.
 fn read(path: &Path, within: Option<&Path>) -> Result<Option<(PathBuf, Vec<u8>)>, String> {
     let real = match path.canonicalize() {
         Ok(real) => real,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        // A file where a directory is looked for.
+        // A file where a directory is expected.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
@@ -205,7 +205,7 @@ fn read(path: &Path, within: Option<&Path>) -> Result<Option<(PathBuf, Vec<u8>)>
             return Err("the link leads out of the repository".to_owned());
         }
     }
-    // Opening a pipe would wait for its writer.
+    // Opening a pipe would block until it has a writer.
     if !real.metadata().map_err(|error| error.to_string())?.is_file() {
         return Err("it is not a regular file".to_owned());
     }
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(problems, Vec::<String>::new());
     }
 
-    /// Regression: beside an `AGENTS.md`, the `CLAUDE.md` was not read at all.
+    /// Regression: `CLAUDE.md` was ignored next to an `AGENTS.md`.
     #[test]
     fn the_conventions_of_other_agents_count() {
         let rule = |front: &str| format!("---\ndescription: x\n{front}\n---\nRule {front}.");
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_a_repository_links_to_outside_of_it_is_not_read() {
-        // A cloned repository could otherwise have a key file sent to the provider.
+        // Otherwise a cloned repository could have a key file sent to the provider.
         let scratch = InstructionDisk::with(&[("key", "secret"), ("repository/real.md", "inside")]);
         let link = |to: &Path, from: &str| {
             std::os::unix::fs::symlink(to, scratch.at(from)).expect("a link");

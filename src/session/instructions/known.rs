@@ -1,4 +1,4 @@
-//! What the model knows of instructions, by its view and its frame, and the words that tell it what it does not. Pure.
+//! Which instructions the view and the frame already contain, and the text for those that they don't. Pure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::prompt;
 use epitome_compaction::NO_ROOM_FOR_INSTRUCTIONS;
 use epitome_thread::{Change, Entry, Origin, OutcomeStatus, Seq, Thread, ViewEdit};
 
-/// What the newest reply's calls touched.
+/// The files that the newest reply's calls touched.
 pub(super) fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     for entry in thread.entries().iter().rev() {
@@ -27,7 +27,7 @@ pub(super) fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
     paths
 }
 
-/// The entries that tell instructions, with their files, newest first.
+/// The entries that contain instructions, with their files, newest first.
 pub(super) fn instructed(thread: &Thread) -> impl Iterator<Item = (&Entry, &Path)> {
     thread.entries().iter().rev().filter_map(|entry| match &entry.change {
         Change::Said { origin: Origin::Instructions { path }, .. } => Some((entry.as_ref(), path.as_path())),
@@ -39,7 +39,7 @@ pub(super) fn known_paths(thread: &Thread) -> BTreeSet<PathBuf> {
     instructed(thread).map(|(_, path)| path.to_path_buf()).collect()
 }
 
-/// The words that tell a file's instructions, an empty text being none; `None` where the view says the same.
+/// The message with a file's current instructions (empty if the file is gone); `None` if the view contains them.
 pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String> {
     let block = prompt::block(path, text);
     match known(thread, path) {
@@ -60,16 +60,16 @@ pub(super) fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String>
     }
 }
 
-/// Where the model was told of a file last, as far as its view goes back.
+/// The newest text about a file in the model's view or frame, if any.
 fn known(thread: &Thread, path: &Path) -> Option<String> {
     let newest = instructed(thread).find(|(_, told)| *told == path).map(|(entry, _)| entry);
-    // What a hook took out is not said again before the file changes.
+    // A text that a hook removed is not repeated until the file changes.
     if let Some(entry) = newest.filter(|entry| is_edited(thread, entry.seq)) {
         return text_of(entry);
     }
     let (head, name) = (prompt::block_head(path), path.display().to_string());
     let in_view = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
-        // As it was told: a compaction that shows it shorter had no room for more.
+        // Compare the original text: a compaction that shortened it had no room for more.
         Change::Said { origin: Origin::Instructions { path: told }, .. } if told == path => {
             thread.entries().get(entry.seq.0 as usize).and_then(|own| text_of(own))
         }
@@ -78,19 +78,19 @@ fn known(thread: &Thread, path: &Path) -> Option<String> {
             if summary.contains(&head) {
                 return Some(summary);
             }
-            // They gave way, and the model was told so: said again they would be too much again.
+            // They were dropped for lack of room, and the summary states that; repeating them would not fit either.
             let gave_way = summary.split(NO_ROOM_FOR_INSTRUCTIONS).skip(1).any(|named| named.contains(&name));
             newest.filter(|_| gave_way).and_then(text_of)
         }
         _ => None,
     });
     let in_frame = || thread.frame().map(|(system, _)| system).filter(|system| system.contains(&head));
-    // That the frame has no room for it is all that the model knows of it then.
+    // If the frame had no room for the file, the model knows only its path.
     let named = || is_left_out(thread, path).then(|| prompt::left_out_head(path));
     in_view.or_else(|| in_frame().map(str::to_owned)).or_else(named)
 }
 
-/// Whether the frame names this file because it has no room for it.
+/// Whether the frame only names this file for lack of room.
 pub(super) fn is_left_out(thread: &Thread, path: &Path) -> bool {
     thread.frame().is_some_and(|(system, _)| system.contains(&prompt::left_out_head(path)))
 }
@@ -102,7 +102,7 @@ fn text_of(entry: &Entry) -> Option<String> {
     }
 }
 
-/// Whether a hook's edit of this entry holds.
+/// Whether a hook's edit of this entry is in effect.
 fn is_edited(thread: &Thread, entry: Seq) -> bool {
     let names = |edit: &ViewEdit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry);
     let later = thread.entries().iter().skip(entry.0 as usize).filter(|later| !thread.is_undone(later.seq));
@@ -122,7 +122,7 @@ mod tests {
         Change::Said { message: message(text), origin }
     }
 
-    /// Each row is a log behind its opening entry, e0, and whether the file's text now is told.
+    /// Each row is a log after its opening entry, e0, and whether the file's current text must be sent.
     #[test]
     fn the_model_is_told_what_neither_its_frame_nor_its_view_says() {
         let path = Path::new("/w/AGENTS.md");

@@ -1,7 +1,7 @@
-//! The room that a window has for instructions: a file that would leave none for the conversation is named, not told.
+//! Room for instructions in the window: a file that would leave none for the conversation is named instead of included.
 //!
-//! What is decided is frozen with the system text. It is never decided anew for a frame that stands, also behind a
-//! change to a smaller model: another system text would be another prefix, and what was told would be taken back.
+//! The decision is frozen with the system text. It is not made again for an existing frame, even after a change to a
+//! smaller model: another system text would be another prefix, and would retract instructions already given.
 
 use std::path::Path;
 
@@ -13,19 +13,19 @@ use epitome_compaction::Budget;
 use epitome_thread::ToolSpec;
 use epitome_tokens::Count;
 
-/// The part of a window that instructions leave to the conversation at least, as a divisor. With less there is no room
-/// for a request, the outcome of a tool and a summary.
+/// The minimum part of a window left for the conversation, as a divisor. Less has no room for a request, a tool
+/// outcome and a summary.
 const CONVERSATION_PART: u64 = 8;
 
-/// The tokens that the system text and the tools may take.
+/// Maximum tokens of the system text and the tools.
 fn frame_max(budget: &Budget) -> u64 {
     budget.window.saturating_sub(budget.reserve + budget.window / CONVERSATION_PART)
 }
 
-/// Which files there is room for, by the tokens of each, farthest first.
+/// Which files fit, given the tokens of each, farthest first.
 ///
-/// The nearest is asked first: where two disagree it is the one that holds, so that least is lost with the farthest.
-/// One that is too long takes no others with it.
+/// The nearest files get room first, since they take precedence; a file that is too long does not exclude the
+/// others.
 fn with_room(files: &[u64], room: u64) -> Vec<bool> {
     let mut left = room;
     let mut fits = vec![false; files.len()];
@@ -38,7 +38,7 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
 }
 
 impl Core {
-    /// The system text as it is frozen beside these tools. The user is told of files that there is no room for.
+    /// The system text to be frozen with these tools. Notifies the user of files for which there is no room.
     pub(crate) fn system_text(
         &self,
         files: Vec<InstructionFile>,
@@ -69,8 +69,8 @@ impl Core {
         text(&blocks)
     }
 
-    /// Whether a file of instructions may be told in these words: one that was left out for its size is told once it
-    /// would have fit, be it shorter or the window larger.
+    /// Whether there is room for this message about an instruction file: a file that was left out for its size is
+    /// included once it fits, because it is shorter or the window is larger.
     pub(super) fn has_room_for(&self, path: &Path, words: &str) -> bool {
         if !is_left_out(&self.thread, path) {
             return true;

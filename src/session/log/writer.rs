@@ -1,5 +1,5 @@
-//! The writer of a session's log: it writes staged entries in their order, on a thread that may block, and reports how
-//! far it is. There is a thread only while there is something to write.
+//! Writes staged entries to the journal in order on a blocking thread, and reports its progress. The thread exists
+//! only while there are entries to write.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use epitome_platform::blocking;
 use epitome_store::{JournalHead, JournalWriter, StoreError, Syncer};
 use epitome_thread::{Entry, Seq, SessionId};
 
-/// See the module. Dropping it lets other processes open the session.
+/// The writer of a session's log. Dropping it lets other processes open the session.
 pub struct LogWriter {
     shared: Arc<SharedWriter>,
     progress: watch::Receiver<WriteProgress>,
@@ -24,10 +24,10 @@ pub struct WriteFailure {
     pub error: Arc<StoreError>,
 }
 
-/// Makes the entries durable that were staged when it was made.
+/// Makes all entries durable that were staged when it was created.
 pub struct LogSyncer {
     progress: watch::Receiver<WriteProgress>,
-    /// The entries before this one.
+    /// All entries before this one are synced.
     through: Seq,
     rewinds: u64,
     syncer: Syncer,
@@ -48,16 +48,16 @@ struct WriteQueue {
     has_thread: bool,
 }
 
-/// How far a writer is.
+/// The progress of a writer.
 #[derive(Clone, Debug, Default)]
 struct WriteProgress {
-    /// The entries before this one are written.
+    /// All entries before this one are written.
     next: Seq,
-    /// Nothing is written until the session has given up what was not.
+    /// A failure stops all writing until the session rewinds.
     failure: Option<WriteFailure>,
-    /// How often it has.
+    /// Number of rewinds.
     rewinds: u64,
-    /// The last failure before the last time.
+    /// The failure that caused the last rewind.
     rewound: Option<WriteFailure>,
 }
 
@@ -74,7 +74,7 @@ impl LogWriter {
         LogWriter { shared: Arc::new(shared), progress }
     }
 
-    /// Has an entry written behind those before it.
+    /// Queues an entry to be written.
     pub fn write(&self, entry: Arc<Entry>) {
         let mut queue = lock(&self.shared.queue);
         queue.entries.push_back(entry);
@@ -84,7 +84,7 @@ impl LogWriter {
         }
     }
 
-    /// Waits until an entry is written, or cannot be.
+    /// Waits until an entry is written or has failed.
     pub async fn wrote(&mut self, entry: Seq) -> Result<(), WriteFailure> {
         let is_over = |progress: &WriteProgress| progress.next > entry || progress.failure.is_some();
         // The sender lives in `shared`, so waiting can't fail.
@@ -93,9 +93,9 @@ impl LogWriter {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes again after a failure; what was staged behind it is forgotten.
+    /// Resumes writing after a failure; entries staged since are discarded.
     pub fn rewind(&self) {
-        // Under the lock, so that no entry from before is taken out and written afterwards.
+        // Under the lock, so that no older entry is dequeued and written afterwards.
         let mut queue = lock(&self.shared.queue);
         queue.entries.clear();
         self.shared.progress.send_modify(|progress| {
@@ -104,7 +104,7 @@ impl LogWriter {
         });
     }
 
-    /// For the entries that are staged now.
+    /// A syncer for the entries that are staged now.
     pub fn syncer(&self, head: &JournalHead) -> LogSyncer {
         let progress = self.progress.clone();
         let through = if head.is_stored() { head.next() } else { Seq(0) };
@@ -115,13 +115,13 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        // A writing thread may hold the shared part a little longer than the session lives.
+        // A writing thread may keep `shared` alive a little longer than the session.
         drop(lock(&self.shared.journal).take());
     }
 }
 
 impl SharedWriter {
-    /// Writes until there is nothing to write.
+    /// Writes until the queue is empty.
     fn drain(&self) {
         loop {
             let entry = {
@@ -148,7 +148,7 @@ impl SharedWriter {
 
     fn write(&self, entry: &Entry) -> Result<(), StoreError> {
         let mut journal = lock(&self.journal);
-        // A session ends behind its last entry, unless it panics.
+        // A session ends only after its last entry is written, unless it panics.
         let Some(journal) = journal.as_mut() else { return Err(self.unstorable("the session has ended")) };
         catch_unwind(AssertUnwindSafe(|| journal.write(entry)))
             .unwrap_or_else(|_| Err(self.unstorable("writing it panicked")))

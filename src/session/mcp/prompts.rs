@@ -11,7 +11,7 @@ use epitome_recipe::command;
 use epitome_thread::{Change, Content, Message, Origin};
 
 impl McpHost {
-    /// The prompts of the servers, as clients list them.
+    /// The servers' prompts as commands.
     fn prompt_commands(&self) -> Vec<CommandInfo> {
         let commands = self.hub.iter().flat_map(|hub| hub.prompt_commands());
         commands
@@ -23,13 +23,13 @@ impl McpHost {
             .collect()
     }
 
-    /// Whether a server has a prompt with this command.
+    /// Whether a server has a prompt with this command name.
     pub fn has_prompt(&self, name: &str) -> bool {
         self.hub.as_ref().is_some_and(|hub| hub.prompt_call(name, "").is_some())
     }
 }
 
-/// Handles an event of a server, and lists its prompts as commands.
+/// Handles an event of a server, and announces changed prompts.
 pub(in super::super) fn server_event(session: &mut Session, event: McpEvent) {
     if let McpEvent::ModelWanted { server, params, answer } = event {
         return session.serve(ServiceCall::of_model(format!("MCP server {server}"), params, answer));
@@ -46,8 +46,8 @@ pub(in super::super) fn list_prompts(session: &mut Session) {
     }
 }
 
-/// Fetches the prompt that was typed, off this task; the session's prompts wait for it as for a recipe. Gives the
-/// prompt back if it isn't a server's.
+/// Fetches the typed MCP prompt in the background; the session's prompts wait for it as for a recipe. Returns the
+/// prompt if it does not name one.
 pub(in super::super) fn fetch_prompt(
     session: &mut Session,
     prompt: QueuedPrompt,
@@ -73,7 +73,7 @@ pub(in super::super) fn fetch_prompt(
     None
 }
 
-/// Fetches the resources of servers that a prompt names, off this task. Gives the prompt back if it names none.
+/// Fetches the MCP resources that a prompt names, in the background. Returns the prompt if it names none.
 pub(in super::super) fn fetch_resources(session: &mut Session, prompt: QueuedPrompt) -> Option<QueuedPrompt> {
     let Some(attached) = session.mcp.hub.as_ref().and_then(|hub| hub.attached(&prompt.content)) else {
         return Some(prompt);
@@ -85,14 +85,14 @@ pub(in super::super) fn fetch_resources(session: &mut Session, prompt: QueuedPro
     None
 }
 
-/// Begins the turn of a prompt whose resources were fetched.
+/// Begins the turn of a prompt whose resources have been fetched.
 pub(in super::super) fn resources_fetched(session: &mut Session, ticket: Ticket, content: Vec<Content>) {
     if let Some(Rendering { prompt, job: _ }) = session.recipes.take_rendered(ticket) {
         session.begin(QueuedPrompt { content, ..prompt });
     }
 }
 
-/// Begins the turn of a prompt that was fetched.
+/// Begins the turn of a fetched MCP prompt.
 pub(in super::super) fn prompt_fetched(
     session: &mut Session,
     ticket: Ticket,
@@ -108,7 +108,7 @@ pub(in super::super) fn prompt_fetched(
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         }
     };
-    // What the user attached beside the command goes along.
+    // Other attachments of the user's prompt are sent too.
     content
         .extend(prompt.content.into_iter().enumerate().filter(|(part, _)| *part != at).map(|(_, part)| part));
     let recipe = command::parse(&typed).map(|typed| typed.name.to_owned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Counting tokens: with the model's ruler, and only what is new.
+//! Token counting with the model's ruler; only new entries are counted.
 
 use super::ModelLink;
 use crate::registry::SessionServices;
@@ -6,15 +6,15 @@ use epitome_provider::learned::Learned;
 use epitome_thread::{Change, Entry, Thread};
 use epitome_tokens::{Ruler, Rulers};
 
-/// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time, and
-/// from this part of a small window on. An estimate of less is wrong by a fifth at most: 2,000 tokens, and a
-/// fortieth of such a window.
+/// The vocabulary is worth its memory and its second of CPU time from this number of tokens in context, or from this
+/// part of a small window. Below, an estimate is wrong by a fifth at most: 2,000 tokens, or a fortieth of a small
+/// window.
 const VOCABULARY_FROM_TOKENS: u64 = 10_000;
 const VOCABULARY_FROM_PART: u64 = 8;
 
 impl SessionServices {
-    /// Reads what earlier processes learned of models, the first time. It is off the way of a start: what
-    /// needs it waits for it, and nothing else does.
+    /// Loads what earlier processes learned about models, once. It does not delay the start; only what needs it waits
+    /// for it.
     pub async fn recall(&self) {
         recall(&self.learned, &self.rulers).await;
     }
@@ -28,22 +28,22 @@ pub(super) async fn recall(learned: &Learned, rulers: &Rulers) {
 }
 
 impl ModelLink {
-    /// What tokens of the chosen model are counted with.
+    /// The token counter for the chosen model.
     pub fn ruler(&self, thread: &Thread) -> Ruler {
         let model = self.endpoint.as_ref().map(|endpoint| &endpoint.name);
         let ruler = self.rulers.for_model(model.or(thread.model()));
         if self.counts_exactly { ruler } else { ruler.exact(None) }
     }
 
-    /// The tokens that the next request takes, as clients are shown them. `in_turn`: whether a turn runs, so that an
-    /// exact count is worth loading the vocabulary.
+    /// Tokens of the next request, as shown to clients. `in_turn`: whether a turn is running, so that an exact count is
+    /// worth loading the vocabulary.
     pub fn tokens_in_context(&mut self, thread: &Thread, in_turn: bool) -> u64 {
         let tokens = self.counter.in_context(&self.ruler(thread), thread);
         self.want_vocabulary(tokens, in_turn);
         tokens
     }
 
-    /// The tokens that the next request takes at most: for who decides whether it fits.
+    /// Upper bound of the tokens of the next request, to decide whether it fits.
     pub fn tokens_at_most(&mut self, thread: &Thread, in_turn: bool) -> u64 {
         let tokens = self.counter.at_most(&self.ruler(thread), thread);
         self.want_vocabulary(tokens, in_turn);
@@ -56,14 +56,14 @@ impl ModelLink {
         }
     }
 
-    /// The tokens in context before and after a change of the view, which by our count of the view takes so many
-    /// before and after it.
+    /// Tokens in context before and after a change of the view. `view` has the tokens of the view alone, before and
+    /// after.
     pub fn context_sizes(&mut self, view: (u64, u64), thread: &Thread, in_turn: bool) -> (u64, u64) {
         let now = self.tokens_in_context(thread, in_turn);
         (now, self.ruler(thread).in_context_then(thread, now, view))
     }
 
-    /// The change with the numbers that all are shown of it: those of the whole context, and not of the view alone.
+    /// The change with the token counts that clients see: those of the entire context instead of the view alone.
     pub fn sized(&mut self, mut change: Change, thread: &Thread, in_turn: bool) -> Change {
         if let Change::Compacted { tokens_before, tokens_after, window: window @ None, .. }
         | Change::Pruned { tokens_before, tokens_after, window: window @ None, .. }
@@ -76,11 +76,11 @@ impl ModelLink {
         change
     }
 
-    /// Compares what was counted of a request with what the provider says of it, before the reply is
-    /// applied. An estimate is not compared: what it is wrong by says nothing of the model.
+    /// Calibrates the counter with the usage that the provider reports, before the reply is applied. A coarse estimate
+    /// is not compared: its error says nothing about the model.
     pub fn learn_tokens(&mut self, reply: &Entry, thread: &Thread) {
         let Change::Replied { model, usage, cut, .. } = &reply.change else { return };
-        // It is loaded in the background, and no number that was shown changes by it.
+        // The vocabulary is loaded in the background; numbers already shown do not change.
         self.counts_exactly = self.rulers.ready().is_some();
         let (Some(usage), None) = (usage, cut) else { return };
         let ruler = self.rulers.for_model(Some(model));
@@ -91,7 +91,7 @@ impl ModelLink {
     }
 }
 
-/// The tokens in context from which on the vocabulary is wanted; `None` where the window is not known.
+/// Tokens in context from which the vocabulary is loaded, given the window in tokens if it is known.
 fn vocabulary_from(window: Option<u64>) -> u64 {
     window.map_or(VOCABULARY_FROM_TOKENS, |window| VOCABULARY_FROM_TOKENS.min(window / VOCABULARY_FROM_PART))
 }

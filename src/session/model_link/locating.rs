@@ -1,4 +1,4 @@
-//! Finding where the chosen model is called.
+//! Finds the endpoint of the chosen model.
 
 use futures_util::FutureExt;
 
@@ -10,21 +10,21 @@ use epitome_provider::network::Network;
 /// Whether a model call can be made.
 pub(in super::super) enum Located {
     Ready,
-    /// A local server is being looked for.
+    /// The search for a local server is running.
     Searching,
     Nowhere(ProviderError),
 }
 
-/// What a search for a local server came to.
+/// The result of a search for a local server.
 pub(in super::super) enum LocalSearch {
-    /// `renamed`: whether the chosen model is another one by that.
+    /// `renamed`: whether this changes the chosen model.
     Found { effects: Vec<ModelEffect>, renamed: bool },
-    /// With the notice for the user.
+    /// The error to show to the user.
     Missing(ProviderError),
 }
 
 impl ModelLink {
-    /// Finds where the model is called; more may be known of it a moment later.
+    /// Resolves the model's endpoint; effects may reveal more about it later.
     pub fn locate(&mut self, choices: Choices<'_>) -> (Located, Vec<ModelEffect>) {
         if self.endpoint.is_some() {
             return (Located::Ready, Vec::new());
@@ -57,7 +57,7 @@ impl ModelLink {
         self.searching
     }
 
-    /// Takes in what a search for a local server found.
+    /// Applies the result of a search for a local server.
     pub fn searched(&mut self, server: Option<LocalServer>, choices: Choices<'_>) -> LocalSearch {
         self.searching = false;
         let Choices { thread, settings, environment } = choices;

@@ -1,4 +1,4 @@
-//! What a session learns of its model while it works, and what it takes over from what others learned.
+//! What a session learns about its model while it works, and what it adopts from other sessions.
 
 use futures_util::FutureExt;
 
@@ -11,19 +11,19 @@ use epitome_provider::learned::{FactSource, RefreshTime, WINDOW_TOKENS_MIN};
 use epitome_provider::{ErrorClass, listing};
 use epitome_thread::{ModelName, Thread};
 
-/// A request of fewer tokens that is refused as too long, without numbers, teaches nothing: no model that is
-/// served holds so little, so that something else is wrong, and a window that small would leave no room to work.
+/// A request of fewer tokens that is rejected as too long, without numbers, is ignored: no real model has so small a
+/// window, so something else is wrong, and such a window would leave no room to work.
 const REFUSED_TOKENS_MIN: u64 = 8_192;
 
-/// More may be known of a model than before.
+/// The result of a query about a model; `learned` may know more now.
 pub struct ModelListQuery {
     model: ModelName,
-    /// Its provider was not asked yet, only the file of what was learned before; when it is.
+    /// When to ask the provider next, if so far only the file of learned properties was read.
     next: Option<RefreshTime>,
 }
 
 impl ModelLink {
-    /// Calls this model from now on, with what is known of it; more may be known a moment later.
+    /// Uses this endpoint from now on, with its known properties; more may be learned later.
     pub(super) fn use_endpoint(
         &mut self,
         mut endpoint: Endpoint,
@@ -32,10 +32,10 @@ impl ModelLink {
         self.window_from = self.learned.apply(settings, &mut endpoint);
         self.list_asked = false;
         let model = endpoint.name.clone();
-        // A service on the network is not spoken to before the user has said something.
+        // A remote service is not contacted before the user's first prompt.
         let next = listing::is_near(&endpoint).then_some(RefreshTime::Due);
         self.endpoint = Some(endpoint);
-        // A child's parent has done it.
+        // A child's parent has already done it.
         let (learned, rulers) = (self.learned.clone(), self.rulers.clone());
         let ask = async move {
             recall(&learned, &rulers).await;
@@ -44,7 +44,7 @@ impl ModelLink {
         (!self.is_child).then(|| ModelEffect::Ask(ask.boxed()))
     }
 
-    /// Asks the model's provider for its list where that is due. No prompt waits for it.
+    /// Asks the provider for its model list if that is due. No prompt waits for it.
     fn ask_provider(&mut self, when: RefreshTime) -> Option<ModelEffect> {
         let endpoint = self.endpoint.clone().filter(|_| !self.is_child)?;
         self.list_asked = true;
@@ -58,8 +58,8 @@ impl ModelLink {
         Some(ModelEffect::Ask(ask.boxed()))
     }
 
-    /// Puts what became known into the endpoint that is in use. Clients see longer lists of models when they
-    /// are given options next: a picker does not change under the user's hand.
+    /// Updates the endpoint in use with newly learned properties. Clients get longer model lists only with their next
+    /// options, so that a picker does not change under the user's hand.
     pub fn apply_learned(&mut self, asked: ModelListQuery, settings: &Settings) -> Vec<ModelEffect> {
         let fault = self.learned.fault().map(|text| ModelEffect::Notice(NoticeSeverity::Warning, text));
         let mut effects = Vec::from_iter(fault);
@@ -69,7 +69,7 @@ impl ModelLink {
         let mut endpoint = current.clone();
         self.window_from = self.learned.apply(settings, &mut endpoint);
         if self.window_from == FactSource::Config {
-            // The session may have learned that the configured one is too large.
+            // The session may have learned that the configured window is too large.
             (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
         }
         let is_news = endpoint.window != current.window;
@@ -80,7 +80,7 @@ impl ModelLink {
         effects
     }
 
-    /// Says once that a server of one's own does not tell its window, even with the model loaded.
+    /// A notice, shown once, that a local server does not report its window even with the model loaded.
     fn report_guess(&self) -> Option<ModelEffect> {
         let endpoint = self.endpoint.as_ref()?;
         let is_guess = self.guesses_window() && listing::is_near(endpoint) && self.asked_loaded;
@@ -94,8 +94,8 @@ impl ModelLink {
         })
     }
 
-    /// A provider that refuses a request as too long tells the model's true window; or one that says no more than
-    /// that, so that it holds less than this request.
+    /// Learns the window from a request that was rejected as too long: its limit, or, if the provider names none, that
+    /// the window is smaller than this request.
     pub fn learn_window(
         &mut self,
         model: &ModelName,
@@ -106,7 +106,7 @@ impl ModelLink {
         match *class {
             ErrorClass::TooLong { limit: Some(limit), .. } => Vec::from_iter(self.narrow(model, limit)),
             ErrorClass::TooLong { used, limit: None, window: true } => {
-                // What a picture takes only its provider knows.
+                // Only the provider knows how many tokens an image takes.
                 if used.is_none() && self.ruler(thread).media_of(thread) > 0 {
                     return Vec::new();
                 }
@@ -131,21 +131,21 @@ impl ModelLink {
         }
     }
 
-    /// What can be found out of a model once it has answered.
+    /// Queries that become possible once a model has answered.
     pub fn learn_from_reply(&mut self, model: &ModelName) -> Vec<ModelEffect> {
         let list = if self.list_asked { None } else { self.ask_provider(RefreshTime::Due) };
         let mut effects = Vec::from_iter(list);
         let endpoint = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model && !endpoint.own_api);
         let is_near = endpoint.is_some_and(listing::is_near);
         if self.guesses_window() && is_near && !self.asked_loaded {
-            // Some servers know a window only of a model that is loaded, which it is now.
+            // Some servers know the window only of a loaded model, which it is now.
             self.asked_loaded = true;
             effects.extend(self.ask_provider(RefreshTime::Now));
         }
         effects
     }
 
-    /// Takes a window over, for this session and for others, if it is smaller than what was known.
+    /// Adopts a smaller window than the known one, for this session and for others.
     pub fn narrow(&mut self, model: &ModelName, window: u64) -> Option<ModelEffect> {
         let endpoint = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model)?;
         if !(WINDOW_TOKENS_MIN..endpoint.window).contains(&window) {

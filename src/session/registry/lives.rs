@@ -1,5 +1,4 @@
-//! How sessions begin to live, from their log or from their rest, and how they end: each is a task that nobody else
-//! waits for.
+//! Starting sessions from their log or from suspension, and ending them. Each session is an independent task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +19,8 @@ use epitome_store::{Journal, Store};
 use epitome_thread::{SessionId, Thread};
 
 impl Sessions {
-    /// Enters a session that begins to live; with the one of that name before it, whose end must come first.
+    /// Registers a session that is about to start. Returns its channels, and the previous task of that id, which must
+    /// end first.
     pub(super) fn enter(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: &SessionId) -> TaskStart {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
@@ -30,13 +30,13 @@ impl Sessions {
         TaskStart { channel, alive, activity, before }
     }
 
-    /// Begins to live from the log.
+    /// Starts a session from its log.
     pub(super) fn open(&self, live: &mut BTreeMap<SessionId, LiveTask>, id: SessionId, origin: TaskOrigin) {
         let TaskStart { channel, alive, activity, before } = self.enter(live, &id);
         let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id, alive, async move {
             if let Some(mut before) = before {
-                // Its journal is locked until then. The error is the end that is waited for.
+                // Its journal is locked until it ends. The error is the end that is awaited.
                 drop(before.ended.changed().await);
             }
             let read = match origin.check() {
@@ -103,7 +103,7 @@ impl Sessions {
         });
     }
 
-    /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
+    /// Suspends an idle session and removes it from memory; returns it if a command has just arrived.
     pub(crate) fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
         if session.inbox.has_commands() {
@@ -116,7 +116,7 @@ impl Sessions {
         None
     }
 
-    /// Begins to live again where it rests.
+    /// Restarts a session if it is suspended.
     pub(super) fn resume(&self, live: &mut BTreeMap<SessionId, LiveTask>, session: &SessionId) {
         let resting = self.resting().remove(session);
         if let Some(resting) = resting {
@@ -125,7 +125,7 @@ impl Sessions {
     }
 }
 
-/// What a session's task begins with.
+/// The channels of a starting session task.
 pub(super) struct TaskStart {
     pub channel: Channel,
     pub alive: watch::Sender<()>,
@@ -133,7 +133,7 @@ pub(super) struct TaskStart {
     pub before: Option<LiveTask>,
 }
 
-/// What has a session begin to live from its log.
+/// Why a session is started from its log.
 pub(super) enum TaskOrigin {
     Client(Attaching),
     Rest(Box<SuspendedSession>),
@@ -148,8 +148,8 @@ impl TaskOrigin {
         }
     }
 
-    /// Answers what was sent to a session that then could not be opened: who sends many requests at once
-    /// does not wait for the first answer.
+    /// Answers all commands sent to a session that could not be opened, since clients may send several requests
+    /// without waiting for the first response.
     fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
         let opener = match &self {
             TaskOrigin::Client(attaching) => Some(attaching.opening.attachment.clone()),
@@ -180,7 +180,7 @@ impl TaskOrigin {
     }
 }
 
-/// Opens a session's log and folds it, on a thread that may wait.
+/// Loads a session's log and replays it, on a blocking thread.
 async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
     let (store, name) = (store.clone(), session.clone());
     let read = blocking::start(move || {

@@ -1,5 +1,4 @@
-//! What is done with sessions where they are stored, whether they live or not: listing, forking, deleting, replacing a
-//! history. It reads the disk.
+//! Operations on stored sessions, running or not: list, fork, delete, replace a history. Reads the disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,17 +18,17 @@ use epitome_store::{Header, StoreError};
 use epitome_thread::visible::visible_line;
 use epitome_thread::{Change, Seq, SessionId};
 
-/// How long a session that is deleted may take to end.
+/// Time for a session that is deleted to end.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How often another conversation is looked for that is just ending.
+/// Attempts to reach a session that is about to end.
 const MUTATE_ATTEMPTS_MAX: u32 = 3;
 
-/// How often a session is ended that somebody loads again and again while it is deleted.
+/// Attempts to delete a session that a client keeps loading.
 const DELETE_ATTEMPTS_MAX: u32 = 3;
 
 impl Sessions {
-    /// Sessions that have a prompt, newest first. Reads the disk.
+    /// Returns sessions that have a prompt, newest first. Reads the disk.
     pub fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
         let listing =
             self.inner.services.store.list().map_err(|error| SessionError::Store(error.to_string()))?;
@@ -40,13 +39,13 @@ impl Sessions {
         Ok(listing.headers.into_iter().filter(wanted).collect())
     }
 
-    /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
+    /// Ends the session if it is running, and deletes it. Unknown sessions are not an error. Reads the disk.
     pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         let mut attempts = 1;
         loop {
             self.end(session);
             match self.inner.services.store.delete(session) {
-                // A load that came meanwhile has opened it again.
+                // A concurrent load has opened it again.
                 Err(StoreError::InUse(_))
                     if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
                 {
@@ -58,7 +57,7 @@ impl Sessions {
         }
     }
 
-    /// Makes a session that goes on from another, up to and with an entry or as it is now. Reads the disk.
+    /// Creates a session that continues another one, up to and including `at`, or its newest entry. Reads the disk.
     pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
         let store = &self.inner.services.store;
         if let Some(at) = at {
@@ -74,7 +73,7 @@ impl Sessions {
         Ok(forked.session)
     }
 
-    /// Whether the session is open in this process or only stored. It opens nothing, but reads the disk.
+    /// Whether the session is open in this process or only stored. Does not open it, but reads the disk.
     pub fn status(&self, session: &SessionId) -> Result<SessionStatus, SessionError> {
         let lives = self.live().get(session).is_some_and(|found| !found.commands.is_closed());
         if lives || self.resting().contains_key(session) {
@@ -84,9 +83,8 @@ impl Sessions {
         header.map(|_| SessionStatus::Saved).map_err(|error| store_error(session, error))
     }
 
-    /// Gives a session another title, whether it lives or not, and returns the title as it is stored: in one line, and
-    /// cut if it is too long. An error if nothing remains of it. Waits for the disk; must not be called on a runtime
-    /// thread.
+    /// Gives a session another title, running or not, and returns the title as it is stored: as one line, cut if it is
+    /// too long. An error if nothing remains of it. Waits for the disk; must not be called on a runtime thread.
     pub fn set_title(&self, session: &SessionId, title: &str) -> Result<String, SessionError> {
         let words = title.split_whitespace().collect::<Vec<_>>().join(" ");
         let title: String = visible_line(&words).chars().take(TITLE_CHARS_MAX).collect();
@@ -98,8 +96,8 @@ impl Sessions {
         Ok(title)
     }
 
-    /// Puts a session into the archive, which ends it where it lives, or takes it out. Nothing is done where it is there
-    /// already. Waits for the disk; must not be called on a runtime thread.
+    /// Archives a session, which ends it if it is running, or restores it. Does nothing if it already has that state.
+    /// Waits for the disk; must not be called on a runtime thread.
     pub fn set_archived(&self, session: &SessionId, archived: bool) -> Result<(), SessionError> {
         let header =
             self.inner.services.store.header(session).map_err(|error| store_error(session, error))?;
@@ -112,7 +110,7 @@ impl Sessions {
         self.record(session, &Change::Archived { archived })
     }
 
-    /// The options that a client would get if it opened a session. Opens nothing; reads the disk.
+    /// Returns the options that a client would get if it opened a session. Does not open it; reads the disk.
     pub fn options(&self, query: &OptionsQuery) -> Result<Arc<SessionOptions>, SessionError> {
         let services = &self.inner.services;
         let entries = match &query.session {
@@ -122,13 +120,13 @@ impl Sessions {
         options_before_opening(services, &query.cwd, &query.overrides, &query.environment, entries)
     }
 
-    /// Adds a setting to a session's log: through the session where it lives, else on the disk.
+    /// Adds a setting to a session's log: through the session if it is running, otherwise on the disk.
     fn record(&self, session: &SessionId, change: &Change) -> Result<(), SessionError> {
         for _ in 0..MUTATE_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
             match self.hand_record(session, change, answer)? {
                 None => {
-                    // Dropped without an answer: it ended before it took the command.
+                    // Dropped without an answer: the session ended before it received the command.
                     if let Ok(recorded) = answered.blocking_recv() {
                         return recorded;
                     }
@@ -141,8 +139,8 @@ impl Sessions {
         Err(SessionError::Internal(format!("{session} is just ending; please try again")))
     }
 
-    /// Gives a change to the session, or to a task that writes it to the log. Returns a session's end where that must
-    /// come first.
+    /// Sends a change to the session, or starts a task that writes it to the log. Returns the end of a session that
+    /// must be awaited first.
     fn hand_record(
         &self,
         session: &SessionId,
@@ -168,7 +166,7 @@ impl Sessions {
                 journal.syncer().sync().map_err(|error| SessionError::Store(error.to_string()))
             };
             let recorded = blocking::start(work).await;
-            // A client that has given up meanwhile wants no answer.
+            // A client that has given up needs no answer.
             drop(
                 answer.send(recorded.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))),
             );
@@ -176,8 +174,8 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Works on the log of a session that does not live. A client that loads it meanwhile waits, as for the end of a
-    /// session: its journal is locked until then.
+    /// Works on the log of a session that is not running. A client that loads it in the meantime waits, as for the end
+    /// of a session: the journal is locked.
     fn hold(
         &self,
         live: &mut BTreeMap<SessionId, LiveTask>,
@@ -199,7 +197,7 @@ impl Sessions {
         let Some(mut found) = found else { return };
         let ended = self.inner.runtime.block_on(async {
             let end = async {
-                // Closed already is as good as told.
+                // If the channel is closed, the session is ending already.
                 drop(found.commands.send(SessionCommand::End).await);
                 found.ended.changed().await
             };
@@ -210,14 +208,14 @@ impl Sessions {
         }
     }
 
-    /// Replaces the history of a conversation: through its session where it lives in this process, else in
-    /// its log. An error is a sentence.
+    /// Replaces the history of a conversation: through its session if that runs in this process, otherwise in its log.
+    /// An error is a sentence.
     pub(crate) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
         for _ in 0..MUTATE_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
             match self.hand_over(target, &mutation, answer)? {
                 None => {
-                    // Dropped without an answer: it ended before it took the command.
+                    // Dropped without an answer: the session ended before it received the command.
                     if let Ok(came_to) = answered.await {
                         return came_to;
                     }
@@ -228,7 +226,8 @@ impl Sessions {
         Err(format!("{target} is just ending"))
     }
 
-    /// Gives a mutation to who can make it. Gives back a session's end where that must come first.
+    /// Sends a mutation to the session, or starts a task that writes it to the log. Returns the end of a session that
+    /// must be awaited first.
     fn hand_over(
         &self,
         target: &SessionId,
@@ -249,7 +248,7 @@ impl Sessions {
             services.recall().await;
             let made =
                 blocking::start(move || cross_session_edit::in_store(&services, &name, &mutation)).await;
-            // Who gave up meanwhile wants no answer.
+            // A caller that has given up needs no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });
         Ok(None)

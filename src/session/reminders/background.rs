@@ -1,4 +1,4 @@
-//! Commands that run in the background: whether the model knows how they stand.
+//! Background commands: informs the model of states that its view does not show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use epitome_tools::background::CommandStatus;
 
 const BY: &str = "/background";
 
-/// How a line about a command begins; its id follows.
+/// The beginning of a line about a command; its id follows.
 const HEAD: &str = "Background command ";
 
-/// What it says of one that is over.
+/// How the text after the id begins if the command has ended.
 const IS_OVER: [&str; 2] = [" has ended", " is gone"];
 
-/// A line for each command that the view does not know as it stands. `all_ours`: whether every command that the view
-/// tells of was one of this session; a child was given its parent's view, whose commands are not gone.
+/// A line for each command whose current state the view does not show. `all_ours`: whether every command in the view
+/// belongs to this session; a child has its parent's view, whose commands are not gone.
 pub fn topic(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> Topic {
     Topic { by: BY, what: ReminderText::Untold(untold(view, standings, all_ours)) }
 }
@@ -43,7 +43,7 @@ fn untold(view: &[Arc<Entry>], standings: &[CommandStatus], all_ours: bool) -> V
     lines
 }
 
-/// The commands that the view tells of, each with whether it runs, by what is said last.
+/// The commands in the view, and whether each is running according to the newest text.
 fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
     let mut known = BTreeMap::new();
     for entry in view {
@@ -104,12 +104,12 @@ mod tests {
         let ended = |told| standing("b1", Some("exit code 0"), told);
         for (view, standings, told) in [
             (vec![outcome("b1", "running")], vec![runs()], vec![]),
-            // A compaction took the start out of the view.
+            // A compaction removed the start from the view.
             (vec![], vec![runs()], vec!["b1 still runs:"]),
             (vec![outcome("b1", "running")], vec![ended(false)], vec!["b1 has ended"]),
             (vec![outcome("b1", "running"), outcome("b1", "ended")], vec![ended(true)], vec![]),
             (vec![], vec![ended(true)], vec![]),
-            // A process before this one ran it.
+            // An earlier process ran it.
             (vec![outcome("b1", "running")], vec![], vec!["b1 is gone:"]),
             (vec![outcome("b1", "running"), outcome("b1", "ended")], vec![], vec![]),
         ] {

@@ -8,7 +8,7 @@ use epitome_thread::{
     Thread, Trigger,
 };
 
-/// A thread with these changes behind its opening entry.
+/// A thread with these changes after its opening entry.
 pub fn thread(changes: Vec<Change>) -> Thread {
     let session = SessionId("s_00000000000000000000".to_owned());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
@@ -29,7 +29,7 @@ pub fn person(text: &str) -> Change {
     Change::Said { message: message(text), origin: Origin::Person }
 }
 
-/// What the session told the model under this name.
+/// A context message of the session with this name.
 pub fn context(by: &str, text: &str) -> Change {
     let message = message(&format!("<context from=\"{by}\">\n{text}\n</context>"));
     Change::Said { message, origin: Origin::Context { by: by.to_owned() } }

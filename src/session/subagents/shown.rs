@@ -1,8 +1,8 @@
-//! Agents as sessions of their own, for clients that show them so: each is told of under the id of who started it
-//! before anything of it, then its stream follows under its own id, and its end stands behind all of that.
+//! Subagents as separate sessions, for clients that show them so: each is announced under its parent's id, then its
+//! events follow under its own id, and its end comes last.
 //!
-//! Nothing of it is in the log, but what the agents' calls hold: a session that is loaded shows the agents that work
-//! now, with what they have done so far.
+//! The log has none of this except the agents' calls. A client that loads a session sees the agents that are running,
+//! with their entries so far.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::client_list::ClientList;
 use crate::{Attachment, SessionEvent, Subagent, SubagentEnd, SubagentInfo, SubagentState};
 use epitome_thread::{CallId, Change, Entry, Seq, SessionId, StopReason, Thread, ToolCall};
 
-/// An agent that works, as clients were told of it.
+/// A running agent, as announced to clients.
 pub(super) struct ShownAgent {
-    /// Who started it: this session, or an agent of it.
+    /// The session that started it: this session, or one of its agents.
     under: SessionId,
     session: SessionId,
     about: Arc<SubagentInfo>,
     state: SubagentState,
-    /// Its log so far, for clients that come later.
+    /// Its log so far, for clients that attach later.
     entries: Vec<Arc<Entry>>,
 }
 
-/// The id of the agent that a call starts, made of what the log holds: when its daemon dies, the next one can tell
-/// clients of its end. A call's own id may come again in another reply.
+/// The id of the agent that a call starts, derived from the log: if the daemon dies, the next one can announce the
+/// agent's end. The call's id alone may be repeated in another reply.
 pub(in super::super) fn agent_id(parent: &SessionId, reply: Seq, call: &CallId) -> SessionId {
     let digest = Sha256::digest(format!("{parent}\0{reply}\0{call}"));
     let hex: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     SessionId(format!("s_{hex}"))
 }
 
-/// The newest call of this id, with the entry that it stands in.
+/// The newest call with this id, and the entry that contains it.
 pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> Option<(Seq, &'t ToolCall)> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { message, .. } => {
@@ -42,7 +42,7 @@ pub(in super::super) fn call_with_place<'t>(thread: &'t Thread, id: &CallId) -> 
     })
 }
 
-/// That the agent of this call is no more, for a client that goes on behind a daemon's death.
+/// The end of this call's agent, for a client that continues after a daemon has died.
 pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<SessionEvent> {
     let (reply, _) = call_with_place(thread, &call.id).filter(|_| call.name == epitome_tools::task::NAME)?;
     let about = SubagentInfo {
@@ -65,7 +65,7 @@ impl Subagents {
         self.show_stream(self.session.clone(), SessionEvent::Subagent(began), clients);
     }
 
-    /// Passes a piece of an agent's stream on. What comes of one that has ended for everybody is late, and dropped.
+    /// Forwards an event of an agent. Events of an agent whose end was announced are dropped.
     pub(super) fn show_stream(&mut self, session: SessionId, out: SessionEvent, clients: &ClientList) {
         if session != self.session && !self.is_shown(&session) {
             return;
@@ -130,7 +130,7 @@ impl Subagents {
         self.show_stream(self.session.clone(), SessionEvent::Subagent(now), clients);
     }
 
-    /// Ends all agents for the clients at once: their turn is cancelled, and its end must not stand before theirs.
+    /// Announces the end of all agents at once: the turn is cancelled, and its end must follow theirs.
     pub fn show_all_ended(&mut self, clients: &ClientList) {
         for agent in self.shown_under(&self.session) {
             self.end_calls(|call| call.child == agent, clients);
@@ -147,12 +147,12 @@ impl Subagents {
         below.map(|known| known.session.clone()).collect()
     }
 
-    /// Who started an agent.
+    /// The session that started an agent.
     pub(super) fn shown_above(&self, agent: &SessionId) -> Option<SessionId> {
         self.shown.iter().find(|known| known.session == *agent).map(|known| known.under.clone())
     }
 
-    /// Shows the agents at work to a client that comes later: that they work, and with `history` what they did.
+    /// Shows the running agents to a client that attaches later; `history` includes their entries so far.
     pub fn show_at_work(&self, attachment: &Attachment, history: bool) {
         if !attachment.outlet.shows_agents() {
             return;

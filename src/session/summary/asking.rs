@@ -1,4 +1,4 @@
-//! One call of a model outside of turns, for a summary above all: asked, shown as it streams, and read.
+//! A single model call outside of turns, mainly for a summary: sends the request, forwards the stream, reads the reply.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::{Message, MessageId};
 
-/// Asks for a summary, at most so many times where the provider can't answer just now.
+/// Requests a summary; transient errors are retried, up to `tries_max` attempts in total.
 pub(super) async fn ask(
     order: &SummaryJob,
     endpoint: &Endpoint,
@@ -28,8 +28,8 @@ pub(super) async fn ask(
     summary_of(endpoint, reply)
 }
 
-/// The whole answer to one request, asked for at most so many times where the provider can't answer just
-/// now. What of it is a summary goes to `pieces` as it comes.
+/// Returns the complete reply to a request; transient errors are retried, up to `tries_max` attempts in total. The
+/// text of a summary is sent to `pieces` as it streams.
 pub(crate) async fn answer(
     http: &Http,
     endpoint: &Endpoint,
@@ -66,7 +66,7 @@ async fn collect(
                 continue;
             };
             if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
-                // A session that shows none has dropped the other end.
+                // A session that does not show it has dropped the receiver.
                 let _ = pieces.send(piece).await;
             }
         }
@@ -74,11 +74,11 @@ async fn collect(
     Ok(collector.finish())
 }
 
-/// What of a streaming reply stands between `<summary>` tags, as soon as that is certain.
+/// The text between `<summary>` tags of a streaming reply, returned as soon as it is certain.
 #[derive(Debug, Default)]
 struct BetweenTags {
     text: String,
-    /// Bytes of `text` that were given out, once the tag has come.
+    /// Bytes of `text` that were returned; `None` before the opening tag.
     given: Option<usize>,
     closed: bool,
 }
@@ -110,7 +110,7 @@ impl BetweenTags {
     }
 }
 
-/// Bytes at the end of a text that may be the beginning of a tag.
+/// Number of bytes at the end of a text that may begin a tag.
 fn begun(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! What comes of an agent: its last words for the model and the user, its figures for machines, and its whole
-//! work for whoever looks it up. Pure.
+//! The results of an agent: its final message for the model and the user, its figures for programs, and its
+//! complete transcript. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use epitome_thread::{Change, Entry, OutcomeStatus, StopReason, ToolDisplay, Usag
 use epitome_tools::task::TaskOrder;
 use epitome_tools::{ToolResult, truncate};
 
-/// Bytes of an agent's work that are kept in the log.
+/// Maximum bytes of an agent's transcript in the log.
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 
-/// Whose report it is, and what it is reckoned with.
+/// An agent and the data for its report.
 pub(super) struct AgentReport<'a> {
     pub agent: &'a str,
     pub order: &'a TaskOrder,
     pub settings: &'a Settings,
-    /// What a user should know of how it was started.
+    /// A remark for the user about how it was started.
     pub remark: Option<String>,
 }
 
@@ -102,9 +102,9 @@ impl AgentReport<'_> {
     }
 }
 
-/// An agent's work from its task to its last words, as Markdown; of a very long one the beginning and the end.
+/// An agent's transcript from its task to its last message, as Markdown; of a long one the beginning and the end.
 pub(super) fn transcript(order: &TaskOrder, entries: &[Arc<Entry>]) -> String {
-    // Its first prompt is the task.
+    // The first prompt repeats the task.
     let begun = entries.iter().position(|entry| matches!(entry.change, Change::Said { .. }));
     let work = text::markdown_of(&entries[begun.map_or(0, |at| at + 1)..]);
     let whole = format!("# {}\n\n## Task\n\n{}\n{work}", order.description.trim(), order.prompt.trim());
