@@ -147,9 +147,13 @@ impl Session {
             && order.instruction.is_none()
             && order.recipe.is_none()
             && order.context.is_empty();
-        let PreparedSummary::Ready { plan, summary } = std::mem::take(&mut self.compactor.prepared) else {
-            self.drop_prepared();
-            return None;
+        let (plan, summary) = match std::mem::take(&mut self.compactor.prepared) {
+            PreparedSummary::Ready { plan, summary } => (plan, summary),
+            unfinished => {
+                self.compactor.prepared = unfinished;
+                self.drop_prepared();
+                return None;
+            }
         };
         // It keeps what was kept when it was written, plus everything newer: no less than promised, even if the limits
         // have changed since.

@@ -7,6 +7,7 @@ use epitome_test_harness::session::{Setup, TestSession, call};
 use epitome_test_harness::text;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::stage::notices;
 
@@ -234,6 +235,42 @@ fn a_summary_prepared_ahead_is_used_without_waiting() {
     test.ask("five");
     let sent = test.last_request().body.to_string();
     assert!(sent.contains("Words were said early.") && sent.contains("four"), "{sent}");
+}
+
+/// A compaction that came before its prepared summary was complete left that summary's model call running. It was paid
+/// for and never used.
+#[test]
+fn a_compaction_aborts_a_summary_that_is_still_being_prepared() {
+    let (mut turn, mut summaries) = (0, 0);
+    let config = small_window("[compaction]\nahead = true\n");
+    let mut test = configured(&config, move |request| {
+        if is_summary(request) {
+            summaries += 1;
+            return match summaries {
+                1 => vec![ModelStep::Hang],
+                _ => vec![text("<summary>Words were said.</summary>")],
+            };
+        }
+        turn += 1;
+        let input = [6_000, 8_000, 11_600][(turn - 1).min(2)];
+        vec![text(&"word and word ".repeat(500)), ModelStep::Usage { input, output: 100 }]
+    });
+    for prompt in ["one", "two", "three"] {
+        assert_eq!(test.ask(prompt), StopReason::EndTurn);
+    }
+    let eventually = |test: &TestSession, what: &str, is_so: &dyn Fn(&TestSession) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so(test) {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    eventually(&test, "it is started in the background", &|test| {
+        test.model.requests().iter().any(is_summary)
+    });
+    test.ask("/compact");
+    assert_eq!(compacted(&test).len(), 1);
+    eventually(&test, "the call is aborted", &|test| test.model.given_up() == 1);
 }
 
 /// Old outcomes fill a window long before messages do. They are masked in one batch, and no model is called.
