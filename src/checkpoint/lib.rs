@@ -42,8 +42,8 @@ const TEMPORARY: &str = ".epitome-rewind-";
 /// Limits on what is kept. Anything beyond them is reported when files are restored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Bytes of one file that a command may change. Larger files are usually data, and would fill the disk
-    /// with each scan.
+    /// Maximum size in bytes of a file that a command may change. Larger files are usually data, and would fill the
+    /// disk with each scan.
     pub file_bytes: u64,
     /// Maximum size in bytes of a file that a file tool names; higher, because such a file is kept unless it is
     /// excessively large.
