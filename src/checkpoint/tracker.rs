@@ -99,7 +99,7 @@ pub(super) struct TrackerState {
 /// Records which turns were dropped to stay within the limits.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct DroppedTurns {
-    /// Turns up to this one have no checkpoint any more.
+    /// Turns up to and including this one no longer have a checkpoint.
     pub(super) through: Seq,
 }
 

@@ -253,7 +253,7 @@ fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     if bytes > IMPORT_BYTES_MAX {
         return Ok(None);
     }
-    // The name of a backed-up journal continues after the session's id.
+    // The name of a damaged journal that a repair has kept continues after the session's id.
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('.').next());
     let name = name.and_then(SessionId::parse);
     let read = match Store::read_outside(path, name.as_ref()) {

@@ -157,11 +157,11 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// The damage that the user has not accepted, if any. Lost entries are missing from the thread.
+    /// The damage that the user has not accepted, if any. Lost entries are `Change::Lost` in the thread.
     pub damage: Option<StoreError>,
 }
 
-/// Reads a conversation; if it is damaged, without the lost entries.
+/// Reads a conversation, even if it is damaged.
 pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, LibraryError> {
     let (entries, damage) = store.read_with_damage(session)?;
     Ok(StoredConversation { thread: fold(session, entries)?, damage })

@@ -72,7 +72,7 @@ impl ParsedTool for ApplyPatch {
         let paths: BTreeSet<PathBuf> = paths.into_iter().map(|path| workspace.resolve(path)).collect();
         let locations = paths.iter().take(LOCATIONS_MAX);
         let locations = locations.map(|path| Location { path: workspace.target(path), line: None }).collect();
-        // Also mention unlisted files whose real location differs from their path.
+        // Also mention unlisted files whose real location differs from their path or is outside of the workspace.
         let elsewhere: Vec<String> = paths
             .iter()
             .filter(|path| workspace.target(path) != **path || !workspace.contains(path))

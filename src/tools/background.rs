@@ -140,7 +140,8 @@ impl BackgroundCommands {
         self.from(call).is_some()
     }
 
-    /// The exit code and signal of a call's command, of which at most one is known. `None` while it runs.
+    /// The exit code and signal of a call's command, of which at most one is known. `None` while it runs, or if the
+    /// call started none.
     pub fn exit_of(&self, call: &CallId) -> Option<(Option<i64>, Option<i64>)> {
         let ending = self.from(call)?.state().ending?;
         Some(match ending {

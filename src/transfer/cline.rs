@@ -5,8 +5,8 @@
 //! | Cline in an editor and its CLI up to version 2, Roo Code | `api_conversation_history.json`, an array |
 //! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
-//! - For models without tool support, calls are written as tags in the text. Their results are text too, after `[TOOL
-//!   for '…'] Result:`.
+//! - For models without tool support, calls are written as tags in the text. Their results are text too, and follow
+//!   `[TOOL for '…'] Result:`.
 //! - Messages that are no longer sent are determined by `conversationHistoryDeletedRange` in `ui_messages.json`
 //!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, starts with a fixed text or is marked.
 

@@ -1,5 +1,5 @@
-//! Sessions of the pi coding agent: a header and JSON lines, which form a tree by `id` and `parentId` since version
-//! 2. The branch of the newest line is imported, the others are skipped.
+//! Sessions of the pi coding agent: a header and JSON lines, which in versions 2 and later form a tree by `id` and
+//! `parentId`. The branch of the newest line is imported, the others are skipped.
 
 use std::collections::{HashMap, HashSet};
 
