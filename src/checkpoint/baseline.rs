@@ -1,5 +1,5 @@
-//! The scan before a command, stored on the disk while the command runs, so that it survives a crash. Changes
-//! since the previous scan are appended to a list of paths. A small file next to it marks a running command.
+//! The scan before a command, stored on the disk while the command runs, so that it survives a crash. Changes since
+//! the previous scan are appended to a list of paths. A small file next to the list marks a running command.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use epitome_thread::Seq;
 /// The list is rewritten when it has this many times more lines than the scan has paths.
 const GROWTH_MAX: usize = 4;
 
-/// The list is never rewritten below this number of lines.
+/// The list is not rewritten while it has fewer lines than this.
 const LINES_MIN: usize = 1_000;
 
 /// Marks a running command, and identifies its baseline scan.
@@ -35,7 +35,7 @@ pub struct OpenCommand {
     bytes: u64,
 }
 
-/// A line of the list: the node at a path from this line on.
+/// A line of the list: the node at a path, which replaces that of earlier lines.
 #[derive(Serialize, Deserialize)]
 struct BaselineLine(PathName, FileNode);
 
@@ -53,19 +53,19 @@ struct WrittenList {
 }
 
 impl Baseline {
-    /// Doesn't access the disk.
+    /// Creates the object without accessing the disk.
     pub fn new(directory: &Path) -> Baseline {
         Baseline { directory: directory.to_path_buf(), written: None }
     }
 
-    /// Records that a command starts, and the scan before it.
+    /// Records the start of a command, and the scan before it.
     pub fn open(
         &mut self,
         turn: Seq,
         roots: Vec<PathName>,
         seen: &WorkspaceSnapshot,
     ) -> Result<(), CheckpointError> {
-        // A list whose write failed halfway is rewritten.
+        // If a write failed, the list is rewritten.
         let before = self.written.take();
         let path = self.list_path();
         let written = self
@@ -120,7 +120,7 @@ impl Baseline {
         let mut failed = None;
         let mut line = |path: &Path, node: &FileNode| {
             lines += 1;
-            // `BaselineLine` by reference, in the same serialized form.
+            // Serialized like `BaselineLine`.
             let line = (PathName(path.to_path_buf()), node);
             failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
             text.push(b'\n');
@@ -163,7 +163,7 @@ impl Baseline {
     }
 }
 
-/// The node at each path, according to its last line.
+/// Returns the node at each path, according to the path's last line.
 fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, FileNode>> {
     let mut nodes = BTreeMap::new();
     let mut list = BufReader::new(File::open(path)?.take(bytes));

@@ -1,4 +1,4 @@
-//! Compressed file contents of one session, stored in a directory under their SHA-256. Damage is detected on
+//! Compressed file contents of one session, stored in a directory under their SHA-256. Damage is detected when
 //! reading. The caller decides which contents are needed.
 
 use std::collections::HashSet;
@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use epitome_files::atomic_file::{private_directory, replace_private_unsynced};
 use epitome_platform::disk::sync_files;
 
-/// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level
-/// already reduces source code to a third.
+/// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level already
+/// reduces source code to a third.
 const COMPRESSION: u8 = 1;
 
 /// The stored contents of one session. `put` may be called from several threads.
@@ -28,7 +28,7 @@ pub struct CheckpointBlobs {
 struct StoredHashes {
     /// Hashes of the stored contents.
     known: HashSet<String>,
-    /// Their size on the disk.
+    /// Total size on the disk in bytes.
     bytes: u64,
 }
 
@@ -48,7 +48,7 @@ impl CheckpointBlobs {
                     stored.bytes += file.metadata()?.len();
                     stored.known.insert(name);
                 }
-                // An interrupted write.
+                // Remove the leftover of an interrupted write.
                 false => drop(fs::remove_file(file.path())),
             }
         }
@@ -64,7 +64,7 @@ impl CheckpointBlobs {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a content and returns its hash.
+    /// Stores a file's content and returns its hash.
     pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
         if self.stored().known.contains(&hash) {
@@ -86,7 +86,7 @@ impl CheckpointBlobs {
         Ok(hash)
     }
 
-    /// Returns a content by its hash. The error is a clause that continues a sentence about a file.
+    /// Returns a file's content by its hash. The error is a clause that continues a sentence about a file.
     pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
         let packed = fs::read(self.directory.join(wanted)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "its earlier content is not stored any more".to_owned(),
@@ -109,7 +109,7 @@ impl CheckpointBlobs {
         for hash in unneeded {
             let path = self.directory.join(&hash);
             let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-            // A file that can't be removed now is removed with the session.
+            // If the file can't be removed now, it is removed with the session.
             if fs::remove_file(&path).is_ok() {
                 stored.bytes = stored.bytes.saturating_sub(bytes);
             }

@@ -1,4 +1,4 @@
-//! Records the files around a call: before it starts and after it ends.
+//! Records the files that a call may change: before it starts and after it ends.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,13 +14,13 @@ use super::tracker::{AffectedFiles, Checkpoints, TrackerState, opened};
 use super::{Bounds, CheckpointError};
 use epitome_thread::diff::{DiffTag, line_ops};
 
-/// Changed files per call whose lines are counted, and maximum bytes of each compared side: the counts are
-/// only for a listing.
+/// Maximum number of changed files per call whose lines are counted, and maximum bytes of each compared side: the
+/// counts are only for a listing.
 const COUNTED_FILES_MAX: usize = 200;
 const COUNTED_BYTES_MAX: u64 = 512 * 1024;
 
 impl Checkpoints {
-    /// Records the start of a call, and returns once everything that it may change is saved. `roots` are the
+    /// Records the start of a call, and returns after everything that it may change is saved. `roots` are the
     /// directories of the workspace.
     ///
     /// Every call of this function must be followed by one of `after`, even if this one fails.
@@ -36,7 +36,7 @@ impl Checkpoints {
         self.save_record(state)
     }
 
-    /// Records the end of the same call, however it ended.
+    /// Records the end of the call, however it ended.
     pub fn after(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
         let recorded = self.record_after(roots, what);
         self.call_ended();
@@ -81,7 +81,7 @@ impl Checkpoints {
             .map(|touched| touched.path.clone())
             .collect();
         for path in known {
-            // Left in an unknown state; a rewind will report a conflict.
+            // The state is unknown, so a rewind will report a conflict.
             let node = self.keep(state, &path).unwrap_or(FileNode::Other);
             let TrackerState { record, blobs, .. } = state;
             let touched = record.iter_mut().flat_map(|record| &mut record.files);
@@ -92,7 +92,8 @@ impl Checkpoints {
         }
     }
 
-    /// The scan after the last command isn't reused, because the user may have changed files since.
+    /// Scans the workspace before a command. The scan after the last command isn't reused, because the user may have
+    /// changed files since.
     fn before_anything(&self, state: &mut TrackerState, roots: &[PathBuf]) -> Result<(), CheckpointError> {
         state.running += 1;
         if state.before.is_some() {
@@ -164,7 +165,8 @@ impl Checkpoints {
         }
     }
 
-    /// Completes a command during which the process ended: all differences count as the turn's.
+    /// Completes the record of a command that was running when the process ended: all differences are attributed to
+    /// the turn.
     pub(super) fn finish_command(
         &self,
         state: &mut TrackerState,
@@ -192,7 +194,7 @@ impl Checkpoints {
         seen
     }
 
-    /// The node at a path; stores its content.
+    /// Returns the node at a path and stores its content.
     fn keep(&self, state: &mut TrackerState, path: &Path) -> Result<FileNode, CheckpointError> {
         let most = self.bounds().named_bytes;
         node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
@@ -200,7 +202,7 @@ impl Checkpoints {
     }
 }
 
-/// The paths, preceded by their missing parent directories, which a write would create.
+/// Returns the paths, each preceded by its missing parent directories, which a write would create.
 fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     for path in paths {
@@ -218,7 +220,7 @@ fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// The scanned node at a path; a path that the scan skipped is looked up individually.
+/// Returns the scanned node at a path; a path that the scan skipped is looked up individually.
 fn now_of(path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
     match seen.get(path) {
         Some(node) if !matches!(node, FileNode::Unkept { .. }) => node.clone(),
@@ -227,7 +229,7 @@ fn now_of(path: &Path, seen: &WorkspaceSnapshot, bounds: &Bounds) -> FileNode {
     }
 }
 
-/// The canonical directories of the workspace.
+/// Returns the canonical paths of the workspace's directories.
 pub(super) fn real(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| root.canonicalize().ok()).collect()
 }

@@ -1,5 +1,4 @@
-//! Checkpoints: record the state of workspace files before each turn changes them, so that changes can be
-//! undone.
+//! Checkpoints: the state of workspace files before each turn changes them, recorded so that changes can be undone.
 //!
 //! ```text
 //!  a file tool ─► the named files, exactly ─┐                         ┌─► listed (/checkpoints)
@@ -8,12 +7,12 @@
 //!                                                        the current state: a user's edit is a conflict
 //! ```
 //!
-//! All of it is stored in `checkpoints/<session>` of the data directory, private to the user, and is deleted
-//! with its session. The user's version control is neither used nor touched. A workspace is only scanned if a
-//! command or an MCP tool runs; ignored files are skipped. No link is followed or written through, and
-//! nothing is overwritten before its content is saved.
+//! Everything is stored in `checkpoints/<session>` of the data directory, private to the user, and is deleted with
+//! its session. The user's version control is neither used nor changed. A workspace is scanned only if a command or
+//! an MCP tool runs; ignored files are skipped. Links are neither followed nor written through, and nothing is
+//! overwritten before its content is saved.
 //!
-//! Everything here blocks on the disk, so call it from a thread that may block.
+//! All functions block on the disk, so call them from a thread that may block.
 
 mod baseline;
 mod blobs;
@@ -43,21 +42,21 @@ const TEMPORARY: &str = ".epitome-rewind-";
 /// Limits on what is kept. Anything beyond them is reported when files are restored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Bytes of one file that a command may change. Larger files are usually data, and would fill the disk
-    /// with each scan.
+    /// Maximum size in bytes of a file that a command may change. Larger files are usually data, and would fill the
+    /// disk with each scan.
     pub file_bytes: u64,
-    /// Bytes of one file named by a file tool; higher, because such a file is kept unless it is excessively
-    /// large.
+    /// Maximum size in bytes of a file that a file tool names; higher, because such a file is kept unless it is
+    /// excessively large.
     pub named_bytes: u64,
-    /// Files and directories per scan. More than that is a home directory rather than a project.
+    /// Maximum number of files and directories per scan. A directory with more is a home directory rather than a
+    /// project.
     pub paths: usize,
-    /// Bytes on the disk per session. The oldest turns are dropped first.
+    /// Maximum bytes on the disk per session. The oldest turns are dropped first.
     pub session_bytes: u64,
-    /// Time to list the workspace and detect changes, and to read the files that a command changed once it
-    /// has ended.
+    /// Maximum time to list the workspace and detect changes, and to read the files that a command changed.
     pub scan_time: Duration,
-    /// Time for which a command is delayed while files are read. The first scan reads all files; those that
-    /// don't fit into this time are read before the following commands.
+    /// Maximum delay of a command while files are read. The first scan reads all files; those that don't fit into
+    /// this time are read before the following commands.
     pub copy_time: Duration,
     /// Maximum number of turns.
     pub turns: usize,
@@ -77,7 +76,7 @@ impl Default for Bounds {
     }
 }
 
-/// A failed checkpoint operation, with a description of what was attempted.
+/// A failed checkpoint operation, with a description of the attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CheckpointError(pub String);

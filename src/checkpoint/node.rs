@@ -40,7 +40,7 @@ pub enum FileNode {
     Directory {
         mode: u32,
     },
-    /// A pipe, a socket or a device; left alone.
+    /// A pipe, a socket or a device; never restored.
     Other,
 }
 
@@ -91,7 +91,7 @@ impl FileNode {
     }
 }
 
-/// Returns the node at a path. `keep` turns a regular file into a node.
+/// Returns the node at a path. `keep` converts a regular file to a node.
 pub fn look(
     path: &Path,
     keep: impl FnOnce(&Path, &Metadata) -> io::Result<FileNode>,
@@ -103,7 +103,7 @@ pub fn look(
     }
 }
 
-/// Returns the node at a path that is known to be reached without links.
+/// Returns the node at a path that is known to contain no links.
 pub fn of(
     path: &Path,
     metadata: &Metadata,
@@ -122,7 +122,7 @@ pub fn of(
     }
 }
 
-/// A node for a file identified only by its stamp.
+/// Creates a node for a file that is identified only by its stamp.
 pub fn unkept(metadata: &Metadata) -> FileNode {
     FileNode::Unkept {
         bytes: metadata.len(),
@@ -135,7 +135,8 @@ pub fn mode_of(metadata: &Metadata) -> u32 {
     metadata.mode() & MODE_BITS
 }
 
-/// Whether an error means that nothing exists at the path. What is behind a link belongs to another location.
+/// Whether an error means that nothing exists at the path. A file that is reached through a link belongs to another
+/// path.
 pub fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) || root::is_link(error)
 }
@@ -152,7 +153,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Serializes paths to JSON: as text if they are UTF-8, else as base64.
+/// Serializes paths to JSON: as text if they are UTF-8, otherwise as base64.
 pub mod written {
     use super::*;
 

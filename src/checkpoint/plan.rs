@@ -12,9 +12,9 @@ use super::record::TurnRecord;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetState {
     pub node: FileNode,
-    /// The state that the last turn left there.
+    /// The state that the last turn left at the path.
     pub left: Option<FileNode>,
-    /// Whether it was changed by someone else in between.
+    /// Whether something else changed it in between.
     pub shared: bool,
 }
 
@@ -39,13 +39,13 @@ pub struct Conflict {
 /// Why a path is left unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictReason {
-    /// Changed by someone else since the turn. Can be forced.
+    /// Changed by something else since the turn. Can be forced.
     Edited,
-    /// Changed by someone else between two calls of the turn. Can be forced.
+    /// Changed by something else between two calls of the turn. Can be forced.
     Between,
     /// The old content wasn't stored: too large, or unreadable.
     NotKept,
-    /// The current content is too large to be stored first.
+    /// The current content is too large to be stored before overwriting it.
     TooLarge,
     /// It may have existed before: ignore rules changed, or a limit was reached.
     Unsure,
@@ -112,8 +112,8 @@ pub struct CurrentState {
     pub is_wanted: bool,
 }
 
-/// Decides what to do with each path. `now` returns the current state of a path; `forced` also overwrites
-/// changes made by someone else.
+/// Decides what to do with each path. `now` returns the current state of a path; `forced` also overwrites changes
+/// that were not made by the turns.
 pub fn decide(
     wanted: &BTreeMap<PathBuf, TargetState>,
     mut now: impl FnMut(&PathBuf, &TargetState) -> CurrentState,

@@ -1,4 +1,5 @@
-//! The record of a turn's file changes, stored as one JSON file per turn. Data, and its reading and writing.
+//! The record of a turn's file changes, stored as one JSON file per turn. Contains the data types, and reads and
+//! writes them.
 
 use std::fs;
 use std::io;
@@ -42,10 +43,10 @@ pub struct TouchedPath {
     /// The state that the turn left; `None` while a call is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileNode>,
-    /// Whether someone else changed it between two calls of the turn.
+    /// Whether something else changed it between two calls of the turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// Added and removed lines; `None` if it isn't text, or is too large.
+    /// Number of added and removed lines; `None` if it isn't text, or is too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCount>,
 }
@@ -94,7 +95,7 @@ impl TurnRecord {
         self.changed().next().is_none() && self.unsure.is_empty()
     }
 
-    /// Hashes of the contents that it refers to.
+    /// Hashes of the contents that the record refers to.
     pub fn hashes(&self) -> impl Iterator<Item = &str> {
         let nodes = self.files.iter().flat_map(|touched| [Some(&touched.before), touched.after.as_ref()]);
         nodes.flatten().filter_map(FileNode::hash)
@@ -113,7 +114,7 @@ impl TurnRecord {
     }
 
     pub fn remove(&self, directory: &Path) {
-        // A file that can't be removed now is removed with the session.
+        // If the file can't be removed now, it is removed with the session.
         let _ = fs::remove_file(path(directory, self.turn));
     }
 }
@@ -146,7 +147,7 @@ pub fn json_files(directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect())
 }
 
-/// Reads one of our JSON files; `None` if it doesn't exist.
+/// Reads a JSON file of the checkpoints; `None` if it doesn't exist.
 pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, CheckpointError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -156,7 +157,7 @@ pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ch
     read.map(Some).map_err(|error| CheckpointError(format!("{} can't be parsed: {error}", path.display())))
 }
 
-/// Atomically writes one of our JSON files, creating its directory if needed.
+/// Atomically writes a JSON file of the checkpoints, creating its directory if needed.
 pub fn save(path: &Path, what: &impl Serialize, durable: Durable) -> Result<(), CheckpointError> {
     let bytes = serde_json::to_vec(what)
         .map_err(|error| CheckpointError(format!("{} can't be written as JSON: {error}", path.display())))?;
@@ -181,7 +182,7 @@ pub enum Durable {
     No,
 }
 
-/// Removes one of our files, if it exists.
+/// Removes a file of the checkpoints, if it exists.
 pub fn remove(path: &Path) -> Result<(), CheckpointError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

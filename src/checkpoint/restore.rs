@@ -1,6 +1,5 @@
-//! Restores files: all contents are first staged in temporary files near their targets, and only then
-//! renamed. After a crash, a rewind is either completed or was never started. The caller decides which files
-//! to restore.
+//! Restores files: all contents are first staged in temporary files near their targets, and only then renamed. After
+//! a crash, a rewind is either completed or was never started. The caller decides which files to restore.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -61,7 +60,7 @@ pub struct RestoreFailure {
 }
 
 impl Rewind {
-    /// Whether it is in effect: it isn't the undo of another rewind, and wasn't undone itself.
+    /// Whether it is in effect: it neither undoes another rewind nor was undone.
     pub fn is_in_effect(&self) -> bool {
         !self.undone && self.undoes.is_none()
     }
@@ -97,7 +96,7 @@ impl Rewind {
         let files = steps.filter(|(step, _)| matches!(step.to, FileNode::File { .. }));
         let files: Vec<PathBuf> =
             files.filter_map(|(_, staged)| staged.as_ref().map(|PathName(path)| path.clone())).collect();
-        // Without this, some file systems would show empty files after a power loss.
+        // Without syncing, some file systems would contain empty files after a power loss.
         sync_files(&files).map_err(|error| {
             self.unstage();
             CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
@@ -148,13 +147,13 @@ impl Rewind {
         self.staged.get(nth)?.as_ref().map(|PathName(path)| path.as_path())
     }
 
-    /// Chooses a temporary file in the nearest parent directory that exists and will remain.
+    /// Chooses a temporary file in the nearest parent directory that exists and will not be removed.
     fn staging_path(&self, nth: usize, step: &RestoreStep) -> Option<PathBuf> {
         if !matches!(step.to, FileNode::File { .. } | FileNode::Link { .. }) {
             return None;
         }
-        // A real directory that isn't reached through a link, because a step may replace that link by a
-        // directory. Links above the workspace were resolved when the path was recorded.
+        // The parent must be a real directory that isn't reached through a link, because a step may replace that link
+        // by a directory. Links above the workspace were resolved when the path was recorded.
         let is_real = |above: &&Path| {
             fs::symlink_metadata(above).is_ok_and(|found| found.is_dir())
                 && above.canonicalize().is_ok_and(|real| real == **above)
@@ -170,7 +169,7 @@ impl Rewind {
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
             failures.push(RestoreFailure { path: path.to_path_buf(), why: error.to_string() });
         };
-        // Make room first, deepest paths before their directories.
+        // Remove nodes that are in the way, contents before their directories.
         for step in self.steps.iter().rev() {
             if let Err(error) = make_room(step) {
                 fail(&step.path, &error);
@@ -206,7 +205,7 @@ impl Rewind {
         if from.metadata().is_ok() {
             return from.rename(&entry);
         }
-        // A crash occurred after the rename.
+        // After a crash, the rename may have been done already.
         let now = node::look(&step.path, |path, found| super::scan::name(path, found, u64::MAX))?;
         if now == step.to {
             return Ok(());
@@ -224,7 +223,7 @@ fn write_staged(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))
 }
 
-/// Removes a node that is to be deleted or replaced by one of another kind.
+/// Removes a node that is to be deleted, or replaced by one of another kind.
 fn make_room(step: &RestoreStep) -> io::Result<()> {
     let found = DirectoryEntry::at(&step.path).and_then(|entry| Ok((entry.metadata()?, entry)));
     let (found, entry) = match found {
@@ -240,7 +239,7 @@ fn make_room(step: &RestoreStep) -> io::Result<()> {
             ),
             _ => error,
         }),
-        // Replaced by a rename, so that the path always exists.
+        // These are replaced by a rename, so that the path always exists.
         (FileNode::File { .. } | FileNode::Link { .. }, false) => Ok(()),
         (FileNode::Missing | FileNode::Directory { .. }, false) => entry.remove_file(),
         (FileNode::Unkept { .. } | FileNode::Other, false) => Ok(()),
@@ -263,7 +262,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// The entry with this path, which must have no link above it.
+/// Returns the entry with this path, which must not contain links.
 fn entry(path: &Path) -> io::Result<DirectoryEntry> {
     DirectoryEntry::at(path).map_err(|error| match root::is_link(&error) {
         true => io::Error::other("a directory above it is a link"),
@@ -271,11 +270,11 @@ fn entry(path: &Path) -> io::Result<DirectoryEntry> {
     })
 }
 
-/// All rewinds of a directory, oldest first.
+/// Returns all rewinds of a directory, oldest first.
 pub fn all(directory: &Path) -> Result<Vec<Rewind>, CheckpointError> {
     let mut rewinds = Vec::new();
     for path in record::json_files(directory)? {
-        // Damaged files are skipped; writes are atomic, so they aren't expected.
+        // Damaged files are skipped; they aren't expected, because writes are atomic.
         rewinds.extend(record::load::<Rewind>(&path).ok().flatten());
     }
     rewinds.sort_by_key(|rewind| rewind.number);

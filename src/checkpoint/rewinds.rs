@@ -1,4 +1,4 @@
-//! Rewinds: previewing and applying them, and completing what an earlier process left unfinished.
+//! Rewinds: previews and applies them, and completes those that an earlier process left unfinished.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::tracker::{Checkpoints, DroppedTurns, RewindReport, RewindTarget, Trac
 use super::{Bounds, CheckpointError};
 use epitome_thread::Seq;
 
-/// Rewinds that can be undone, newest first. Contents needed only by older ones are released.
+/// Maximum number of rewinds that can be undone. Contents needed only by older ones are released.
 const REWINDS_MAX: usize = 20;
 
 impl Checkpoints {
-    /// Returns what a rewind would do. Changes no files.
+    /// Returns the effects of a rewind without changing files.
     pub fn preview(&self, asked: RewindTarget, forced: bool) -> Result<RewindReport, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
@@ -27,8 +27,8 @@ impl Checkpoints {
         Ok(self.plan(state, asked, forced, StoreContent::No)?.1)
     }
 
-    /// Applies a rewind. An error means that nothing was changed. If a rewind can't be recorded as completed, its
-    /// report says so, and `resume` records it later.
+    /// Applies a rewind. On error, nothing was changed. If a rewind can't be recorded as completed, its report says
+    /// so, and `resume` records it later.
     pub fn rewind(&self, asked: RewindTarget, forced: bool) -> Result<RewindReport, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
@@ -62,8 +62,8 @@ impl Checkpoints {
         Ok(report)
     }
 
-    /// Completes what an earlier process left unfinished: the record of a command, or a rewind. Returns the
-    /// rewinds that aren't in the session's log yet.
+    /// Completes the unfinished work of an earlier process: the record of a command, or a rewind. Returns the rewinds
+    /// that aren't in the session's log yet.
     pub fn resume(&self, roots: &[PathBuf]) -> Result<Vec<RewindReport>, CheckpointError> {
         if !self.exist() {
             return Ok(Vec::new());
@@ -84,7 +84,7 @@ impl Checkpoints {
                     continue;
                 }
                 Progress::Applying => {
-                    // One that was reported was applied; the user may have changed the files since.
+                    // A rewind that was reported was applied; the user may have changed the files since.
                     let failures = if rewind.told { Vec::new() } else { rewind.apply(&state.blobs) };
                     state.record = None;
                     self.settle(&mut rewind)?;
@@ -145,8 +145,8 @@ impl Checkpoints {
                         format!("the checkpoints of turns up to {} are not stored any more", let_go.through);
                     report.beyond.push(text);
                 }
-                // A rewind undoes its turns even if it skipped some paths; forcing it again applies to the
-                // skipped ones.
+                // A rewind undoes its turns even if it skipped some paths; forcing it again applies to the skipped
+                // ones.
                 let is_meant =
                     |record: &&TurnRecord| record.turn >= from && (forced || record.taken_back.is_none());
                 let records: Vec<&TurnRecord> = records.iter().filter(is_meant).collect();
@@ -190,15 +190,14 @@ impl Checkpoints {
         Ok((Some(rewind), report))
     }
 
-    /// Every path was tried: marks the turns as undone, or as in effect again.
+    /// Marks the turns as undone, or as in effect again, after every path was tried.
     fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
         let (mut records, _) = record::all(&self.turns_directory())?;
         let mut rewinds = restore::all(&self.rewinds_directory())?;
         for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
             record.taken_back = match rewind.undoes {
                 None => Some(rewind.number),
-                // With force, a turn may already have been undone by an earlier rewind that is still in
-                // effect.
+                // With force, a turn may already have been undone by an earlier rewind that is still in effect.
                 Some(undone) => rewinds
                     .iter()
                     .rev()
@@ -228,7 +227,7 @@ enum StoreContent {
     No,
 }
 
-/// The newest rewind that is in effect.
+/// Returns the newest rewind that is in effect.
 fn newest_in_effect(rewinds: &[Rewind]) -> Option<&Rewind> {
     rewinds.iter().rev().find(|rewind| rewind.is_in_effect())
 }
@@ -251,7 +250,7 @@ fn report_of(rewind: &Rewind) -> RewindReport {
     }
 }
 
-/// The current state of a path, compared with the state that was left there and the wanted one.
+/// Returns the current state of a path, compared with the state that the turns left and the wanted one.
 fn now(
     path: &Path,
     wanted: &TargetState,
@@ -266,7 +265,7 @@ fn now(
     });
     let node = looked.unwrap_or(FileNode::Other);
     let is_wanted = is_same(&wanted.node, &node, path);
-    // After a call that was interrupted by a crash, the state that it left is unknown.
+    // If a call was interrupted by a crash, the state that it left is unknown.
     let is_left = wanted.left.as_ref().is_none_or(|left| is_same(left, &node, path));
     CurrentState { node, is_left, is_wanted }
 }

@@ -20,11 +20,11 @@ use super::walk::{order, walk};
 /// Files that define what a scan ignores.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// A file that changed less than this before it was read may change again without a new stamp, because of the
-/// coarse clocks of file systems.
+/// A file that changed less than this before it was read may change again without a new stamp, because file system
+/// clocks are coarse.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Number of threads that read files, and the number of files from which more than one is used.
+/// Number of threads that read files, and the minimum number of files for which more than one is used.
 const READERS: usize = 2;
 const READ_TOGETHER_MIN: usize = 64;
 
@@ -35,7 +35,7 @@ pub struct WorkspaceSnapshot {
     pub found: Arc<Vec<ScannedPath>>,
     /// Start of the scan: nanoseconds since the epoch, by the clock of file stamps.
     pub began: i64,
-    /// Whether nothing was skipped; otherwise a path that isn't in it may have existed.
+    /// Whether nothing was skipped; otherwise a path that isn't in the snapshot may have existed.
     pub is_whole: bool,
     /// Descriptions of exceeded limits.
     pub beyond: Vec<String>,
@@ -62,7 +62,7 @@ pub struct KnownNode {
 }
 
 impl KnownNode {
-    /// The state according to an earlier process.
+    /// Creates the state that an earlier process recorded.
     pub fn from_earlier(node: FileNode) -> KnownNode {
         KnownNode { node, stamp: None, is_open: true }
     }
@@ -74,7 +74,7 @@ impl ScannedPath {
         if Arc::ptr_eq(&self.known, &after.known) || self.known.node == after.known.node {
             return true;
         }
-        // It was only read between the two scans.
+        // The file was only read between the two scans.
         matches!(&self.known.node, FileNode::Unkept { stamp, .. } if after.known.stamp == Some(*stamp))
     }
 }
@@ -109,20 +109,20 @@ pub fn zip_paths<'a>(
     }
 }
 
-/// What to scan.
+/// The scope of a scan.
 pub struct ScanScope<'a> {
     /// Must not contain links.
     pub roots: &'a [PathBuf],
-    /// The data directory, in case it is inside of a workspace.
+    /// The data directory, which may be inside of a workspace.
     pub excluded: &'a Path,
     pub bounds: &'a Bounds,
 }
 
-/// The occasion of a scan.
+/// Whether a scan precedes or follows a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTime {
-    /// Before a command, which waits for it: reads for a short time, including files that earlier scans had
-    /// no time for.
+    /// Before a command, which waits for the scan: reads for a short time, including files that earlier scans had no
+    /// time for.
     Before,
     /// After a command: reads the files that changed.
     After,
@@ -222,12 +222,12 @@ pub fn scan(
     seen
 }
 
-/// The inode at a path, unless an earlier process scanned it.
+/// Returns the inode at a path, unless an earlier process scanned it.
 fn inode(scanned: &ScannedPath) -> Option<u64> {
     scanned.known.stamp.map(|stamp| stamp.inode)
 }
 
-/// Reuses the path of the previous scan.
+/// Reuses the path of the previous scan if possible, to share memory.
 fn name_of(old: Option<&ScannedPath>, path: PathBuf) -> Arc<Path> {
     old.map_or_else(|| path.into(), |old| old.path.clone())
 }
@@ -242,7 +242,7 @@ struct Unread {
     is_old: bool,
 }
 
-/// Stores the contents of files as time permits. Returns the files that were processed.
+/// Stores the contents of files as time permits. Returns the processed files.
 fn read_all(
     found: &[ScannedPath],
     mut files: Vec<Unread>,
@@ -295,7 +295,7 @@ fn read_all(
     files.into_iter().enumerate().filter_map(outcome).collect()
 }
 
-/// The node of a file; stores its content if it has at most `bytes_max` bytes.
+/// Returns the node of a file; stores its content if it has at most `bytes_max` bytes.
 pub fn keep(
     path: &Path,
     metadata: &Metadata,
@@ -324,10 +324,10 @@ fn node_of(
             let hash = hash(&content)?;
             Ok(FileNode::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
         }
-        // It just grew.
+        // The file has just grown beyond the limit.
         Ok(None) => Ok(node::unkept(metadata)),
         Err(error) if node::is_absence(&error) => Ok(FileNode::Missing),
-        // Without read permission, it is identified by its stamp.
+        // An unreadable file is identified by its stamp.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
         Err(error) => Err(error),
     }
@@ -342,10 +342,10 @@ pub struct Difference {
 
 /// Compares two scans of the same workspace.
 ///
-/// A path that only the second scan has seen may have existed before: ignored then and not now, or beyond a
-/// limit. It counts as new if the first scan was complete and the path was created or changed since, or was
-/// moved along with a directory that was renamed, to a new path or in place of something. If that is uncertain,
-/// the path is in the second list.
+/// A path that appears only in the second scan may have existed before, if it was ignored then or beyond a limit. It
+/// counts as new if the first scan was complete and the path was created or changed since, or was moved with a
+/// directory that was renamed, to a new path or replacing something. If that is uncertain, the path is in the second
+/// list.
 pub fn compare(
     before: &WorkspaceSnapshot,
     after: &WorkspaceSnapshot,
@@ -382,7 +382,7 @@ pub fn compare(
         |path: &Path| path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|ignore| name == *ignore));
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
         || new.iter().any(|(path, _)| is_ignore_file(path));
-    // Files in a renamed directory show no sign of the move.
+    // Files in a renamed directory have unchanged stamps.
     let gone: HashSet<FileNode> = differences.iter().map(|difference| difference.before.clone()).collect();
     for (path, node) in new {
         let came_along = path.parent().is_some_and(|parent| new_directories.contains(parent));
@@ -409,7 +409,7 @@ pub fn compare(
     (differences, unsure)
 }
 
-/// Whether a file known only by its stamp still has that stamp.
+/// Whether a file that is known only by its stamp still has that stamp.
 pub fn has_stamp(known: &FileNode, path: &Path) -> bool {
     match known {
         FileNode::Unkept { stamp, .. } => {
@@ -423,7 +423,7 @@ pub fn has_stamp(known: &FileNode, path: &Path) -> bool {
     }
 }
 
-/// The time that a file would get that is changed now. The clock of file stamps is behind the precise one: by up to a
+/// The time stamp that a file changed now would get. The clock of file stamps lags behind the precise one: by up to a
 /// tick, and on a busy virtual machine by far more.
 fn now() -> i64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -434,7 +434,7 @@ fn now() -> i64 {
 mod tests {
     use super::*;
 
-    /// A workspace with these files, and a blob store outside of it.
+    /// Creates a workspace with these files, and a blob store outside of it.
     fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], CheckpointBlobs) {
         let home = tempfile::tempdir().expect("a temporary directory");
         let root = home.path().canonicalize().expect("it is there").join("w");
@@ -475,9 +475,9 @@ mod tests {
         }
     }
 
-    /// The beginning of a scan was taken from the precise clock. On a busy virtual machine the clock of file stamps was
-    /// more than a tick behind it: what a command had created was older than the scan before the command, and a rewind
-    /// left it there.
+    /// The start of a scan was taken from the precise clock. On a busy virtual machine the clock of file stamps
+    /// lagged more than a tick: files that a command had created seemed older than the scan before the command, and a
+    /// rewind did not remove them.
     #[test]
     fn a_file_that_is_written_after_a_scan_began_is_not_older_than_the_scan() {
         let (_home, roots, _) = bench(&[]);

@@ -1,5 +1,5 @@
-//! The checkpoints of one session: notified before and after each call that may change files (`calls`), and
-//! used to undo changes (`rewinds`). Operations are serialized; they wait for a running scan.
+//! The checkpoints of one session: notified before and after each call that may change files (`calls`), and used to
+//! undo changes (`rewinds`). Operations are serialized; they wait for a running scan.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use super::scan::{ScannedPath, WorkspaceSnapshot};
 use super::{Bounds, CheckpointError, directory};
 use epitome_thread::{Seq, SessionId};
 
-/// Maximum time to wait for the scan after a call that has ended: twice the time limit of a scan.
+/// Maximum wait for the scan after an ended call: twice the time limit of a scan.
 const CALL_END_MAX: Duration = Duration::from_secs(10);
 
-/// Errors kept until they are reported; further ones would be repetitions.
+/// Maximum number of errors kept until they are reported; further ones would be repetitions.
 const TROUBLES_MAX: usize = 4;
 
-/// What a call may change.
+/// The files that a call may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AffectedFiles {
     /// Only these files.
@@ -32,7 +32,7 @@ pub enum AffectedFiles {
     Anything,
 }
 
-/// What to undo.
+/// The changes to undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewindTarget {
     /// The changes of this turn and all later ones.
@@ -96,15 +96,15 @@ pub(super) struct TrackerState {
     pub(super) baseline: Baseline,
 }
 
-/// Marks what was dropped to stay within the limits.
+/// Records which turns were dropped to stay within the limits.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct DroppedTurns {
-    /// Turns up to this one have no checkpoint any more.
+    /// Turns up to and including this one no longer have a checkpoint.
     pub(super) through: Seq,
 }
 
 impl Checkpoints {
-    /// Creates a handle, without listing or reading any checkpoints. `data` is the data directory.
+    /// Creates a handle without reading any checkpoints. `data` is the data directory.
     pub fn new(data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
         let inner = CheckpointsInner {
             directory: directory(data, session),
@@ -136,12 +136,12 @@ impl Checkpoints {
         std::mem::take(&mut self.calls().troubles)
     }
 
-    /// Sets the current turn by its first entry. Later changes are attributed to it.
+    /// Sets the current turn, identified by its first entry. Later changes are attributed to it.
     pub fn begin_turn(&self, turn: Seq) {
         self.calls().turn = turn;
     }
 
-    /// The records of turns, oldest first, except for those that changed nothing.
+    /// Returns the records of turns, oldest first, except those that changed nothing.
     pub fn turns(&self) -> Result<Vec<TurnRecord>, CheckpointError> {
         self.wait_for_calls();
         let _guard = self.state()?;
@@ -149,7 +149,7 @@ impl Checkpoints {
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
     }
 
-    /// Releases what is only kept for future commands. The next one scans the workspace from scratch.
+    /// Releases data that is kept only to speed up future commands. The next one scans the workspace from scratch.
     pub fn release(&self) -> Result<(), CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
@@ -178,7 +178,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Drops the oldest turns until there is room.
+    /// Drops the oldest turns until the limits are met.
     fn make_room(&self, state: &mut TrackerState, records: Vec<TurnRecord>) -> Result<(), CheckpointError> {
         let bounds = &self.inner.bounds;
         let mut left = records.len();
@@ -196,7 +196,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The contents that are referenced by a record, a scan or a rewind.
+    /// Returns the hashes of the contents that a record, a scan or a rewind refers to.
     fn needed(&self, state: &TrackerState) -> Result<HashSet<String>, CheckpointError> {
         let (records, _) = record::all(&self.turns_directory())?;
         let rewinds = restore::all(&self.rewinds_directory())?;
@@ -230,7 +230,7 @@ impl Checkpoints {
         &self.inner.data
     }
 
-    /// Records the start of a call. Each must be followed by `call_ended`.
+    /// Records the start of a call. Each call must be followed by one of `call_ended`.
     pub(super) fn call_begins(&self) {
         self.calls().under_way += 1;
     }
@@ -241,10 +241,10 @@ impl Checkpoints {
         self.inner.ended.notify_all();
     }
 
-    /// Waits until the end of each call is recorded: the scan after a call that was just cancelled may still
-    /// be running.
+    /// Waits until the end of each call is recorded: the scan after a call that was just cancelled may still be
+    /// running.
     pub(super) fn wait_for_calls(&self) {
-        // Calls that take longer are background commands, and aren't waited for.
+        // Calls that take longer are background commands, which are not waited for.
         drop(self.inner.ended.wait_timeout_while(self.calls(), CALL_END_MAX, |calls| calls.under_way > 0));
     }
 
@@ -252,7 +252,7 @@ impl Checkpoints {
         self.inner.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state and initialises it if necessary; `opened` then returns it.
+    /// Locks the state and initializes it if necessary; `opened` then returns it.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, Option<TrackerState>>, CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {

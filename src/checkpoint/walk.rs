@@ -1,5 +1,5 @@
-//! Lists everything in a workspace that isn't ignored, each path once and with its metadata. Opens only
-//! ignore files, and follows no links.
+//! Lists everything in a workspace that isn't ignored, each path once and with its metadata. Opens only ignore files,
+//! and follows no links.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 pub struct Walked {
     /// Sorted by `order`.
     pub paths: Vec<(PathBuf, Metadata)>,
-    /// Number of unreadable directories and the like.
+    /// Number of unreadable directories and other errors.
     pub unread: u64,
     /// Whether it was stopped because it took too long.
     pub is_late: bool,
@@ -37,7 +37,7 @@ pub struct Walked {
     pub is_over: bool,
 }
 
-/// The order of paths in a scan, with directories before their contents. Compares bytes: comparing components
+/// The order of paths in a scan: directories precede their contents. Compares bytes, because comparing components
 /// takes ten times as long.
 pub fn order(a: &Path, b: &Path) -> Ordering {
     a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes())
@@ -51,7 +51,7 @@ pub fn walk(place: &ScanScope<'_>, until: Instant) -> Walked {
     let Some(builder) = builder(place) else { return Walked::default() };
     let mut walked = at_once(&builder, place, until);
     if walked.is_over {
-        // The same paths must be omitted by each scan.
+        // Each scan must omit the same paths.
         walked = in_order(builder, place, until);
     }
     walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
@@ -145,7 +145,7 @@ fn builder(place: &ScanScope<'_>) -> Option<WalkBuilder> {
     builder
         .hidden(false)
         .follow_links(false)
-        // It would be the one of the daemon's environment, not of the session's.
+        // The global file is that of the daemon's environment, not of the session's.
         .git_global(false)
         .require_git(false)
         .threads(THREADS)
@@ -158,7 +158,7 @@ fn builder(place: &ScanScope<'_>) -> Option<WalkBuilder> {
     Some(builder)
 }
 
-/// Whether reading the ignore files of a directory would not end: one is a pipe, a device or huge.
+/// Whether an ignore file of a directory can't be read safely: it is a pipe, a device or huge.
 fn blocks(directory: &Path) -> bool {
     [".ignore", ".gitignore", ".git/info/exclude"].iter().any(|name| {
         let file = std::fs::metadata(directory.join(name));
@@ -166,7 +166,7 @@ fn blocks(directory: &Path) -> bool {
     })
 }
 
-/// Whether a path is one of our temporary files.
+/// Whether a path is one of Epitome's temporary files.
 fn is_ours(path: &Path) -> bool {
     path.file_name().is_some_and(|name| {
         let name = name.as_bytes();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::Bounds;
 
-    /// A named pipe `.ignore` made the look before each command wait for a writer without end.
+    /// A named pipe `.ignore` made the scan before each command wait forever for a writer.
     #[test]
     fn an_ignore_file_that_is_a_pipe_is_not_waited_for() {
         let scratch = tempfile::tempdir().expect("a scratch directory");

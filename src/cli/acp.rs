@@ -1,5 +1,5 @@
-//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. A thin front end of the daemon, or the whole
-//! agent in this process if that is requested or no daemon can be started.
+//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. It is a thin front end of the daemon, or runs
+//! the entire agent in this process if requested or if no daemon can be started.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
@@ -31,7 +31,7 @@ use crate::session::registry::{Overrides, Sessions};
 use crate::thread::visible::visible_line;
 use crate::transcript::Recorder;
 
-/// How long remaining work may take after the client has disconnected.
+/// Timeout for pending work after the client has disconnected.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Serve an editor over stdin and stdout
@@ -58,13 +58,13 @@ pub struct AcpArgs {
     action: Option<AcpAction>,
 }
 
-/// What editors run in a terminal with the command that starts the agent, instead of starting it.
+/// Subcommands that editors run in a terminal by appending them to the command that starts the agent.
 #[derive(Debug, clap::Subcommand)]
 enum AcpAction {
     Login(login::LoginArgs),
 }
 
-/// What a person sees who starts this in a terminal. `PROGRAM` is replaced.
+/// The text for users who start this in a terminal. `PROGRAM` is replaced.
 const FOR_PEOPLE: &str = "\
 `epitome acp` is what an editor starts: it speaks the Agent Client Protocol on stdin and stdout, and has nothing to say
 to a terminal. Tell your editor to run it, for example Zed in its settings.json:
@@ -76,7 +76,7 @@ to a terminal. Tell your editor to run it, for example Zed in its settings.json:
 Other editors take the same command and argument. In a terminal, use `epitome run \"...\"`.
 ";
 
-/// Explains the command to a person at a terminal; returns whether it did.
+/// Explains the command to a user at a terminal; returns whether it did.
 fn explained() -> bool {
     let is_person = io::stdin().is_terminal() && io::stdout().is_terminal();
     if is_person {
@@ -121,7 +121,7 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     standalone(paths, overrides, (reader, writer), tap)
 }
 
-/// Finds or starts the daemon. Blocks signals from here on, which later threads inherit.
+/// Finds or starts the daemon. Blocks signals first; later threads inherit this.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink, BlockedSignals), String> {
     let signals = BlockedSignals::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
     let environment = EnvironmentObject::current();
@@ -131,7 +131,7 @@ fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, DaemonLink
     Ok((connector, link, signals))
 }
 
-/// The variable with the bearer token of WebSocket clients.
+/// The environment variable that contains the bearer token for WebSocket clients.
 const TOKEN_VARIABLE: &str = "EPITOME_ACP_TOKEN";
 
 /// Serves clients over WebSocket until it is interrupted.
@@ -143,7 +143,7 @@ fn listen(address: SocketAddr, origins: Vec<String>, overrides: Overrides) -> Re
         Some(token) => token.clone(),
         None => secret().map_err(|error| CliError::failed(format!("no token can be made: {error}"), None))?,
     };
-    // Commands of sessions need no access to this socket.
+    // Hide the token from commands of sessions, which need no access to this socket.
     let mut environment = EnvironmentObject::current();
     environment.0.retain(|(name, _)| name != TOKEN_VARIABLE);
     let connector = move || {
@@ -206,23 +206,23 @@ impl LocalShutdown {
     /// Blocks, so it must not be called on a thread of the runtime.
     fn now(&self) -> ! {
         self.closer.close();
-        // What was learned of models is saved, and sessions end.
+        // Save what was learned about models, and end the sessions.
         drop(
             self.runtime
                 .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
         );
         log::flush();
-        // Returning from main would wait for work of the runtime that nobody needs any more.
+        // Returning from main would wait for abandoned work of the runtime.
         std::process::exit(0)
     }
 }
 
-/// Stdin and stdout, blocking and without the buffers of the standard library.
+/// Stdin and stdout as blocking files, without the buffers of the standard library.
 fn ends() -> io::Result<(File, File)> {
     let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     for end in [&reader, &writer] {
-        // Some editors pass pipes that they have made non-blocking for themselves.
+        // Some editors pass pipes that they have made non-blocking for their own use.
         let flags = fcntl_getfl(end)?;
         if flags.contains(OFlags::NONBLOCK) {
             fcntl_setfl(end, flags - OFlags::NONBLOCK)?;
@@ -246,7 +246,7 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &LocalShutdown) {
 }
 
 fn record(path: &Path) -> Result<Tap, CliError> {
-    // As private as the journals, since it has the conversation.
+    // Private like the journals, because it contains the conversation.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let file = file.map_err(|error| {
         CliError::failed(format!("the transcript {} can't be written: {error}", path.display()), None)

@@ -1,5 +1,5 @@
-//! `epitome bug-report`: one text file with diagnostics. It contains no API keys and no conversation content; users are
-//! asked to read it before they send it, because no program knows the form of every key.
+//! `epitome bug-report`: writes one text file with diagnostics. It contains no API keys and no conversation content;
+//! users are asked to read it before they send it, because not every form of key can be detected.
 
 mod redact;
 mod settings;
@@ -24,13 +24,13 @@ use crate::store::Store;
 use crate::thread::visible::visible;
 use redact::ReportRedactor;
 
-/// Lines of the log that are included.
+/// Maximum number of log lines that are included.
 const LOG_LINES: usize = 500;
 
-/// Longest line of the log, in characters.
+/// Maximum length of a log line, in characters.
 const LOG_LINE_CHARS_MAX: usize = 2_000;
 
-/// Fields of the daemon's status that are included. Others have directories of projects.
+/// Fields of the daemon's status that are included. The others contain project directories.
 const STATUS_FIELDS: [&str; 6] =
     ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
 
@@ -38,8 +38,8 @@ const STATUS_FIELDS: [&str; 6] =
 ///
 /// The file has the version, the system, the status of the daemon, settings without secrets, hooks by their programs,
 /// the findings of `epitome doctor`, and the last 500 lines of the log. API keys are removed by their form, by their
-/// names and by the values in the environment; your home directory becomes ~ and your name <user>. Nothing is sent: read
-/// the file before you send it.
+/// names and by the values in the environment; your home directory becomes ~ and your name <user>. Nothing is sent:
+/// read the file before you send it.
 #[derive(Debug, clap::Args)]
 pub struct BugReportArgs {
     /// File to create, or - for stdout [default: epitome-bug-report-DATE.txt]
@@ -103,7 +103,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
     Ok(out)
 }
 
-/// A redactor with the secrets of this environment and these settings.
+/// Creates a redactor with the secrets of this environment and these settings.
 fn redactor(paths: &Paths, settings: &Settings) -> ReportRedactor {
     let named = settings::key_variables(settings);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -143,7 +143,7 @@ fn system() -> String {
     )
 }
 
-/// Status and metrics of the daemon.
+/// Returns the status and metrics of the daemon.
 async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
     let client = match ControlClient::connect(runtime_dir).await {
         Ok(Some(client)) => client,
@@ -176,12 +176,12 @@ fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     Ok((id.0, text))
 }
 
-/// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first
-/// line.
+/// Returns the newest log lines, from as many days as needed. Redacts before truncating, because a PEM block is
+/// recognized by its first line.
 fn last_of_log(redactor: &ReportRedactor, directory: &Path) -> String {
     let mut text = String::new();
     for path in daemon::logs_of(directory).iter().rev() {
-        // Twice as many, so that PEM blocks are complete.
+        // Read twice as many, so that PEM blocks are complete.
         let lines =
             File::open(path).and_then(|file| daemon::last_lines(&mut BufReader::new(file), 2 * LOG_LINES));
         match lines {

@@ -1,5 +1,4 @@
-//! `epitome config`: where settings are, what they are and where each comes from, what is wrong with them, and their
-//! JSON Schema.
+//! `epitome config`: shows the settings, their origin and their problems, and prints their JSON Schema.
 
 mod schema;
 mod show;
@@ -103,7 +102,7 @@ fn check(problems: &[Problem], json: bool) -> Result<i32, CliError> {
     Ok(i32::from(!problems.is_empty()))
 }
 
-/// What a new settings file begins with.
+/// The initial content of a new settings file.
 const TEMPLATE: &str = "\
 # Settings of Epitome. `epitome config show` shows all of them, `epitome config check` finds mistakes.
 
@@ -131,7 +130,7 @@ fn edit(paths: &Paths, cwd: &Path) -> Result<i32, CliError> {
         made.map_err(|error| CliError::failed(format!("{} can't be made: {error}", file.display()), None))?;
         terminal::write_new(&file, TEMPLATE)?;
     }
-    // As in git, the variable is a line for the shell, such as `code --wait`.
+    // As in git, the variable is a shell command such as `code --wait`.
     let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$@\"")).arg("sh").arg(&file).status();
     match ended {
         Ok(status) if status.success() => check(&load(paths, cwd).problems, false),

@@ -1,4 +1,4 @@
-//! `epitome daemon`: status, end and log of the daemon. Editors start it.
+//! `epitome daemon`: shows the daemon's status and log, and stops it. Editors start it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -13,10 +13,10 @@ use crate::daemon::control::ControlClient;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::thread::visible::visible;
 
-/// Bytes at the end of a log file in which lines are looked for.
+/// Number of bytes at the end of a log file that are searched for lines.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// How often a followed log is polled.
+/// Poll interval of a followed log.
 const LOG_LOOK: Duration = Duration::from_millis(250);
 
 /// How long a daemon may take to answer before it is considered stuck.
@@ -25,12 +25,13 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long a daemon may take to exit.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// How often to check whether it has exited.
+/// Poll interval for the daemon's exit.
 const END_LOOK: Duration = Duration::from_millis(20);
 
 /// Status, stop and log of the background process
 ///
-/// One process serves all editor windows. The first editor window starts the daemon. It exits ten minutes after the last window was closed.
+/// One process serves all editor windows. The first editor window starts the daemon. It exits ten minutes after the
+/// last window was closed.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
@@ -78,7 +79,7 @@ pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     }
 }
 
-/// Calls a daemon, which may be stuck.
+/// Calls a daemon, with a timeout because it may be stuck.
 pub(super) async fn call(client: &ControlClient, method: &str, params: Value) -> Result<Value, CliError> {
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
         Ok(answered) => Ok(answered?),
@@ -108,7 +109,7 @@ async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
     terminal::print(&visible(&text)).map(|()| 0)
 }
 
-/// The status as text. `now` is in milliseconds since the epoch.
+/// Formats the status. `now` is in milliseconds since the epoch.
 fn shown(status: &Value, now: i64) -> String {
     let number = |field: &str| status[field].as_u64().unwrap_or_default();
     let attached = |kind: &str| {
@@ -123,7 +124,7 @@ fn shown(status: &Value, now: i64) -> String {
         (hours, minutes) => format!("{hours} h {minutes} min"),
     };
     let sessions = status["sessions"].as_array().map_or(0, Vec::len);
-    // Without this command's own connection.
+    // Don't count this command's connection.
     let shells = attached("control").saturating_sub(1);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
@@ -196,7 +197,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
             terminal::print(&visible(&more))?;
             continue;
         }
-        // Each day has a file of its own.
+        // Each day has a separate file.
         if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
             file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
             path = newer;
@@ -206,12 +207,12 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     }
 }
 
-/// The newest file of the log.
+/// Returns the newest log file.
 fn newest_log(directory: &Path) -> Option<PathBuf> {
     logs_of(directory).pop()
 }
 
-/// The files of the log, oldest first: their names have the day.
+/// Returns the log files, oldest first: their names contain the date.
 pub(super) fn logs_of(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -221,13 +222,13 @@ pub(super) fn logs_of(directory: &Path) -> Vec<PathBuf> {
     logs
 }
 
-/// The last lines of a file, as far as they are near its end. Leaves the file at its end.
+/// Returns the last lines of a file, within `LOG_TAIL_BYTES_MAX` of its end. Leaves the file at its end.
 pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOG_TAIL_BYTES_MAX);
     file.seek(SeekFrom::Start(from))?;
     if from > 0 {
-        // Skip the rest of a line.
+        // Skip the rest of a partial line.
         file.skip_until(b'\n')?;
     }
     let mut bytes = Vec::new();

@@ -9,7 +9,8 @@ use crate::daemon::start::report_to_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
 
-/// The name of this process in `ps` and `top`. It was started through `/proc/self/exe`, so the name would be `exe`.
+/// File that sets the name of this process in `ps` and `top`. Because it is started through `/proc/self/exe`, the
+/// name would be `exe`.
 const OWN_NAME: &str = "/proc/self/comm";
 
 pub fn main() -> Result<i32, CliError> {
@@ -23,7 +24,7 @@ pub fn main() -> Result<i32, CliError> {
         report_to_starter(Err(&error.message));
     })?;
     let Some((runtime, claim, daemon)) = started else {
-        // Another daemon serves already, and the front end can connect to that.
+        // Another daemon is serving already, and the front end can connect to it.
         report_to_starter(Ok(()));
         return Ok(0);
     };
@@ -38,13 +39,13 @@ pub fn main() -> Result<i32, CliError> {
         }
     };
     log::flush();
-    // Returning from main would wait for work of the runtime that nobody needs any more.
+    // Returning from main would wait for abandoned work of the runtime.
     std::process::exit(code)
 }
 
 type StartedDaemon = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon>);
 
-/// `None` if another daemon is running for this directory.
+/// Returns `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> {
     let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::new(&paths);
     let claim = match claim(&runtime_dir).map_err(|why| CliError::failed(why, None))? {
@@ -53,7 +54,7 @@ fn start(paths: crate::paths::Paths) -> Result<Option<StartedDaemon>, CliError> 
     };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());
-    // So that the first client gets the learned context windows, not the built-in ones.
+    // Load now, so that the first client gets the learned context windows instead of the built-in ones.
     runtime.block_on(services.learned.load());
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());

@@ -1,7 +1,7 @@
 //! `epitome demo`: a demonstration that needs no API key.
 //!
-//! A real daemon, a real client over real pipes, a real kill; only the model is scripted. Each step is checked, so the
-//! demo is also a smoke test of the installation. All files are in a scratch directory that is removed at the end.
+//! It uses a real daemon, a real client over real pipes, and a real kill; only the model is scripted. Each step is
+//! checked, so the demo also tests the installation. All files are in a scratch directory that is removed at the end.
 
 mod client;
 mod model;
@@ -72,10 +72,10 @@ const STEPS: [(&str, DemoStep); 6] = [
     ("6. And continues", Demo::go_on),
 ];
 
-/// The error of a step that runs out of order.
+/// The error of a step that runs without a daemon.
 const NO_DAEMON: &str = "no daemon runs";
 
-/// The state of the demonstration.
+/// The state of the demo.
 struct Demo {
     screen: Screen,
     model: DemoModel,
@@ -105,7 +105,7 @@ impl Demo {
             ("HOME".to_owned(), home.into()),
             ("EPITOME_MODEL".to_owned(), story::MODEL.into()),
             ("EPITOME_LOCAL_URL".to_owned(), model.url().into()),
-            // Loopback must not go through a proxy.
+            // Loopback connections must not use a proxy.
             ("NO_PROXY".to_owned(), "127.0.0.1".into()),
         ];
         let kept = ["PATH", "TMPDIR"].into_iter();
@@ -195,7 +195,7 @@ impl Demo {
         self.screen.is_replay = true;
         let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
         self.request("session/load", &params)?;
-        // Opening the log ends the interrupted turn; its update may arrive after the answer.
+        // Opening the log ends the interrupted turn; its update may arrive after the response.
         if !self.screen.seen.said.contains("Interrupted") {
             let is_end = |update: &Value| {
                 update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
@@ -265,7 +265,7 @@ impl Demo {
         json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] })
     }
 
-    /// Sends a prompt and shows its turn, which must end well.
+    /// Sends a prompt and shows its turn, which must succeed.
     fn prompt(&mut self, text: &str) -> Result<Value, String> {
         self.screen.typed(text);
         let params = self.prompt_params(text);
@@ -292,8 +292,8 @@ impl Demo {
     }
 }
 
-/// The tokens before and after a compaction, as the compaction itself counted them. The context meter is not
-/// comparable: it adds estimates to what the provider counted.
+/// Returns the tokens before and after a compaction, as counted by the compaction. The context meter is not
+/// comparable: it adds estimates to the provider's count.
 fn compacted(answer: &Value) -> Result<(u64, u64), String> {
     let told = &answer["_meta"]["epitome"]["compaction"];
     let tokens = told["pre_tokens"].as_u64().zip(told["post_tokens"].as_u64());
@@ -320,7 +320,7 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Ctrl-C ends the demo; the daemon ends with its pipes.
+/// Ctrl-C ends the demo; the daemon ends when its pipes close.
 fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
     let runtime = serve::runtime()?;
     let path = scratch.path().to_path_buf();
@@ -341,7 +341,7 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// The demo once compared the context meter before and after. With the pauses for a reader, the vocabulary was
+    /// The demo once compared the context meter before and after. With the pauses for readers, the vocabulary was
     /// loaded in between, the estimate rose, and the demo failed on nearly every second terminal.
     #[test]
     fn a_compaction_is_judged_by_its_own_count() {

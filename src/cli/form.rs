@@ -1,13 +1,13 @@
-//! A form or an address from a tool, answered line by line in the terminal. Pure.
+//! A form or an address from a tool, completed line by line in the terminal. Pure.
 
 use serde_json::{Map, Value};
 
 use crate::session::{QuestionKind, QuestionReply, UserQuestion};
 
-/// Fields of a form that are asked for. Longer forms are not suited for a terminal.
+/// Maximum number of fields that are asked for. Longer forms are unsuitable for a terminal.
 const FIELDS_MAX: usize = 50;
 
-/// What users type to decline.
+/// The answer that declines a form.
 pub const NO: &str = "-";
 
 /// A form that is being filled in.
@@ -30,7 +30,7 @@ enum FormFieldKind {
     Number,
     Integer,
     YesOrNo,
-    /// The values with their labels.
+    /// One of these values, each with its label.
     One(Vec<(Value, String)>),
     Some(Vec<(Value, String)>),
     /// Only Enter is expected.
@@ -93,7 +93,7 @@ impl FormDialog {
         lines
     }
 
-    /// Handles a typed line; `Some` when the form is complete. An invalid line changes nothing.
+    /// Handles a typed line; returns `Some` when the form is complete. An invalid line changes nothing.
     pub fn typed(&mut self, line: &str) -> Option<QuestionReply> {
         if line.trim() == NO {
             return Some(QuestionReply::Declined);
@@ -133,7 +133,7 @@ fn fields(schema: &Value) -> Vec<FormField> {
     properties.into_iter().take(FIELDS_MAX).map(field).collect()
 }
 
-/// The choices of a field, if it has any: plain values, or values with titles.
+/// The choices of a field, if any: plain values, or values with titles.
 fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
     let label = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(plain) = schema["enum"].as_array() {
@@ -153,7 +153,7 @@ fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
     Some(titled.collect())
 }
 
-/// A typed line as a value; `None` if it is invalid.
+/// Parses a typed line; `None` if it is invalid.
 fn read(kind: &FormFieldKind, line: &str) -> Option<Value> {
     match kind {
         FormFieldKind::Text => Some(line.into()),
@@ -176,7 +176,7 @@ fn read(kind: &FormFieldKind, line: &str) -> Option<Value> {
     }
 }
 
-/// A choice by its number or its label.
+/// Finds a choice by its number or label.
 fn chosen(choices: &[(Value, String)], typed: &str) -> Option<Value> {
     let by_words = choices.iter().find(|(_, label)| label == typed);
     let at = || typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));

@@ -1,4 +1,4 @@
-//! The help of the program: its commands in groups, and which help a usage error points to.
+//! The program's help with its commands in groups, and the help that a usage error refers to.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 use crate::problem::nearest;
 
-/// The groups of the help, with their commands in order. A new command needs a line here.
+/// The groups of the help, with their commands in order. Add new commands here.
 pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "login", "logout", "doctor", "models", "config"]),
     ("Work", &["acp", "run", "sessions", "rename", "inspect"]),
@@ -18,7 +18,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Maintain", &["daemon", "bug-report", "check", "completions", "man"]),
 ];
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 pub fn definition() -> Command {
     let root = Cli::command();
     let groups = groups(&root);
@@ -27,7 +27,7 @@ pub fn definition() -> Command {
     ))
 }
 
-/// The commands with their descriptions, a group after the other.
+/// Formats the commands with their descriptions, group by group.
 fn groups(root: &Command) -> String {
     let width = root.get_subcommands().map(|command| command.get_name().len()).max().unwrap_or_default();
     let mut text = String::new();
@@ -43,27 +43,27 @@ fn groups(root: &Command) -> String {
     text
 }
 
-/// The command line that prints the help for these arguments.
+/// Returns the command line that prints the help for these arguments.
 pub fn help_of(arguments: &[OsString]) -> String {
     let mut root = Cli::command();
     root.build();
     format!("{} --help", command_of(&root, arguments).get_bin_name().unwrap_or("epitome"))
 }
 
-/// The command that these arguments name.
+/// Returns the command that these arguments name.
 fn command_of<'a>(root: &'a Command, arguments: &[OsString]) -> &'a Command {
     let words = arguments.iter().filter_map(|argument| argument.to_str());
     words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
 }
 
-/// A usage error as text: what is wrong, what was probably meant, and which help to read.
+/// Formats a usage error: what is wrong, what was probably meant, and which help to read.
 pub fn usage_text(error: &clap::Error, arguments: &[OsString]) -> String {
     let tip = meant(error, arguments).map(|word| format!("  tip: did you mean '{word}'?\n\n"));
     let hint = format!("{}hint: {}", tip.unwrap_or_default(), help_of(arguments));
     error.render().to_string().replace("For more information, try '--help'.", &hint)
 }
 
-/// The word that was probably meant. Clap's own suggestions take `--modle` for `--mode`.
+/// Returns the word that was probably meant. Clap would suggest `--modle` for `--mode`.
 fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let context = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -95,7 +95,7 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A description has about six words, so that the list can be read at a glance.
+    /// Maximum length of a description: about six words, so that the list can be read at a glance.
     const ABOUT_CHARS_MAX: usize = 48;
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         assert!(help.contains("\nStart:\n  demo ") && help.contains("\nMaintain:\n  daemon "), "{help}");
     }
 
-    /// Every usage error pointed to the help of the whole program.
+    /// Every usage error referred to the help of the program instead of the command.
     #[test]
     fn a_usage_error_points_to_the_help_of_its_command() {
         for (line, help) in [

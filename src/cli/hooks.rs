@@ -1,4 +1,4 @@
-//! `epitome hooks`: lists hooks, trusts those of a repository, tests one, and shows what hooks did.
+//! `epitome hooks`: lists hooks, trusts those of a repository, tests one, and shows logged runs.
 
 mod log;
 mod meaning;
@@ -25,7 +25,7 @@ use crate::session::{MCP_LISTINGS, MCP_LOGINS};
 use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
 
-/// Digits of a digest that are shown, enough to distinguish two versions.
+/// Number of digest digits that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
 
 /// List, trust, test and trace hooks
@@ -124,7 +124,8 @@ pub(super) struct Project {
 }
 
 impl Project {
-    /// What MCP servers of the user are started with. Those of a repository are not: nobody could be asked here.
+    /// The context for starting the user's MCP servers. Those of a repository are not started, because that would
+    /// need the user's consent.
     pub fn mcp_context(&self) -> McpContext {
         McpContext {
             cwd: self.cwd.clone(),
@@ -148,7 +149,7 @@ impl Project {
         Ok(Project { paths, cwd, settings, settings_problems, trust, trust_problem, environment, reaper })
     }
 
-    /// The hooks here, without the problems of the settings and of the trust file.
+    /// Finds the hooks for this directory. Problems of the settings and the trust file are not included.
     pub fn discover(&self) -> FoundHooks {
         discover(&HookSearch {
             paths: &self.paths,
@@ -287,7 +288,7 @@ fn trust(
     Ok(0)
 }
 
-/// The waiting hooks with these names or paths; without any, all.
+/// Returns the waiting hooks with these names or paths; all of them if no names are given.
 fn chosen<'a>(
     cwd: &Path,
     waiting: &'a [UntrustedHook],

@@ -1,4 +1,4 @@
-//! `epitome inspect`: opens the page that shows sessions in a browser.
+//! `epitome inspect`: opens a page in the browser that shows sessions.
 
 use std::process::{Command, Stdio};
 
@@ -58,7 +58,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// Connects to the daemon and starts one if none runs, since the page outlives this command.
+/// Connects to the daemon. Starts one if none is running, because the page outlives this command.
 async fn daemon(runtime_dir: &RuntimeDir) -> Result<ControlClient, CliError> {
     if let Some(client) = ControlClient::connect(runtime_dir).await? {
         return Ok(client);
@@ -75,7 +75,7 @@ fn log_hint() -> Option<String> {
     Some("`epitome daemon logs` may say why".to_owned())
 }
 
-/// Whether a browser was started. Its output is discarded.
+/// Opens an address in the browser; returns whether one was started. Its output is discarded.
 pub fn open(url: &str) -> bool {
     let mut opener = Command::new(OPENER);
     opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,5 +1,5 @@
-//! `epitome inventory`: what other agents' files there are for this directory, what of it is used, and what is not, with
-//! the reason. Reads files and runs nothing.
+//! `epitome inventory`: lists other agents' files that apply to this directory, which of them are used, and why
+//! others are not. Reads files and runs nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use crate::recipe::walk::read_text;
 use crate::session::instruction_files;
 use crate::thread::visible::visible;
 
-/// Lines that are printed of what is not used, for one kind.
+/// Maximum number of unused items that are printed per kind.
 const LINES_MAX: usize = 20;
 
 /// Show what is used of other agents' files
@@ -39,9 +39,9 @@ struct InventoryKind {
     name: &'static str,
     /// Number of items used, by folder or file.
     used: BTreeMap<PathBuf, usize>,
-    /// Sentences.
+    /// The unused items, one sentence each.
     unused: Vec<String>,
-    /// The command that shows more.
+    /// The command that shows details.
     more: &'static str,
 }
 
@@ -172,7 +172,7 @@ fn instructions(cwd: &Path, paths: &Paths) -> InventoryKind {
     kind
 }
 
-/// The folder of commands or skills that a file is in.
+/// Returns the directory of commands or skills that contains a file.
 fn place(path: &Path) -> &Path {
     let is_root = |folder: &&Path| {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The events of a session as JSON lines. `epitome run --help` documents the format; fields are only ever added.
+//! The events of a session as JSON lines. `epitome run --help` documents the format; fields are never removed.
 
 use std::io::{self, Write};
 
@@ -87,7 +87,7 @@ impl<'a> JsonLines<'a> {
         self.write(&line)
     }
 
-    /// The last line. `ended` is the stop reason, or the error and its hint; `told` the result of a command.
+    /// Writes the last line. `ended` is the stop reason, or the error and its hint; `told` the result of a command.
     pub fn done(
         &mut self,
         session: &SessionId,
@@ -141,7 +141,7 @@ impl<'a> JsonLines<'a> {
         }
     }
 
-    /// A compaction in numbers; the notice that follows has them in words.
+    /// Writes the numbers of a compaction; the notice that follows has them as text.
     fn compacted(&mut self, entry: &Entry) -> io::Result<()> {
         let Change::Compacted { trigger, tokens_before, tokens_after, account, .. } = &entry.change else {
             return Ok(());

@@ -4,10 +4,10 @@ use crate::session::event_queue::keep_newest;
 use crate::thread::CallId;
 use crate::thread::visible::visible;
 
-/// Lines that are shown.
+/// Maximum number of lines that are shown.
 pub const LINES_MAX: usize = 4;
 
-/// Bytes of output that are kept, more than what is shown.
+/// Bytes of output that are kept, more than are shown.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 /// The output of the call that printed last.
@@ -26,12 +26,12 @@ impl PrintedOutput {
         self.printed = Some((call, text));
     }
 
-    /// The call has ended; its result has the output.
+    /// Discards the output of a call that has ended; its result contains it.
     pub fn ended(&mut self, call: &CallId) {
         self.printed.take_if(|(known, _)| known == call);
     }
 
-    /// The last lines that are not empty, each cut to one row of this many columns.
+    /// Returns the last lines that are not empty, each cut to one row of `columns` columns.
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let Some((_, text)) = &self.printed else { return Vec::new() };
         // A progress bar overwrites its line.
@@ -42,8 +42,8 @@ impl PrintedOutput {
     }
 }
 
-/// Cuts a line so that it surely fits, as a row that wraps could not be erased. Characters that are not ASCII may be two
-/// columns wide.
+/// Cuts a line so that it certainly fits, because a row that wraps could not be erased. Non-ASCII characters are
+/// counted as two columns.
 fn fitting(line: &str, columns: usize) -> String {
     let mut used = 0;
     let mut fits = String::new();

@@ -1,5 +1,5 @@
-//! Logging to one file per day, bounded in size and number. Never logs to stdout or stderr, which belong to the protocol
-//! and the editor. With the feature `otel`, spans also go to a configured collector.
+//! Logging to one file per day, bounded in size and number. Never logs to stdout or stderr, which are used by the
+//! protocol and the editor. With the feature `otel`, spans are also sent to a configured collector.
 
 #[cfg(feature = "otel")]
 mod otel;
@@ -17,19 +17,20 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::paths::Paths;
 
-/// Log files that are kept, one per day.
+/// Maximum number of log files that are kept, one per day.
 const FILES_MAX: usize = 7;
 
-/// Largest file of a day, in bytes. A busy day has some megabytes; more is the same error over and over.
+/// Maximum size of a day's file, in bytes. A busy day has some megabytes; more is the same error repeated.
 const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// The default log filter. The MCP SDK logs the content of unexpected messages as warnings, which may have secrets.
+/// The default log filter. The MCP SDK logs the content of unexpected messages, which may contain secrets, as
+/// warnings.
 const FILTER: &str = "epitome=info,rmcp=error,warn";
 
-/// Names modules as they are in the log: `epitome::session`, as it was once written, is the crate `epitome_session`. A
-/// target begins with the name in the filter, so `epitome` stands for all crates of Epitome.
+/// Converts module names in a filter to those in the log: `epitome::session`, the former name, is the crate
+/// `epitome_session`. The names in a filter are prefixes of targets, so `epitome` covers all crates of Epitome.
 fn in_crates(filter: &str) -> String {
     filter.replace("epitome::", "epitome_").replace("epitome_cli", "epitome::cli")
 }
@@ -68,8 +69,8 @@ pub fn flush() {
     otel::flush();
 }
 
-/// Opens the log at the first line, so that it costs nothing at startup. If it can't be opened, lines are dropped:
-/// logging must not stop work.
+/// Opens the log when the first line is written, so that it costs nothing at startup. If it can't be opened, lines
+/// are dropped: logging must not stop work.
 struct LogFile {
     directory: PathBuf,
     day: Mutex<Option<Day>>,
@@ -77,10 +78,10 @@ struct LogFile {
 
 /// The file of a day, named by its date in UTC.
 struct Day {
-    /// In days since the Unix epoch, which costs less than the date as text.
+    /// Days since the Unix epoch, which is cheaper to compare than a date string.
     number: u64,
     file: File,
-    /// In bytes. What other processes wrote before the file was opened counts too.
+    /// Size of the file in bytes, including lines of other processes before it was opened.
     written: u64,
 }
 
@@ -93,7 +94,8 @@ impl<'a> MakeWriter<'a> for LogFile {
 }
 
 impl Write for &LogFile {
-    /// Expects complete lines, as the formatter writes them. Returns no errors: the formatter prints them on stderr.
+    /// Expects complete lines, as the formatter writes them. Never returns errors, because the formatter would print
+    /// them on stderr.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         drop(self.write_at(now / DAY_S, line));
@@ -133,7 +135,7 @@ impl Day {
         let date = jiff::Timestamp::from_second((number * DAY_S) as i64).map_err(io::Error::other)?;
         let path = directory.join(date.strftime("epitome.%Y-%m-%d.log").to_string());
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        // It may be one of an earlier version, which others could read.
+        // A file from an earlier version may be readable for others.
         drop(file.set_permissions(Permissions::from_mode(0o600)));
         let kept = super::daemon::logs_of(directory);
         for old in &kept[..kept.len().saturating_sub(FILES_MAX)] {

@@ -1,5 +1,5 @@
-//! `epitome login` and `epitome logout`: keys of providers in private files, so that an editor that is not started from
-//! a shell has them too. The key is never printed.
+//! `epitome login` and `epitome logout`: store API keys of providers in private files, so that editors that are not
+//! started from a shell have them too. Keys are never printed.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in, revoke};
 use crate::thread::visible::visible;
 
-/// Longest key, in bytes; real ones have about a hundred, signed tokens two thousand.
+/// Maximum length of a key in bytes; real ones have about a hundred, signed tokens two thousand.
 const KEY_BYTES_MAX: usize = 16 * 1024;
 
 /// Time limit for a sign-in in the browser.
@@ -139,7 +139,7 @@ fn revoked(provider: &str, login: &StoredLogin) -> Option<Result<(), String>> {
     runtime.block_on(revoke(&Http::new(), &service, login))
 }
 
-/// Names that people use for the vendors of the built-in providers.
+/// Maps common names of vendors to the built-in providers.
 fn usual_name(provider: &str) -> &str {
     match provider {
         "claude" => "anthropic",
@@ -149,7 +149,7 @@ fn usual_name(provider: &str) -> &str {
     }
 }
 
-/// The providers that one can log in to.
+/// Returns the providers that support a login.
 fn providers(settings: &Settings) -> Vec<String> {
     let built_in = endpoint::built_in_providers().map(str::to_owned);
     let configured = settings.providers.keys().filter(|name| {
@@ -185,7 +185,7 @@ fn choose_provider(settings: &Settings) -> Result<String, CliError> {
     chosen.cloned().ok_or_else(named)
 }
 
-/// What a subscription of the vendor is good for here; as of October 2026.
+/// Explains how a vendor's subscription can be used with Epitome; as of October 2026.
 fn about_subscriptions(provider: &str) -> Option<&'static str> {
     match provider {
         "anthropic" => Some(
@@ -200,7 +200,7 @@ fn about_subscriptions(provider: &str) -> Option<&'static str> {
     }
 }
 
-/// Asks for the key without showing it; `None` if the user cancels.
+/// Asks for the key without echo; `None` if the user cancels.
 fn ask_for_key(provider: &str) -> Result<Option<String>, CliError> {
     if let Some(sentence) = about_subscriptions(provider) {
         eprintln!("{sentence}");
@@ -222,7 +222,7 @@ fn key_of_stdin() -> Result<String, CliError> {
     Ok(text)
 }
 
-/// The key without the white space around it. A text that can't be sent is an error that does not quote it.
+/// Returns the key without surrounding white space. The error for a text that can't be sent doesn't quote it.
 fn checked_form(key: &str) -> Result<&str, CliError> {
     let key = key.trim();
     let what = match key {
@@ -257,7 +257,7 @@ async fn sign_in(
     let (sender, mut pasted) = tokio::sync::mpsc::channel(1);
     if let Some(mut keyboard) = terminal::keyboard() {
         eprintln!("If the browser is on another machine, paste the address that it ends on here:");
-        // It ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             while let Some(line) = terminal::answer(&mut *keyboard) {
                 if sender.blocking_send(line).is_err() {
@@ -287,7 +287,7 @@ async fn sign_in(
 
 // ── Testing and storing ────────────────────────────────────────────────────────────────────────────
 
-/// What to tell about the test of a key that may be stored. An error says why it is not stored.
+/// Returns the message about the test of a key that may be stored. The error explains why it is not stored.
 fn test(provider: &str, checked: KeyCheck) -> Result<String, CliError> {
     let untested =
         format!("nothing was stored; `epitome login {provider} --no-test` stores a key without a test");
@@ -357,7 +357,7 @@ fn status(settings: &Settings, as_json: bool) -> Result<i32, CliError> {
     .map(|()| 0)
 }
 
-/// Where a provider's credential comes from, never the credential.
+/// Returns the origin of a provider's credential, never the credential.
 fn row(provider: &str, service: &Endpoint, settings: &Settings) -> Value {
     let mut row = json!({ "provider": provider, "title": provider_title(provider) });
     match service.credential_origin() {
@@ -379,7 +379,7 @@ fn row(provider: &str, service: &Endpoint, settings: &Settings) -> Value {
     row
 }
 
-/// The day of a time in milliseconds since the epoch.
+/// Formats the date of a time in milliseconds since the epoch.
 fn day(milliseconds: u64) -> String {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap_or(i64::MAX));
     time.unwrap_or_default().strftime("%Y-%m-%d").to_string()

@@ -1,4 +1,4 @@
-//! `epitome completions` and `epitome man`: made from the definition of the command line when they are asked for.
+//! `epitome completions` and `epitome man`: generated on request from the definition of the command line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,13 +13,13 @@ use crate::recipe::catalog::RecipeCatalog;
 use crate::session_library;
 use crate::store::Store;
 
-/// The newest sessions that a shell offers.
+/// Maximum number of sessions that a shell offers, newest first.
 const SESSIONS_MAX: usize = 100;
 
-/// What completion scripts call for the ids of sessions.
+/// The internal command that completion scripts call for values.
 pub const COMPLETE: &str = "__complete";
 
-/// Values that shells complete by asking this program: what is asked for, and how the help names such a value.
+/// Values that shells complete by calling this program: the kind of value, and the names of such values in the help.
 const COMPLETED: [(&str, &[&str]); 3] =
     [("sessions", &["ID", "SESSION"]), ("models", &["MODEL"]), ("recipes", &["RECIPE"])];
 
@@ -79,7 +79,7 @@ fn known_recipes() -> Result<Vec<(String, String)>, CliError> {
     Ok(recipes.map(|recipe| (recipe.id.clone(), recipe.description.clone())).collect())
 }
 
-/// The definition without what clap adds to every command.
+/// The definition without the options and commands that clap adds.
 fn documented() -> Command {
     Cli::command().disable_help_subcommand(true).disable_help_flag(true).disable_version_flag(true)
 }
@@ -125,7 +125,7 @@ fn all_commands() -> Vec<NamedCommand> {
     commands
 }
 
-/// What this program completes an argument with, if it does.
+/// Returns the kind of values that this program completes for an argument, if any.
 fn completed_with(arg: &Arg) -> Option<&'static str> {
     let is_named = |known: &[&str]| {
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| known.contains(&name.as_str())))
@@ -133,13 +133,13 @@ fn completed_with(arg: &Arg) -> Option<&'static str> {
     COMPLETED.into_iter().find(|(_, names)| is_named(names)).map(|(what, _)| what)
 }
 
-/// The commands whose first positional argument is completed with this.
+/// Returns the commands whose first positional argument is completed with this kind of values.
 fn commands_with(what: &str) -> Vec<String> {
     let has = |command: &Command| command.get_positionals().next().and_then(completed_with) == Some(what);
     all_commands().into_iter().filter(|named| has(&named.command)).map(|named| named.name).collect()
 }
 
-/// The spellings of an option, as they are typed.
+/// Returns the spellings of an option on the command line.
 fn spellings(arg: &Arg) -> Vec<String> {
     let long = arg.get_long_and_visible_aliases().unwrap_or_default();
     let short = arg.get_short_and_visible_aliases().unwrap_or_default();
@@ -228,7 +228,7 @@ fn fish() -> String {
     text
 }
 
-/// A condition that holds after this command. Its functions are defined by the generated script.
+/// Returns a condition that is true after this command. Its functions are defined by the generated script.
 fn fish_condition(name: &str) -> String {
     match name.split_once(' ') {
         None => format!("__fish_epitome_using_subcommand {name}"),
@@ -267,10 +267,10 @@ epitome config check                     find mistakes in the settings";
 const SEE_ALSO: &str = "bash(1), git(1), man(1)
 The guide is in the directory docs of the source.";
 
-/// One page for all commands, where clap_mangen alone would make a page for each.
+/// Renders one page for all commands; clap_mangen would create one for each.
 fn page() -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    // An empty date would be left out, and what follows would take its place.
+    // An empty date would be omitted, and the next field would take its position.
     let root = Man::new(documented()).title("EPITOME").date(" ").manual("User Commands");
     root.render_title(&mut out)?;
     root.render_name_section(&mut out)?;
@@ -307,7 +307,7 @@ fn command_section(name: &str, command: Command, out: &mut Vec<u8>) -> io::Resul
     man.render_description_section(&mut body)?;
     man.render_options_section(&mut body)?;
     for line in String::from_utf8_lossy(&body).lines() {
-        // The section of a command has no sections of its own.
+        // The section of a command can't contain sections.
         let is_heading = line.starts_with(".SH ");
         out.extend(if is_heading { ".PP" } else { line }.bytes());
         out.push(b'\n');
@@ -319,7 +319,7 @@ fn command_section(name: &str, command: Command, out: &mut Vec<u8>) -> io::Resul
     end.to_writer(out)
 }
 
-/// Text whose lines and indentation stay as they are.
+/// Adds text whose lines and indentation are preserved.
 fn preformatted(roff: &mut Roff, text: &str) {
     roff.control("PP", []);
     roff.control("nf", []);

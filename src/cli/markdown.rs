@@ -1,9 +1,9 @@
 //! Renders Markdown for a terminal while it streams in: emphasis, code, headings, lists, quotes, tables and links, with
 //! lines wrapped at words. Pure.
 //!
-//! It renders what models write, line by line, and not all of CommonMark: a line break in the source stays one. Text is
-//! held back only while it may still change its meaning, and never more than a line or a table. It keeps every
-//! character but the marks, and escape sequences come from `Style` alone: the text must have gone through
+//! It renders what models write, line by line, and is not a complete CommonMark renderer: a line break in the source
+//! is kept. Text is delayed only while its meaning may still change, and never by more than a line or a table. Every
+//! character except the markup is kept. Only `Style` emits escape sequences: the text must have passed through
 //! `thread::visible`.
 
 mod inline;
@@ -13,28 +13,28 @@ use unicode_width::UnicodeWidthStr;
 use super::terminal::{Color, Style};
 use inline::{LINE_BYTES_MAX, StyledText, pieces};
 
-/// Rows of a table that are held back to align its columns; longer tables are aligned in parts.
+/// Maximum number of table rows that are delayed to align columns; longer tables are aligned in parts.
 const TABLE_ROWS_MAX: usize = 200;
 
-/// Longest text that is held back for the end of an emphasis, in bytes.
+/// Maximum length in bytes of text that is delayed until the end of an emphasis.
 const HELD_BYTES_MAX: usize = 2_000;
 
 /// A stream of Markdown.
 pub struct Markdown {
     style: Style,
     columns: usize,
-    /// What is not rendered yet of the last line.
+    /// The part of the last line that is not rendered yet.
     pending: String,
-    /// Whether a part of the last line was rendered already.
+    /// Whether a part of the last line has been rendered.
     within_line: bool,
-    /// The fence that ends the block of code.
+    /// The fence that ends the current code block.
     fence: Option<String>,
     table: Vec<String>,
-    /// The column that the cursor is in.
+    /// The column of the cursor.
     column: usize,
-    /// Whether a blank goes before the next word.
+    /// Whether a space precedes the next word.
     gap: bool,
-    /// Columns that wrapped lines are indented by.
+    /// Indentation of wrapped lines, in columns.
     indent: usize,
 }
 
@@ -53,7 +53,7 @@ impl Markdown {
         }
     }
 
-    /// Takes a piece of the text and returns what can be shown.
+    /// Adds a piece of text and returns what can be shown.
     pub fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         self.pending.push_str(text);
@@ -66,7 +66,7 @@ impl Markdown {
         out
     }
 
-    /// Returns what was held back. Text that follows begins anew.
+    /// Returns the delayed text and resets the state.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         let rest = std::mem::take(&mut self.pending);
@@ -84,7 +84,7 @@ impl Markdown {
         out
     }
 
-    /// A complete line, or the rest of one.
+    /// Renders a complete line, or the rest of one.
     fn line(&mut self, line: &str, out: &mut String) {
         if std::mem::take(&mut self.within_line) {
             self.words(line, &[], out);
@@ -117,7 +117,7 @@ impl Markdown {
         line.trim_start().starts_with('|')
     }
 
-    /// The begin of a line, or all of it.
+    /// Renders the beginning of a line, or all of it.
     fn block(&mut self, line: &str, out: &mut String) {
         let text = line.trim_start();
         let depth = line.len() - text.len();
@@ -146,7 +146,7 @@ impl Markdown {
         }
     }
 
-    /// What precedes the text of a line, which wrapped lines are indented by.
+    /// Writes the mark before a line's text; wrapped lines are indented by its width.
     fn mark(&mut self, mark: &str, color: Color, out: &mut String) {
         if !mark.is_empty() {
             out.push_str(&self.style.paint(color, mark));
@@ -155,7 +155,7 @@ impl Markdown {
         self.column = self.indent;
     }
 
-    /// Shows the begin of a line whose end has not arrived: the words that can't change any more.
+    /// Shows the beginning of an incomplete line: the words whose meaning can't change any more.
     fn stream(&mut self, out: &mut String) {
         if self.fence.is_some() || !(self.within_line || is_plain_text(&self.pending)) {
             return;
@@ -179,9 +179,9 @@ impl Markdown {
         self.within_line = true;
     }
 
-    /// Writes words, wrapped.
+    /// Writes words with line wrapping.
     fn words(&mut self, text: &str, styles: &[Color], out: &mut String) {
-        // The parts of a word, which may differ in style, are kept together.
+        // Parts of a word may differ in style, but must not be separated.
         let mut word: Vec<StyledText> = Vec::new();
         for mut piece in pieces(text) {
             piece.styles.extend_from_slice(styles);
@@ -219,7 +219,7 @@ impl Markdown {
         self.column += width;
     }
 
-    /// Writes the rows of a table with aligned columns, or as they are where they don't fit.
+    /// Writes the rows of a table with aligned columns, or unchanged if they don't fit.
     fn end_table(&mut self, out: &mut String) {
         let rows = std::mem::take(&mut self.table);
         if rows.is_empty() {
@@ -258,7 +258,7 @@ impl Markdown {
     }
 }
 
-/// The cells of a row.
+/// Splits a row into cells.
 fn cells(row: &str) -> Vec<Vec<StyledText>> {
     let row = row.trim();
     let row = row.strip_prefix('|').unwrap_or(row);
@@ -268,7 +268,7 @@ fn cells(row: &str) -> Vec<Vec<StyledText>> {
     row.split('|').map(|cell| pieces(cell.trim().replace('\u{1}', "|").as_str())).collect()
 }
 
-/// The mark of a list item, and its text.
+/// Splits a list item into its mark and its text.
 fn list_mark(text: &str) -> Option<(&str, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let end = match text.as_bytes().get(digits)? {
@@ -280,13 +280,13 @@ fn list_mark(text: &str) -> Option<(&str, &str)> {
     Some((&text[..end], item))
 }
 
-/// A line without its indentation and the mark of a list item.
+/// Returns a line without its indentation and list mark.
 fn item_text(line: &str) -> &str {
     let text = line.trim_start();
     list_mark(text).map_or(text, |(_, item)| item.trim_start())
 }
 
-/// Whether a line that is not complete is surely a paragraph or a list item.
+/// Whether an incomplete line is certainly a paragraph or a list item.
 fn is_plain_text(begin: &str) -> bool {
     item_text(begin).chars().next().is_some_and(|c| c.is_alphabetic() || !c.is_ascii())
 }

@@ -1,4 +1,4 @@
-//! `epitome mcp`: lists, adds and removes MCP servers in the user's settings, takes them over from other agents, and
+//! `epitome mcp`: lists, adds and removes MCP servers in the user's settings, imports them from other agents, and
 //! logs in to them.
 
 mod config_edit;
@@ -20,9 +20,9 @@ use crate::session::MCP_LOGINS;
 use crate::tools::question::QuestionSender;
 use import::ImportedServers;
 
-/// How long a login may take: the user has ten minutes for it.
+/// Timeout of a login; the user has ten minutes for it.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(11 * 60);
-/// Maximum bytes of a file of another agent. Claude Code keeps its whole state in one.
+/// Maximum bytes of another agent's file. Claude Code stores its entire state in one.
 const IMPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// List, add, remove and log in to MCP servers
@@ -191,7 +191,7 @@ fn transport(server: &McpServer) -> &'static str {
     }
 }
 
-/// The program, or the server's host. Arguments and paths of addresses may contain keys.
+/// Returns the program, or the server's host. Arguments and paths of addresses may contain keys and are omitted.
 fn place(server: &McpServer) -> String {
     match &server.way {
         McpTransport::Stdio { command, .. } => command.clone(),
@@ -230,15 +230,15 @@ fn add(paths: &Paths, args: AddArgs) -> Result<i32, CliError> {
 fn pairs(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        // Not repeated: it may be a key.
+        // Don't quote the argument: it may be a key.
         Some(_) | None => Err(CliError::usage("variables and headers are given as NAME=VALUE")),
     };
     given.iter().map(pair).collect()
 }
 
-/// Changes `config.toml`, which only its owner can read from then on: it may contain keys.
+/// Changes `config.toml`, and makes it readable only for its owner because it may contain keys.
 fn change_config(paths: &Paths, change: impl FnOnce(&str) -> Result<String, String>) -> Result<(), CliError> {
-    // A link to where the user keeps the file stays one.
+    // Keep a symbolic link to the user's file.
     let file = paths.config_file();
     let file = file.canonicalize().unwrap_or(file);
     let unusable = |error: io::Error| failed(format!("{} cannot be changed: {error}", file.display()));
@@ -300,7 +300,7 @@ fn import(paths: &Paths, yes: bool, as_json: bool) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// Reads the servers of a file; the error completes a sentence.
+/// Parses the servers of a file; the error completes a sentence.
 type ReadServers<'a> = dyn Fn(&str) -> Result<ImportedServers, String> + 'a;
 
 fn is_confirmed() -> Result<bool, CliError> {
@@ -341,7 +341,7 @@ fn url_of(project: &Project, name: &str) -> Result<String, CliError> {
     }
 }
 
-/// Connects the server, which shows the link for its login if it requires one.
+/// Connects to the server, which shows the link for its login if it requires one.
 fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> {
     url_of(project, name)?;
     let server = server_named(project, name)?.clone();
@@ -351,7 +351,7 @@ fn login(project: &Project, name: &str, as_json: bool) -> Result<i32, CliError> 
     }
     let state = serve::runtime()?.block_on(async {
         let context = project.mcp_context();
-        // Without anybody to answer questions, the link comes as a remark.
+        // Without a client that answers questions, the link arrives as a notice.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(context, door);
         hub.start([server]);

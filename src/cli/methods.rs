@@ -1,5 +1,5 @@
-//! Calls methods of the control API: in the daemon if one runs, otherwise in this process, so that commands behave the
-//! same in both cases.
+//! Calls methods of the control API: in the daemon if one is running, otherwise in this process, so that commands
+//! behave the same in both cases.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::registry::Sessions;
 
-/// How long background work of a method in this process may take to finish. Its result is on disk already.
+/// Timeout for a method's background work in this process. Its result is already on disk.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Calls a method and waits for its result.
@@ -33,12 +33,12 @@ pub fn call(paths: &Paths, method: &str, params: Value) -> Result<Value, CliErro
         }
         daemon.store.settle();
     }
-    // Threads that still run must not delay the exit.
+    // Running threads must not delay the exit.
     runtime.shutdown_background();
     answered
 }
 
-/// Serves the methods in this process. Opens no file before the first call.
+/// Serves the methods in this process. Opens no files before the first call.
 pub fn here(paths: &Paths, runtime: &Handle) -> Arc<Daemon> {
     let services = serve::services(paths.clone());
     let store = services.store.clone();

@@ -1,7 +1,7 @@
-//! The command line: commands, their arguments and help, and how errors are reported.
+//! The command line: commands, their arguments and help, and error reports.
 //!
 //! Each command's module defines its arguments with clap's derive. Parsing, help, completions and the man page are
-//! all made from these definitions.
+//! generated from these definitions.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
@@ -56,7 +56,7 @@ const EXIT_CANCELLED: i32 = 130;
 /// The exit code after wrong arguments.
 const EXIT_USAGE: i32 = 2;
 
-/// The widest that help is wrapped at.
+/// Maximum line width of the help, in columns.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const AFTER_HELP: &str = "\
@@ -122,13 +122,13 @@ enum CliCommand {
     Version,
 }
 
-/// An option of subcommands that is also accepted before the subcommand. The subcommand's own definition, with the same
-/// name, has its help.
+/// An option of subcommands that is also accepted before the subcommand. Its help is in the definition of the same
+/// name in the subcommand.
 fn before_subcommand(name: &'static str) -> clap::Arg {
     clap::Arg::new(name).long(name).global(true).hide(true)
 }
 
-/// An error that ends a command: what happened, and separately what to do about it.
+/// An error that ends a command: a message, and separately a hint about what to do.
 #[derive(Debug)]
 pub struct CliError {
     pub message: String,
@@ -137,12 +137,12 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// The arguments make no sense together.
+    /// The arguments are invalid or inconsistent.
     pub fn usage(message: impl Into<String>) -> CliError {
         CliError { message: message.into(), hint: None, code: 2 }
     }
 
-    /// The command was tried and failed.
+    /// The command failed.
     pub fn failed(message: impl Into<String>, hint: Option<String>) -> CliError {
         CliError { message: message.into(), hint, code: 1 }
     }
@@ -184,7 +184,7 @@ pub fn main() -> i32 {
     }
 }
 
-/// Runs what only this program and its shell completions start. It is not part of the documented command line.
+/// Runs internal commands, which only this program and its shell completions start. They are undocumented.
 fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
     let words: Vec<&str> = arguments.iter().map_while(|argument| argument.to_str()).collect();
     match words[..] {
@@ -235,7 +235,7 @@ fn run_command(arguments: &[OsString]) -> Result<i32, CliError> {
     }
 }
 
-/// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
+/// Prints help and the version to stdout, and errors to stderr with the common prefix of this program's errors.
 fn not_a_command(error: &clap::Error, arguments: &[OsString]) -> Result<i32, CliError> {
     let text = groups::usage_text(error, arguments);
     if error.use_stderr() {

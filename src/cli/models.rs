@@ -12,8 +12,8 @@ use crate::thread::visible::visible;
 
 /// List models with context windows and prices
 ///
-/// Each line has the name of a model, the sizes of its context window and of a reply in tokens, its prices in US dollars
-/// per million input and output tokens, and what it accepts apart from text.
+/// Each line has the name of a model, the sizes of its context window and of a reply in tokens, its prices in US
+/// dollars per million input and output tokens, and what it accepts apart from text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A letter after a number is its source, if that is not the built-in table:
@@ -75,7 +75,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// The names of all models that are known, each with its provider, for the shell.
+/// The names of all known models with their providers, for shell completion.
 pub fn names() -> Result<Vec<(String, String)>, CliError> {
     let params = json!({ "all": true, "environment": EnvironmentObject::current() });
     let answer = methods::call(&serve::paths(), "models.list", params)?;
@@ -95,7 +95,7 @@ fn word<'a>(model: &'a Value, field: &str) -> &'a str {
     model[field].as_str().unwrap_or_default()
 }
 
-/// The models as tables, one per provider.
+/// Formats the models as tables, one per provider.
 fn text(models: &[&Value]) -> String {
     let mut out = String::new();
     let rows: Vec<[String; 5]> = models.iter().map(|model| row(model)).collect();
@@ -147,7 +147,7 @@ fn row(model: &Value) -> [String; 5] {
     [name, number(&model["window"]), number(&model["max_output"]), price, rest.join(", ")]
 }
 
-/// The letter for the source of a number; the help explains it.
+/// The letter for the source of a number; the help explains the letters.
 fn letter(source: &str) -> &'static str {
     match source {
         "provider" => "p",

@@ -1,4 +1,4 @@
-//! Options that override the configuration: `acp`, `run` and `compact` have them in common.
+//! Options that override the configuration, common to `acp`, `run` and `compact`.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub struct RecipeDirArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, global = true)]
     recipe_dir: Vec<PathBuf>,
     /// The same, as a comma-separated list
-    // The name and the form of another agent's option.
+    // Name and form are those of another agent's option.
     #[arg(long, value_name = "DIRS", value_delimiter = ',', global = true)]
     fragment_dirs: Vec<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! `epitome plugins`: lists plugins of other agents' formats, checks one, and installs, updates or removes own ones. Runs
-//! nothing of them.
+//! `epitome plugins`: lists plugins in other agents' formats, checks one, and installs, updates or removes Epitome's.
+//! Never runs a plugin's code.
 
 mod contents;
 mod copy;
@@ -107,11 +107,11 @@ pub fn main(args: PluginsArgs) -> Result<i32, CliError> {
 struct FetchedPlugin {
     plugin: Arc<Plugin>,
     found: FoundPlugin,
-    /// Deletes a copy with a manifest of its marketplace.
+    /// Deletes the temporary copy with the manifest of its marketplace when dropped.
     _scratch: Option<ScratchFolder>,
 }
 
-/// The user's own plugins.
+/// The plugins that were installed with Epitome.
 struct OwnPlugins<'a> {
     folder: PathBuf,
     paths: &'a Paths,
@@ -238,13 +238,13 @@ impl OwnPlugins<'_> {
         copied.install(&self.folder, &fetched.plugin.name).map_err(failed)?;
         let is_folder = self.cwd.join(source).is_dir();
         let record = InstalledRecord {
-            // A relative directory means something else elsewhere.
+            // A relative path would depend on the current directory.
             source: if is_folder { self.cwd.join(source).display().to_string() } else { source.to_owned() },
             commit: fetched.found.commit.clone(),
             digest: copied.digest.clone(),
             files: copied.files.clone(),
         };
-        // What is not known of the others stays unknown.
+        // If the existing records can't be read, start with an empty set.
         let mut records = InstalledRecords::load(&self.folder).unwrap_or_default();
         records.plugins.insert(fetched.plugin.name.clone(), record);
         self.store(&records)
@@ -338,13 +338,13 @@ impl OwnPlugins<'_> {
                 return Err(CliError::failed(format!("{name} was not installed by Epitome"), Some(hint)));
             }
             Some(plugin) => plugin.folders.root.clone(),
-            // One that is not used because it has changed.
+            // The plugin may be unused because it has changed.
             None if records.plugins.contains_key(name) => self.folder.join(name),
             None => return Err(unknown(name, catalog.plugins.iter().map(|plugin| plugin.name.as_str()))),
         };
         terminal::print(&visible(&format!("{name}\n    {}\n", root.display())))?;
         confirmed(yes, "Delete it?")?;
-        // A link is the user's own arrangement: only it is taken away.
+        // If the user created a symbolic link, remove only the link.
         let removed =
             if root.is_symlink() { std::fs::remove_file(&root) } else { std::fs::remove_dir_all(&root) };
         removed.map_err(|error| failed(format!("{} can't be deleted: {error}", root.display())))?;
@@ -361,7 +361,7 @@ fn unknown<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> CliError {
     CliError::failed(format!("there is no plugin {name:?}"), hint)
 }
 
-/// All that the user agrees to.
+/// Formats everything that the user agrees to.
 fn card(plugin: &Arc<Plugin>, source: &str, commit: Option<&str>, copied: &FolderCopy) -> String {
     let commit = commit.map(|commit| format!(", commit {commit}")).unwrap_or_default();
     format!(
@@ -373,7 +373,7 @@ fn card(plugin: &Arc<Plugin>, source: &str, commit: Option<&str>, copied: &Folde
     )
 }
 
-/// The lines of what a plugin brings that are new or gone.
+/// Formats the lines of a plugin's contents that are new or removed.
 fn changes(before: &str, after: &str) -> String {
     let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (before.lines().collect(), after.lines().collect());
     let gone = old.difference(&new).map(|line| format!("  - {}\n", line.trim()));

@@ -22,29 +22,30 @@ use crate::thread::{
     describe,
 };
 
-/// Lines of a diff that are shown with a result.
+/// Maximum number of diff lines that are shown with a result.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Empty lines in a row that a question shows; of more it shows their number. All other lines are shown, however many
-/// there are, because nobody can decide about what was not on screen.
+/// Maximum number of consecutive empty lines that a question shows; more are replaced by their number. All other
+/// lines are shown, because users can't decide about text that was not displayed.
 const EMPTY_LINES_MAX: usize = 2;
 
-/// Lines of a question from which on it says how many there are: some are no longer on the screen.
+/// Number of lines from which a question states how many there are, because some may have scrolled off the screen.
 const MANY_LINES: usize = 20;
 
-/// Lines of a failed call's text.
+/// Maximum number of lines of a failed call's text.
 const FAILURE_LINES_MAX: usize = 4;
 
-/// Longest of these lines, in characters.
+/// Maximum length of these lines, in characters.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Longest title in the progress line, in characters. The line must not wrap, as only one row is erased.
+/// Maximum length of a title in the progress line, in characters. The line must not wrap, because only one row is
+/// erased.
 const PROGRESS_TITLE_CHARS_MAX: usize = 60;
 
 /// Time without output before the progress line appears.
 const QUIET: Duration = Duration::from_millis(900);
 
-/// Least time between updates of the progress while a call prints.
+/// Minimum time between updates of the progress while a call prints.
 const REDRAW: Duration = Duration::from_millis(200);
 
 /// Indentation of the output of a running call.
@@ -55,22 +56,22 @@ pub struct Printer<'a> {
     out: Box<dyn Write + 'a>,
     err: Box<dyn Write + 'a>,
     style: Style,
-    /// The style of stderr; the progress line needs both to be the same terminal.
+    /// The style of stderr; the progress line needs stdout and stderr to be the same terminal.
     err_style: Style,
     began: Instant,
     last_print: Instant,
     /// The position of the cursor on stdout.
     line: LinePosition,
-    /// What was printed last; different kinds are separated by an empty line.
+    /// The kind of the last output; different kinds are separated by an empty line.
     last: Option<PrintedKind>,
-    /// Renders replies. `None` prints them as they are.
+    /// Renders replies. `None` prints them unchanged.
     markdown: Option<Markdown>,
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<UsageNow>,
     live: PrintedOutput,
-    /// Rows of the progress on the screen; the cursor is in the last one.
+    /// Rows of the progress display on the screen; the cursor is in the last one.
     progress_rows: usize,
     /// When the progress was last updated.
     progress_at: Option<Instant>,
@@ -119,7 +120,7 @@ impl<'a> Printer<'a> {
         self
     }
 
-    /// Shows one event. Questions and answers are handled by the caller.
+    /// Shows one event. The caller handles questions and answers.
     pub fn show(&mut self, out: &SessionEvent) -> io::Result<()> {
         match out {
             SessionEvent::Text { message, part, kind, text } => {
@@ -147,7 +148,7 @@ impl<'a> Printer<'a> {
             SessionEvent::Compaction { state: CompactionState::Began { tokens }, .. } => {
                 self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
-            // The result is an entry of the log, or the answer.
+            // The result is also a log entry, or the response.
             SessionEvent::Compaction {
                 state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
@@ -176,10 +177,10 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Updates the progress: a line of numbers, and below it the newest output of what runs. To be called about once a
+    /// Updates the progress: a line of numbers, and below it the newest output of running calls. Call it about once a
     /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
-        // If stdout is redirected, no line of the conversation is in the way.
+        // If stdout is redirected, the conversation doesn't share lines with the progress.
         let in_the_way = self.style.is_terminal() && self.line == LinePosition::Middle;
         if !self.err_style.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
@@ -212,7 +213,7 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// Prints a permission question with all that it asks about. The typed answer ends its line.
+    /// Prints a permission question with everything that it asks about. The typed answer ends its line.
     pub fn question(&mut self, ask: &PermissionRequest) -> io::Result<()> {
         self.begin(PrintedKind::Call)?;
         self.out.flush()?;
@@ -345,7 +346,7 @@ impl<'a> Printer<'a> {
                 };
                 return self.reply(&shown);
             }
-            // Reasoning is only shown on a terminal.
+            // Reasoning is shown only on a terminal.
             TextKind::Thinking if !self.style.is_terminal() => return Ok(()),
             TextKind::Thinking => {
                 self.begin(PrintedKind::Thinking)?;
@@ -366,7 +367,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// Prints what was held back of a reply.
+    /// Prints the delayed part of a reply.
     fn end_reply(&mut self) -> io::Result<()> {
         match &mut self.markdown {
             Some(markdown) => {
@@ -402,7 +403,7 @@ impl<'a> Printer<'a> {
             // The rest is for the model.
             OutcomeStatus::Failed | OutcomeStatus::Denied if by_user => lines.clear(),
             OutcomeStatus::Failed | OutcomeStatus::Denied => {
-                // After a no, not the words for the model.
+                // After the user's refusal, don't show the text for the model.
                 lines = match text::refused_by_user(outcome) {
                     Some(refused) => vec![refused.to_owned()],
                     None => clipped_lines(&outcome.model_text(), FAILURE_LINES_MAX),
@@ -422,7 +423,8 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// Prepares for output of this kind: ends the current line if the kind changes, and separates text from other output.
+    /// Prepares for output of this kind: ends the current line if the kind changes, and separates text from other
+    /// output.
     fn begin(&mut self, kind: PrintedKind) -> io::Result<()> {
         self.clear_progress()?;
         self.last_print = Instant::now();
@@ -467,7 +469,7 @@ fn has_diff(shown: &[ToolDisplay]) -> bool {
     shown.iter().any(|shown| matches!(shown, ToolDisplay::Diff { .. }))
 }
 
-/// Whether a question shows all that it asks about.
+/// Whether a question shows everything that it asks about.
 pub fn is_shown_whole(preview: &[ToolDisplay]) -> bool {
     preview.iter().all(|shown| match shown {
         ToolDisplay::Text { .. } => true,
@@ -475,7 +477,7 @@ pub fn is_shown_whole(preview: &[ToolDisplay]) -> bool {
     })
 }
 
-/// What a question shows, as lines: everything, with the number of empty lines where there are many in a row.
+/// Formats the content of a question as lines, with long runs of empty lines replaced by their number.
 fn asked_lines(preview: &[ToolDisplay], style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     for part in preview {
@@ -511,7 +513,7 @@ fn empty_lines(sign: &str, count: usize, style: Style) -> String {
     style.paint(Color::Dim, &format!("{sign}⋯ {count} empty lines"))
 }
 
-/// What a tool shows, as lines: diffs with signs and colours, texts unchanged.
+/// Formats a tool's display content as lines: diffs with signs and colors, texts unchanged.
 pub fn shown_lines(shown: &[ToolDisplay], style: Style, lines_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in shown {
@@ -525,7 +527,7 @@ pub fn shown_lines(shown: &[ToolDisplay], style: Style, lines_max: usize) -> Vec
     limited(lines, lines_max)
 }
 
-/// The inside of a text that is one Markdown block, as editors are shown commands; else the text.
+/// Returns the content of a text that is one fenced Markdown block, as editors receive commands; otherwise the text.
 fn unfenced(text: &str) -> &str {
     let text = text.trim_end();
     let inside = text.starts_with("```").then(|| text.split_once('\n')).flatten();
@@ -534,7 +536,7 @@ fn unfenced(text: &str) -> &str {
     inside.map_or(text, |(inside, _)| inside)
 }
 
-/// One line of a diff, coloured.
+/// Formats one line of a diff in color.
 pub fn diff_line(line: &DiffLine, style: Style) -> String {
     let signed = line.signed();
     let signed = visible(&signed);
@@ -559,12 +561,11 @@ fn limited(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
     lines
 }
 
-/// The line for a change other than replies, results and hooks; `None` for changes that are not
-/// shown.
+/// Returns the line for a change other than replies, results and hooks; `None` for changes that are not shown.
 pub(super) fn line(change: &Change) -> Option<String> {
     match change {
         Change::Said { message, origin: Origin::Hook { hook } } => Some(text::follow_up(hook, message)),
-        // The note of the same command tells of it.
+        // The notice of the same command reports it.
         Change::Rewound { .. }
         | Change::FilesRewound { .. }
         | Change::Undone { .. }

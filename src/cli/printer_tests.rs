@@ -1,4 +1,4 @@
-//! What a user reads of a session's stream.
+//! The text that users see for a session's events.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Paper {
     }
 }
 
-/// What comes out on stdout and on stderr.
+/// Returns the output on stdout and stderr.
 fn printed(style: Style, stream: &[SessionEvent]) -> (String, String) {
     let (out, err) = (Paper::default(), Paper::default());
     let mut printer = Printer::new(out.clone(), style, err.clone(), style);
@@ -44,7 +44,7 @@ fn printed(style: Style, stream: &[SessionEvent]) -> (String, String) {
     (out.text(), err.text())
 }
 
-/// The lines of a running command were nowhere: who ran a build saw a title for ten minutes.
+/// The output of a running command was not shown: users saw only a title for ten minutes of a build.
 #[test]
 fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
     let call = ToolCall {
@@ -83,7 +83,7 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
         assert_eq!(err.text(), expected, "{style:?} {err_style:?}");
         assert!(!out.text().contains("cc a.c"), "{}", out.text());
     }
-    // What ends at once is not shown.
+    // A call that ends immediately is not shown.
     let err = Paper::default();
     stream(&mut Printer::new(Paper::default(), Style::Terminal, err.clone(), Style::Terminal), false);
     assert_eq!(err.text(), "");
@@ -176,7 +176,7 @@ fn thinking_is_shown_to_those_who_watch_and_is_not_in_files() {
     assert_eq!(printed(Style::Colors, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
 }
 
-/// Titles for editors are Markdown, and after a no the user read the text for the model.
+/// Titles for editors are Markdown, and after a refusal the user saw the text for the model.
 #[test]
 fn a_refused_call_is_shown_without_markdown_and_without_the_models_text() {
     let read = ToolCall {
@@ -327,7 +327,7 @@ fn a_command_in_a_question_is_shown_without_its_markdown() {
     assert_eq!(shown("plain\n```"), ["plain", "```"]);
 }
 
-/// A question ended after 200 lines: two hundred empty ones and a second command behind them were never on screen.
+/// A question was truncated after 200 lines: a second command after two hundred empty lines was never on screen.
 #[test]
 fn a_question_shows_all_that_it_asks_about() {
     let asked = |preview: Vec<ToolDisplay>| {

@@ -1,7 +1,7 @@
 //! A bounded queue between a session and the printing thread, which merges text.
 //!
-//! A session never waits for a delta to be printed. It does wait if the printer is a thousand entries behind: then the
-//! terminal was stopped, and the session should not go on unseen.
+//! A session never waits for a delta to be printed. It does wait if the printer is a thousand entries behind: the
+//! terminal was then stopped, and the session should not continue unseen.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,13 +35,13 @@ struct InputQueueState {
 }
 
 impl InputQueue {
-    /// A queue whose reader can show these questions in addition to permission questions.
+    /// Creates a queue whose reader can show these questions in addition to permission questions.
     pub fn new(shows: QuestionSupport) -> InputQueue {
         let state = InputQueueState { items: EventQueue::new(LIMITS), closed: false };
         InputQueue { state: Mutex::new(state), changed: Condvar::new(), shows }
     }
 
-    /// The next item, or `None` when the time is up.
+    /// Returns the next item, or `None` after the timeout.
     pub fn next(&self, within: Duration) -> Option<QueuedItem<UserInput>> {
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, within, |state| state.items.is_empty());
@@ -51,13 +51,13 @@ impl InputQueue {
         item
     }
 
-    /// Queues input that is not from a session. There is never much of it.
+    /// Queues input that is not from a session. Its amount is small, so it is not limited.
     pub fn put_input(&self, input: UserInput) {
         self.state().items.put_own(input);
         self.changed.notify_all();
     }
 
-    /// Drops everything from now on and makes nobody wait, as the reader has gone.
+    /// Drops all items from now on and never blocks, because the reader is gone.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;

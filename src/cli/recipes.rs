@@ -1,5 +1,5 @@
 //! `epitome recipes`: lists, shows, renders and checks recipes. Only `render` runs commands, and only those of
-//! built-in recipes and of the user's own.
+//! built-in recipes and of the user's recipes.
 
 mod show;
 
@@ -147,7 +147,7 @@ impl RecipeListing {
         }
     }
 
-    /// Renders a recipe and runs its shell commands where that is allowed.
+    /// Renders a recipe and runs its shell commands where that is permitted.
     fn prompt(&self, recipe: &Recipe, arguments: &RecipeArguments) -> Result<RenderedPrompt, CliError> {
         let settings = serve::settings(&self.paths, Some(&self.cwd));
         let surroundings = RenderContext {
@@ -168,7 +168,8 @@ impl RecipeListing {
         }
     }
 
-    /// The output of shell commands. Those of a repository's recipe do not run, since nobody has approved them.
+    /// Returns the output of shell commands. Those of a repository's recipe do not run, because the user has not
+    /// approved them.
     fn outputs(
         &self,
         source: &RecipeSource,
@@ -236,7 +237,7 @@ fn find<'a>(catalog: &'a RecipeCatalog, name: &str) -> Result<&'a Recipe, CliErr
     })
 }
 
-/// The arguments of a recipe, from words that a shell has already split.
+/// Parses the arguments of a recipe from words that a shell has already split.
 fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> {
     let mut arguments = RecipeArguments::default();
     let mut free = Vec::new();
@@ -255,7 +256,7 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<RecipeArguments, CliError> 
     command::complete(recipe, arguments).map_err(|message| CliError { message, hint: usage(), code: 2 })
 }
 
-/// A path relative to the working directory, if it is below it.
+/// Formats a path relative to the working directory if it is below it.
 fn display(path: &Path, cwd: &Path) -> String {
     path.strip_prefix(cwd).unwrap_or(path).display().to_string()
 }

@@ -1,6 +1,6 @@
 //! `epitome run`: one prompt without an editor, in the same kind of session that editors use.
 //!
-//! It has no agent loop of its own: it is a client of `session` that prints. If a daemon runs, it connects to the
+//! It contains no agent loop: it is a client of `session` that prints. If a daemon is running, it connects to the
 //! daemon's sessions; otherwise it runs them in this process.
 
 mod attach;
@@ -36,7 +36,7 @@ use drive::{EventPrinter, PromptRun};
 pub use request::{CompactArgs, RunArgs, SessionSubcommand};
 use request::{OutputFormat, PromptRequest, SessionChoice};
 
-/// How long the session may take to end. Its results are on disk already.
+/// Timeout for the end of the session. Its results are already on disk.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 const CLIENT: ClientId = ClientId(1);
@@ -51,12 +51,12 @@ pub fn compact(args: CompactArgs) -> Result<i32, CliError> {
     perform(args.request()?)
 }
 
-/// `epitome undo` and the like: what the command of this name does in an editor.
+/// `epitome undo` and similar commands: run the slash command of that name.
 pub fn session_command(command: SessionSubcommand) -> Result<i32, CliError> {
     perform(command.request()?)
 }
 
-/// The same for a session that is named by its whole id.
+/// Like `session_command`, for a session with this complete id.
 pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool) -> Result<i32, CliError> {
     perform(PromptRequest::command(session.0.to_string(), name, words, json))
 }
@@ -104,12 +104,12 @@ fn perform(request: PromptRequest) -> Result<i32, CliError> {
             code
         }
     };
-    // Threads that still run must not delay the exit.
+    // Running threads must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-/// The sessions of the daemon, if one runs. It has those that are open in editors.
+/// Returns the sessions of the daemon, which include those open in editors, if one is running.
 async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
     match ControlClient::connect(runtime_dir).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
@@ -117,7 +117,7 @@ async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, F
     }
 }
 
-/// What is known before the session is opened.
+/// The data that is known before the session is opened.
 struct RunRequest {
     request: PromptRequest,
     prompt: Vec<Content>,
@@ -197,7 +197,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<InputQueue>) -> Result<(), Cl
     Ok(())
 }
 
-/// A session's error as an error of the command.
+/// Converts a session's error to an error of the command.
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
         SessionError::NotFound(_) => Some("`epitome sessions list` shows all".to_owned()),

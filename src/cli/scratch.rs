@@ -10,9 +10,9 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// `purpose` is part of its name, so that leftovers of a killed process can be recognized.
+    /// Creates the directory. `purpose` is part of its name, so that leftovers of a killed process can be recognized.
     pub(super) fn new(purpose: &str) -> io::Result<Scratch> {
-        // Canonical, because tools follow links.
+        // Canonical, because tools resolve links.
         let base = std::env::temp_dir().canonicalize()?;
         let path = base.join(format!("epitome-{purpose}-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
@@ -30,7 +30,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes the directory. Errors are ignored, as it is in the system's temporary directory.
+/// Removes the directory. Errors are ignored, because it is in the system's temporary directory.
 pub(super) fn remove(path: &Path) {
     drop(std::fs::remove_dir_all(path));
 }

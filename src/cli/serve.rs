@@ -1,4 +1,4 @@
-//! The composition root: builds what sessions share from paths and the environment.
+//! The composition root: builds the services that sessions share from paths and the environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::tokens::Rulers;
 use crate::tools::reaper::Reaper;
 use crate::tools::{RunningCommands, Toolbox};
 
-/// Threads that run sessions. One: every step of a session is short, long work runs on threads of its own, and the tasks
-/// of one reply (the connection's and the session's) pass each piece on without waking another core, which would cost
-/// more than the piece itself.
+/// Number of threads that run sessions. One is enough: every step of a session is short, long work runs on separate
+/// threads, and the tasks of one reply (the connection's and the session's) pass each piece on without waking another
+/// core, which would cost more than the piece itself.
 const WORKER_THREADS: usize = 1;
 
 /// The environment of this process.
@@ -35,7 +35,7 @@ pub fn working_directory() -> Result<PathBuf, CliError> {
         .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))
 }
 
-/// The settings for this directory. Problems go to stderr.
+/// Loads the settings for this directory. Problems are printed to stderr.
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
@@ -48,7 +48,7 @@ pub fn paths() -> Paths {
     Paths::from_environment(|name| std::env::var_os(name))
 }
 
-/// The runtime that sessions run on.
+/// Creates the runtime for sessions.
 pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -58,12 +58,12 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .map_err(|error| CliError::failed(format!("the runtime could not be started: {error}"), None))
 }
 
-/// All sessions of this process. Opens no file and no connection; expensive parts start on first use.
+/// Creates the sessions of this process. Opens no files or connections; expensive parts start on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
     Sessions::new(services(paths), runtime.clone())
 }
 
-/// The services that the sessions of a process share.
+/// Creates the services that the sessions of a process share.
 pub fn services(paths: Paths) -> SessionServices {
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::for_this_executable());
@@ -83,7 +83,7 @@ pub fn services(paths: Paths) -> SessionServices {
     }
 }
 
-/// Idle time before a session is suspended, from the environment of this process.
+/// Returns the idle time before a session is suspended, which the environment can override.
 fn suspend_after() -> Duration {
     let set = std::env::var(REST_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
     set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(REST_AFTER)

@@ -1,9 +1,9 @@
-//! What was streamed of a reply, so that its entry repeats none of it. Pure.
+//! Tracks the streamed part of a reply, so that it is not printed again with the entry. Pure.
 
 use crate::session::TextKind;
 use crate::thread::{Content, Message, MessageId};
 
-/// What was streamed of the message that is not yet an entry.
+/// The streamed part of a message that is not yet an entry.
 ///
 /// The queue may drop text, and a cancelled reply may lack a part that was streamed, so parts are matched by their
 /// position among those of their kind.
@@ -25,7 +25,7 @@ impl Streamed {
         }
     }
 
-    /// What was not streamed of the complete message.
+    /// Returns the part of the complete message that was not streamed.
     pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
         let streamed = std::mem::take(self);
         let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };

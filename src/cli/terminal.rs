@@ -1,7 +1,7 @@
-//! Terminal input and output: capabilities, colours, prompts and sanitizing.
+//! Terminal input and output: capabilities, colors, prompts and sanitizing.
 //!
-//! Only this file writes escape sequences. Text from a model, a tool or a file goes through
-//! `thread::visible` first, so that no output can move the cursor over a permission question.
+//! Only this file writes escape sequences. Text from a model, a tool or a file must pass through `thread::visible`,
+//! so that no output can move the cursor over a permission question.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::CliError;
 
-/// Longest answer to a question in bytes. One letter is expected; the limit is for pasted files.
+/// Maximum length of an answer to a question, in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
 
-/// Longest hidden line in bytes; the rest is ignored. Longer than any key.
+/// Maximum length of a hidden line in bytes, longer than any key; the rest is ignored.
 const HIDDEN_BYTES_MAX: usize = 32 * 1024;
 
 /// The width of a terminal that does not report one.
@@ -27,7 +27,7 @@ const COLUMNS: usize = 80;
 pub enum Style {
     /// A file, a pipe, or a terminal without escape sequences (`TERM=dumb`).
     Plain,
-    /// A terminal whose user wants no colours (`NO_COLOR`).
+    /// A terminal whose user wants no colors (`NO_COLOR`).
     Terminal,
     Colors,
 }
@@ -72,7 +72,7 @@ impl Style {
         }
     }
 
-    /// The text in a colour, where there are colours.
+    /// Returns the text in a color, if colors are enabled.
     pub fn paint(self, color: Color, text: &str) -> String {
         let code = match color {
             Color::Bold => "1",
@@ -91,7 +91,7 @@ impl Style {
     }
 }
 
-/// The width of the terminal, in columns.
+/// Returns the width of the terminal, in columns.
 pub fn columns() -> usize {
     let size =
         rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
@@ -99,7 +99,7 @@ pub fn columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// The user's keyboard. `None` if nobody would see a question.
+/// Returns the user's keyboard. `None` if questions would not be visible.
 pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
     if !io::stderr().is_terminal() {
         return None;
@@ -107,12 +107,12 @@ pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
     if io::stdin().is_terminal() {
         return Some(Box::new(BufReader::new(io::stdin())));
     }
-    // Text was piped in, but there is still a terminal.
+    // Stdin is piped, but a terminal may still exist.
     let tty = File::open("/dev/tty").ok()?;
     Some(Box::new(BufReader::new(tty)))
 }
 
-/// Discards what was typed before a question was shown, as it can't be an answer.
+/// Discards input that was typed before a question was shown, because it can't be an answer.
 pub fn forget_typed() {
     if let Ok(tty) = File::open("/dev/tty") {
         // If this fails, an early line counts as the answer, as in most programs.
@@ -127,8 +127,8 @@ pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
     (count > 0).then(|| line.trim().to_owned())
 }
 
-/// Reads a line that is not shown, from the terminal of this process. `None` if the user cancels with Ctrl-C or Ctrl-D.
-/// Without a terminal it is an error.
+/// Reads a line without echo from the terminal of this process. `None` if the user cancels with Ctrl-C or Ctrl-D.
+/// Fails without a terminal.
 pub fn hidden_line(question: &str) -> io::Result<Option<String>> {
     let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
     let hidden = HiddenInput::begin(&tty)?;
@@ -139,18 +139,18 @@ pub fn hidden_line(question: &str) -> io::Result<Option<String>> {
     line
 }
 
-/// A terminal that shows nothing of what is typed and passes on each key, until this is dropped.
+/// Disables echo and line buffering of a terminal until dropped.
 struct HiddenInput {
     tty: File,
     before: Termios,
 }
 
 impl HiddenInput {
-    /// What was typed before is discarded.
+    /// Discards earlier input.
     fn begin(tty: &File) -> io::Result<HiddenInput> {
         let before = tcgetattr(tty)?;
         let mut hidden = before.clone();
-        // Without `ISIG`, Ctrl-C is a key: as a signal, it would leave the terminal as it is.
+        // Without `ISIG`, Ctrl-C is read as a key: the signal would end the process without restoring the terminal.
         hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
         hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
@@ -161,12 +161,12 @@ impl HiddenInput {
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
-        // Nothing else can be done for a terminal that is gone.
+        // Errors are ignored: the terminal is gone.
         let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
     }
 }
 
-/// Reads keys up to the end of a line. Backspace and Ctrl-U work as in a line that is shown.
+/// Reads keys up to the end of a line. Backspace and Ctrl-U work as in a visible line.
 fn read_hidden(keys: impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     for key in keys.bytes() {
@@ -185,11 +185,11 @@ fn read_hidden(keys: impl BufRead) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Asks a question that is answered by yes or no; anything but a yes is a no.
+/// Asks a yes-or-no question; anything but a yes is a no.
 pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     forget_typed();
     eprint!("{question} [y]es, [n]o: ");
-    // If stderr can't be written, the answer still decides.
+    // If stderr can't be written, the answer still counts.
     drop(io::stderr().flush());
     matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
 }

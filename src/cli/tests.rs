@@ -1,4 +1,4 @@
-//! The definition of the command line, and what tests of commands share.
+//! The definition of the command line, and helpers for tests of commands.
 
 use clap::error::ErrorKind;
 

@@ -1,5 +1,5 @@
-//! Subagent settings: the `[agents]` table. All of them limit what one prompt may cost, so only the user's
-//! own file may set them.
+//! Subagent settings: the `[agents]` table. All of them limit the cost of one prompt, so only the user's file may set
+//! them.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::values::{max_rounds, tokens};
 pub struct AgentSettings {
     /// Maximum nesting depth; 0 removes the `task` tool.
     pub max_depth: u32,
-    /// Subagents of one session that run concurrently; the others wait.
+    /// Maximum number of concurrent subagents per session; others wait.
     pub max_parallel: u32,
-    /// Subagents that one prompt may start.
+    /// Maximum number of subagents that one prompt may start.
     pub max_per_turn: u32,
-    /// Model calls per subagent.
+    /// Maximum model calls per subagent.
     pub max_rounds: u32,
-    /// Tokens per subagent: uncached input plus output.
+    /// Maximum tokens per subagent: uncached input plus output.
     pub max_tokens: u64,
     /// Maximum duration of one subagent, including the time the user takes to answer its questions.
     pub timeout: Duration,

@@ -1,5 +1,5 @@
-//! Settings of the environment of programs: the `[environment]` table. Only the user's own file may have one:
-//! a repository must not decide which keys its programs get.
+//! Settings for the environment of programs: the `[environment]` table. Only the user's file may contain it: a
+//! repository must not decide which keys its programs get.
 
 use epitome_secrets::exposure::CommandVariables;
 use serde_json::json;
@@ -9,11 +9,11 @@ use super::file::{ConfigReader, TomlValue, fields};
 use super::kind::Kind;
 use super::values::{ValueError, names, variable, wrong_type};
 
-/// Which variables programs get, besides those that are no secrets.
+/// The variables that programs get in addition to those that are not secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExposureSettings {
     pub commands: CommandVariables,
-    /// Variables with keys of providers that the user's hooks get.
+    /// Variables with API keys of providers that the user's hooks get.
     pub hooks: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ fn commands() -> Kind<CommandVariables> {
     })
 }
 
-/// Names of variables. An error doesn't quote a name: it may be a key in the wrong place.
+/// Names of variables. The error doesn't quote a name, because it may be a misplaced key.
 fn variables() -> Kind<Vec<String>> {
     let schema = json!({ "type": "array", "items": variable().schema() });
     Kind::new(schema, |names| json!(names), variable_names)

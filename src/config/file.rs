@@ -1,6 +1,5 @@
-//! Applies one configuration file to the settings. Walks the parsed TOML, so that each invalid value is
-//! reported with its line and column while valid ones still take effect. Never repeats a value that could be
-//! a secret.
+//! Applies one configuration file to the settings. Walks the parsed TOML, so that each invalid value is reported with
+//! its line and column while valid ones still take effect. Never quotes a value that could be a secret.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +24,7 @@ use epitome_problem::{Problem, nearest, place_in};
 /// Providers with a default address.
 const BUILT_IN: [&str; 6] = ["anthropic", "openai", "gemini", "openrouter", "chatgpt", "local"];
 
-/// Applies the text. Returns what it set, and its problems in the order of their lines.
+/// Applies the text. Returns the values that it set, and its problems in line order.
 pub(super) fn apply(
     settings: &mut Settings,
     path: &Path,
@@ -45,8 +44,8 @@ pub(super) fn apply(
     (reader.values, reader.problems)
 }
 
-/// Every key that the user's file may have, with the current values of these settings. The reader itself goes through
-/// all keys that it knows, so there is no second list.
+/// Returns every key that the user's file may contain, with its current value in these settings. The reader
+/// enumerates its keys, so no second list is needed.
 pub(super) fn keys(settings: &Settings) -> Vec<ConfigKey> {
     let mut reader = ConfigReader::new(Path::new(""), "", FileOwner::User { home: None });
     reader.collector = Some(KeyCollector::default());
@@ -57,7 +56,7 @@ pub(super) fn keys(settings: &Settings) -> Vec<ConfigKey> {
 pub(super) type TomlValue<'i> = toml::Spanned<DeValue<'i>>;
 pub(super) type TomlKey<'i> = toml::Spanned<Cow<'i, str>>;
 
-/// What a reader that collects keys reads in place of a file.
+/// Placeholders for a file, used when collecting keys.
 static NO_TABLE: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
 static NO_VALUE: LazyLock<TomlValue<'static>> =
     LazyLock::new(|| toml::Spanned::new(0..0, DeValue::Boolean(false)));
@@ -66,22 +65,21 @@ pub(super) struct ConfigReader<'a> {
     pub(super) path: &'a Path,
     text: &'a str,
     pub(super) owner: FileOwner<'a>,
-    /// Lines that are not valid TOML. Further problems on them would only be consequences of the syntax
-    /// error.
+    /// Lines that are not valid TOML. Further problems on them are only consequences of the syntax error.
     unreadable: BTreeSet<u64>,
     /// Models with `compaction = "native"`, with the span of the setting.
     pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
-    /// The tables and the key that are being read.
+    /// The path of tables and key that is being read.
     within: Vec<String>,
-    /// What was set.
+    /// The values that were set.
     values: Vec<SetValue>,
-    /// Collects keys instead of reading values.
+    /// If set, keys are collected instead of reading values.
     collector: Option<KeyCollector>,
 }
 
-/// Reads the fields of a table, each by the expression of its name, and reports other names. Several names of a field
-/// are the current one and its aliases.
+/// Reads the fields of a table, each with the expression for its name, and reports other names. A field's first name
+/// is the current one; the others are aliases.
 macro_rules! fields {
     ($reader:ident, $table:expr, $key:ident, $value:ident, { $($($name:literal)|+ => $read:expr,)* }) => {
         let names: &[&[&'static str]] = &[$(&[$($name),+]),*];
@@ -112,8 +110,8 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The entries of a table whose keys are `names`; of one whose keys are chosen by the user if there are none. A
-    /// reader that collects keys gets one of each.
+    /// Returns the entries of a table whose keys are `names`, or are chosen by the user if `names` is empty. When
+    /// collecting keys, there is one entry for each.
     pub(super) fn entries<'v, 'i>(
         &mut self,
         table: &'v DeTable<'i>,
@@ -134,24 +132,24 @@ impl<'a> ConfigReader<'a> {
         self.within.pop();
     }
 
-    /// Whether keys are collected; the key that was entered is then one of this kind.
+    /// Returns whether keys are collected; if so, adds the current key with this schema.
     pub(super) fn collects(&mut self, schema: &Json, value: Option<Json>) -> bool {
         let Some(collector) = &mut self.collector else { return false };
         collector.add(&self.within, schema.clone(), value);
         true
     }
 
-    /// The number of values that were set so far.
+    /// Number of values set so far.
     pub(super) fn value_count(&self) -> usize {
         self.values.len()
     }
 
-    /// Takes back what was set since, because the table that it is part of is not used.
+    /// Discards the values set since `count`, because the table that contains them is not used.
     pub(super) fn unset(&mut self, count: usize) {
         self.values.truncate(count);
     }
 
-    /// Records a value of the key that was entered.
+    /// Records a value of the current key.
     pub(super) fn note_value(&mut self, span: Range<usize>, value: Json) {
         let (path, line) = self.place(span);
         self.values.push(SetValue { key: self.within.clone(), value, path, line: Some(line) });
@@ -159,7 +157,7 @@ impl<'a> ConfigReader<'a> {
 
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
-        // The parser makes up a value without a place where it found none.
+        // Where a value is missing, the parser makes one up, with an empty span.
         let is_made_up = span == (0..0) && !self.unreadable.is_empty();
         if !is_made_up && !self.unreadable.contains(&place.0) {
             let (path, place) = (self.path.to_path_buf(), Some(place));
@@ -171,7 +169,7 @@ impl<'a> ConfigReader<'a> {
         self.problems.len()
     }
 
-    /// The path of the file and the line number of a span.
+    /// Returns the path of the file and the line number of a span.
     pub(super) fn place(&self, span: Range<usize>) -> (PathBuf, u64) {
         (self.path.to_path_buf(), place_in(self.text, span.start).0)
     }
@@ -211,7 +209,7 @@ impl<'a> ConfigReader<'a> {
         self.check_native(settings);
     }
 
-    /// Whether a key may be set here, as only the user may set it; reports it if not.
+    /// Whether a key may be set in this file; if not, reports that only the user may set it.
     fn is_users(&mut self, key: &TomlKey<'_>) -> bool {
         !self.refused(key.span(), key.get_ref())
     }

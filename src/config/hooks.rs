@@ -1,5 +1,5 @@
-//! Hook settings: the `[hooks]` table. Only the user's own file may have one: a repository must not decide
-//! whether the hooks it ships are run.
+//! Hook settings: the `[hooks]` table. Only the user's file may contain it: a repository must not decide whether its
+//! hooks are run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::values::any;
 pub struct HookSettings {
     pub enabled: bool,
     pub trust: HookTrust,
-    /// Timeout of hooks that declare none.
+    /// Timeout of hooks that declare no timeout.
     pub timeout: Duration,
     /// How many times hooks may make the agent continue within one prompt.
     pub max_continuations: u32,
@@ -24,9 +24,9 @@ pub struct HookSettings {
     pub callback_timeout: Duration,
     /// Whether a hook may modify sessions other than the one it runs for.
     pub cross_session: bool,
-    /// Whether kodelet's folders are searched for hooks as well.
+    /// Whether kodelet's directories are also searched for hooks.
     pub compat_dirs: bool,
-    /// Manifest fields that replace a hook's own, by hook name.
+    /// Manifest fields that override a hook's manifest, by hook name.
     pub overrides: BTreeMap<String, Map<String, Json>>,
 }
 
@@ -34,7 +34,7 @@ pub struct HookSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookTrust {
-    /// The user is asked once for each version of each hook; if nobody can be asked, it does not run.
+    /// The user is asked once for each version of each hook; if no client can ask, it does not run.
     #[default]
     Ask,
     Run,
@@ -87,11 +87,11 @@ pub const MANIFEST_KEYS: [&str; 11] = [
     "transcript",
 ];
 
-/// Configurable timeout of a hook run, in milliseconds. The user waits for it.
+/// Allowed timeout of a hook run, in milliseconds. The user waits for it.
 const TIMEOUT_MS: std::ops::RangeInclusive<i64> = 100..=600_000;
-/// Configurable timeout of a called recipe, in seconds.
+/// Allowed timeout of a called recipe, in seconds.
 const CALLBACK_TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
-/// Configurable number of continuations; each costs model calls that the user did not ask for.
+/// Allowed number of continuations; each costs model calls that the user did not request.
 const CONTINUATIONS: std::ops::RangeInclusive<i64> = 0..=100;
 
 impl ConfigReader<'_> {
@@ -120,7 +120,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.
+    /// Checks only that the keys are manifest keys; their values are validated when the manifest is read.
     fn override_manifest(&mut self, value: &TomlValue<'_>, manifest: &mut Map<String, Json>) {
         let Some(table) = self.table(value, "what counts for a hook") else { return };
         let names = MANIFEST_KEYS.each_ref().map(std::slice::from_ref);

@@ -1,25 +1,25 @@
-//! The keys of a configuration file: their schema, their values, and where the values are from.
+//! The keys of a configuration file: their schema, their values, and the values' origins.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value as Json, json};
 
-/// The name of a key that the user chooses, such as a model's.
+/// Placeholder for a key that the user chooses, such as a model's name.
 pub const ANY_NAME: &str = "*";
 
 /// A key that a configuration file may have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigKey {
-    /// The tables and the key; [`ANY_NAME`] is a name that the user chooses.
+    /// The tables and the key; [`ANY_NAME`] represents a name that the user chooses.
     pub path: Vec<String>,
     pub schema: Json,
     /// Its value in the settings. `None` if nothing is set, and for keys below a name that the user chooses.
     pub value: Option<Json>,
-    /// Another name of the key before it.
+    /// Whether this is another name of the preceding key.
     pub is_alias: bool,
 }
 
-/// A value that a file or a variable of the environment sets.
+/// A value that a file or an environment variable sets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetValue {
     pub key: Vec<String>,
@@ -27,11 +27,11 @@ pub struct SetValue {
     pub value: Json,
     /// The file, or the variable as `$NAME`.
     pub path: PathBuf,
-    /// From 1, if it is a line of a file.
+    /// From 1; `None` if it is not from a file.
     pub line: Option<u64>,
 }
 
-/// Collects the keys that the reader knows.
+/// Collects the keys that the reader accepts.
 #[derive(Default)]
 pub(super) struct KeyCollector {
     keys: Vec<ConfigKey>,
@@ -39,7 +39,8 @@ pub(super) struct KeyCollector {
 }
 
 impl KeyCollector {
-    /// The names to go through in a table. Of several names for a key, all but the first are aliases.
+    /// Returns the names to enumerate in a table. Of several names for a key, all but the first are recorded as
+    /// aliases.
     pub fn names(&mut self, table: &[String], names: &[&[&'static str]]) -> Vec<&'static str> {
         if names.is_empty() {
             return vec![ANY_NAME];
@@ -62,7 +63,8 @@ impl KeyCollector {
     }
 }
 
-/// The keys as one JSON Schema. `describe` adds to the schema of a key, for example a description.
+/// Combines the keys in one JSON Schema. `describe` returns additional fields for the schema of a key, for example a
+/// description.
 pub fn schema(keys: &[ConfigKey], describe: impl Fn(&ConfigKey) -> Map<String, Json>) -> Json {
     let mut root = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -84,7 +86,7 @@ fn table_schema() -> Json {
     json!({ "type": "object", "additionalProperties": false })
 }
 
-/// Puts a schema at a path; the tables on the way are made.
+/// Inserts a schema at a path, creating the tables on the way.
 fn insert(table: &mut Json, path: &[String], schema: Json) {
     let Some((name, rest)) = path.split_first() else { return };
     let place = match name.as_str() {

@@ -1,4 +1,4 @@
-//! The keys of the settings, their schema, and which layer set a value.
+//! The keys of the settings, their schema, and the layer that sets a value.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The kinds of values in a configuration file: how a value is read, how it is written, and its JSON Schema. The reader
-//! and the schema are made from the same kinds, so a value that one of them accepts is accepted by the other.
+//! The kinds of values in a configuration file: how a value is read and written, and its JSON Schema. Reader and
+//! schema use the same kinds, so they accept the same values.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ type Read<T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, ValueError>>;
 /// A kind of value that is read as a `T`.
 pub(super) struct Kind<T> {
     read: Read<T>,
-    /// The value in JSON, with secrets masked.
+    /// Converts the value to JSON, with secrets masked.
     written: fn(&T) -> Json,
     schema: Json,
 }
@@ -43,7 +43,7 @@ impl<T> Kind<T> {
     }
 }
 
-/// Where a value of a setting goes: the setting itself, or `Some` of it.
+/// The target of a setting's value: the setting, or `Some` of it.
 pub(super) trait Slot<T> {
     fn put(&mut self, value: T);
     fn current(&self) -> Option<&T>;
@@ -90,7 +90,7 @@ pub(super) fn truth() -> Kind<bool> {
     )
 }
 
-/// A whole number within limits; `what` names the unit.
+/// An integer within limits; `what` names the unit.
 pub(super) fn between<N: TryFrom<i64> + Copy + Display>(
     limits: RangeInclusive<i64>,
     what: &'static str,
@@ -98,7 +98,7 @@ pub(super) fn between<N: TryFrom<i64> + Copy + Display>(
     whole(limits.clone(), format!("{what} from {} to {}", limits.start(), limits.end()))
 }
 
-/// A whole number within limits; `expected` describes it in an error.
+/// An integer within limits; `expected` describes it in an error.
 pub(super) fn whole<N: TryFrom<i64> + Copy + Display>(
     limits: RangeInclusive<i64>,
     expected: String,
@@ -154,7 +154,7 @@ pub(super) fn share() -> Kind<f64> {
     )
 }
 
-/// One of a few words; `what` is what they choose.
+/// One of several words; `what` names the choice in errors.
 pub(super) fn one_of<T: PartialEq + Copy + 'static>(
     what: &'static str,
     all: &'static [T],
@@ -173,7 +173,7 @@ pub(super) fn one_of<T: PartialEq + Copy + 'static>(
     })
 }
 
-/// What was probably meant by a word, or all that it may be.
+/// Suggests the most similar known word, or lists all of them.
 pub(super) fn suggestion(word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),

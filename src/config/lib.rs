@@ -1,10 +1,9 @@
 //! Settings: the user's configuration, merged from several layers, as plain data. Read once per session.
 //!
-//! Layers, in increasing precedence: defaults, `config.toml` in the user's home, `.epitome/config.toml` of
-//! the repository, environment variables. An invalid value is reported as a problem and leaves the value of
-//! the lower layer in effect; it never aborts loading. A repository's file can neither widen the agent's
-//! permissions nor choose where the conversation is sent: such keys are refused with a hint naming the file
-//! where they belong.
+//! Layers, in increasing precedence: defaults, `config.toml` in Epitome's home directory, `.epitome/config.toml` of
+//! the repository, environment variables. An invalid value is reported as a problem and leaves the value of the lower
+//! layer in effect; it never aborts loading. A repository's file can neither widen the agent's permissions nor choose
+//! where the conversation is sent: such keys are refused with a hint that names the file where they belong.
 
 mod agents;
 mod exposure;
@@ -56,7 +55,7 @@ pub struct Settings {
     pub thought: ThoughtLevel,
     /// Maximum model calls per turn.
     pub max_rounds: u32,
-    /// Rounds of a turn in a row that may repeat each other; 0 for any number.
+    /// Maximum number of consecutive rounds of a turn that repeat each other; 0 is unlimited.
     pub max_repeats: u32,
     /// Model properties that override or extend the built-in table, by full model name.
     pub models: BTreeMap<String, ModelSettings>,
@@ -72,29 +71,28 @@ pub struct Settings {
     pub agents: AgentSettings,
     pub mcp: McpSettings,
     pub sandbox: SandboxSettings,
-    /// `environment`: which variables programs get.
+    /// `environment`: the variables that programs get.
     pub exposure: ExposureSettings,
-    /// Rules of all files, the user's first. The strictest matching rule wins, whichever file it comes from.
+    /// Rules of all files, the user's first. The strictest matching rule wins, regardless of its file.
     pub permissions: Vec<WrittenRule>,
     /// `secrets.mask`: whether text that looks like a key is masked before it is stored.
     pub mask_secrets: bool,
     /// `templates.go_compat`: a variable that a recipe does not define renders as `<no value>`, as in Go,
     /// instead of as an empty string.
     pub go_compat: bool,
-    /// When edits go through the user's editor. Only the user can set it.
+    /// When edits are sent to the user's editor. Only the user can set it.
     pub editor_writes: EditorWrites,
-    /// Whether clients that ask for version 2 of ACP get it. Only the user can set it.
+    /// Whether clients that request version 2 of ACP get it. Only the user can set it.
     pub acp_v2: bool,
-    /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
-    /// it.
+    /// Whether the model may fetch pages from this machine and from private networks. Only the user can set it.
     pub fetch_private: bool,
-    /// The stored logins. No file sets it.
+    /// The stored logins. Not set by any file.
     pub logins: Logins,
 }
 
 /// Default limit of model calls per turn.
 pub const MAX_ROUNDS: u32 = 200;
-/// Default limit of rounds that repeat each other.
+/// Default limit of consecutive rounds that repeat each other.
 pub const MAX_REPEATS: u32 = 5;
 /// Maximum size of a configuration file in bytes; real files have a few hundred.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -133,15 +131,15 @@ impl Default for Settings {
 enum FileOwner<'a> {
     /// `home` is the directory that `~` expands to.
     User { home: Option<&'a Path> },
-    /// `instead` is the user's own file, where a refused key belongs.
+    /// `instead` is the user's file, where a refused key belongs.
     Repository { instead: &'a Path },
 }
 
-/// Settings with what set them.
+/// Settings with their origins.
 #[derive(Debug)]
 pub struct LoadedSettings {
     pub settings: Settings,
-    /// What files and the environment set, from the weakest layer to the strongest.
+    /// The values that files and the environment set, in increasing precedence.
     pub values: Vec<SetValue>,
     pub problems: Vec<Problem>,
 }
@@ -158,19 +156,19 @@ impl Settings {
         (loaded.settings, loaded.problems)
     }
 
-    /// Every key that the user's file may have, with its value here.
+    /// Returns every key that the user's file may contain, with its value in these settings.
     pub fn keys(&self) -> Vec<ConfigKey> {
         file::keys(self)
     }
 
-    /// The file of a repository's settings, for sessions of this directory.
+    /// Returns the path of the repository's settings for sessions of this directory.
     pub fn repository_file(cwd: &Path) -> PathBuf {
         cwd.join(".epitome/config.toml")
     }
 }
 
 impl LoadedSettings {
-    /// As [`Settings::load`].
+    /// See [`Settings::load`].
     pub fn load(
         paths: &Paths,
         cwd: Option<&Path>,
@@ -184,8 +182,8 @@ impl LoadedSettings {
         }
         let users = paths.config_file();
         loaded.read(&users, FileOwner::User { home: paths.user_home.as_deref() });
-        // If the session's directory is the parent of Epitome's home, this file is the user's and was already
-        // read.
+        // If the session's directory is the parent of Epitome's home directory, this file is the user's file, which
+        // has already been read.
         let repository = cwd.map(Settings::repository_file).filter(|file| *file != users);
         if let Some(file) = repository {
             loaded.read(&file, FileOwner::Repository { instead: &users });
@@ -266,10 +264,10 @@ impl LoadedSettings {
     }
 }
 
-/// A variable of the predecessor kodelet.
+/// A variable of Epitome's predecessor, kodelet.
 const OLD_RATIO: &str = "KODELET_COMPACT_RATIO";
 
-/// Compaction threshold from the environment variable of the predecessor kodelet; any file overrides it.
+/// Returns the compaction threshold from kodelet's environment variable; any file overrides it.
 fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<CompactionThreshold> {
     CompactionThreshold::from_ratio(&get(OLD_RATIO)?.into_string().ok()?)
 }

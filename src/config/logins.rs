@@ -1,7 +1,7 @@
-//! The logins that `epitome login` stored: keys of providers, each in a private file of its own.
+//! The logins that `epitome login` stored: API keys of providers, each in a separate private file.
 //!
-//! They are not settings, but they are looked up wherever a provider is, so [`Settings`](super::Settings) carry the
-//! handle. Nothing is cached: a login that another process stores counts from the next lookup on.
+//! They are not settings, but they are looked up together with providers, so [`Settings`](super::Settings) contains
+//! the handle. Nothing is cached: a login that another process stores takes effect at the next lookup.
 
 use std::fmt;
 use std::fs;
@@ -18,13 +18,13 @@ const DIRECTORY: &str = "logins";
 /// Maximum bytes of a login file; tokens have a few kilobytes.
 const LOGIN_BYTES_MAX: u64 = 64 * 1024;
 
-/// Maximum logins that are listed; there is one per provider.
+/// Maximum number of logins that are listed; there is one per provider.
 const LOGINS_MAX: usize = 256;
 
-/// Longest name of a provider with a login, in bytes.
+/// Maximum length of the name of a provider with a login, in bytes.
 const PROVIDER_BYTES_MAX: usize = 64;
 
-/// Where logins are stored. The default has none.
+/// The location of stored logins. The default has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logins {
     directory: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Logins {
 /// A stored login. `Debug` omits the key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredLogin {
-    /// Scheme, host and port of the service that the key is for. It is sent to no other.
+    /// Scheme, host and port of the service for which the key is valid. It is never sent to another one.
     pub origin: String,
     /// When it was stored, in milliseconds since the Unix epoch.
     pub stored_at: u64,
@@ -41,32 +41,32 @@ pub struct StoredLogin {
     pub secret: LoginSecret,
 }
 
-/// What a login sends. Files name the kind, so that others can be added.
+/// The credential of a login. Files name its kind, so that others can be added.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LoginSecret {
     /// A key that does not expire.
     ApiKey { key: String },
-    /// The sign-in with ChatGPT.
+    /// A ChatGPT sign-in.
     ChatGpt(ChatGptLogin),
 }
 
-/// What the sign-in with ChatGPT leaves. The registration outlives the tokens.
+/// The data of a ChatGPT sign-in. The registration outlives the tokens.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatGptLogin {
     /// Identifies this installation, chosen once.
     pub host_id: String,
-    /// What the first sign-in registered this installation as.
+    /// The id under which the first sign-in registered this installation.
     pub client_id: Option<String>,
-    /// `None` after they have become invalid: the user has to sign in again.
+    /// `None` after they became invalid: the user has to sign in again.
     pub tokens: Option<ChatGptTokens>,
 }
 
-/// Tokens of the sign-in with ChatGPT.
+/// Tokens of a ChatGPT sign-in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatGptTokens {
     pub access: String,
-    /// Valid once: each refresh replaces it.
+    /// Can be used once: each refresh replaces it.
     pub refresh: String,
     /// When the access token expires, in milliseconds since the Unix epoch.
     pub expires_at: u64,
@@ -81,17 +81,17 @@ impl fmt::Debug for StoredLogin {
 }
 
 impl StoredLogin {
-    /// A key for the service at `origin`, stored now.
+    /// Creates an API key login for the service at `origin`, stored now.
     pub fn api_key(origin: impl Into<String>, key: impl Into<String>) -> StoredLogin {
         StoredLogin::new(origin, LoginSecret::ApiKey { key: key.into() })
     }
 
-    /// A login to the service at `origin`, stored now.
+    /// Creates a login for the service at `origin`, stored now.
     pub fn new(origin: impl Into<String>, secret: LoginSecret) -> StoredLogin {
         StoredLogin { origin: origin.into(), stored_at: now(), secret }
     }
 
-    /// The texts that must not be shown anywhere.
+    /// The texts that must never be displayed.
     pub fn secrets(&self) -> Vec<&str> {
         match &self.secret {
             LoginSecret::ApiKey { key } => vec![key],
@@ -101,7 +101,7 @@ impl StoredLogin {
         }
     }
 
-    /// Whether there is something to authenticate with.
+    /// Whether it contains a usable credential.
     pub fn is_usable(&self) -> bool {
         match &self.secret {
             LoginSecret::ApiKey { .. } => true,
@@ -111,13 +111,12 @@ impl StoredLogin {
 }
 
 impl Logins {
-    /// The logins below a user's data directory.
+    /// Returns the logins in a user's data directory.
     pub fn below(data: &Path) -> Logins {
         Logins { directory: Some(data.join(DIRECTORY)) }
     }
 
-    /// The login for a provider; `None` if none is stored. A file that can't be read, or that isn't a login, is an
-    /// error.
+    /// Returns the login for a provider; `None` if none is stored. Fails if the file can't be read or isn't a login.
     pub fn find(&self, provider: &str) -> io::Result<Option<StoredLogin>> {
         let Some(path) = self.file_of(provider) else { return Ok(None) };
         match read(&path) {
@@ -131,7 +130,7 @@ impl Logins {
         self.lock(provider)?.store(login)
     }
 
-    /// Keeps other tasks and processes from changing a provider's login. Waits for the one that does.
+    /// Locks a provider's login against changes by other tasks and processes. Waits for the current holder.
     pub fn lock(&self, provider: &str) -> io::Result<LockedLogin> {
         let path = self.file_of(provider).ok_or_else(|| unusable_name(provider))?;
         Ok(LockedLogin { _lock: lock_for_change(&path)?, path })
@@ -149,7 +148,7 @@ impl Logins {
         }
     }
 
-    /// The providers with a login, sorted.
+    /// The providers that have a login, sorted.
     pub fn providers(&self) -> Vec<String> {
         let entries = self.directory.as_ref().and_then(|directory| fs::read_dir(directory).ok());
         let names = entries.into_iter().flatten().flatten().map(|entry| PathBuf::from(entry.file_name()));
@@ -162,8 +161,8 @@ impl Logins {
         providers
     }
 
-    /// The texts of all logins that must not be shown anywhere, with the names of their providers. Files that can't
-    /// be read are left out.
+    /// The texts of all logins that must never be displayed, with the names of their providers. Unreadable files are
+    /// skipped.
     pub fn secrets(&self) -> Vec<(String, String)> {
         let mut secrets = Vec::new();
         for provider in self.providers() {
@@ -174,7 +173,7 @@ impl Logins {
         secrets
     }
 
-    /// The file of a provider's login; `None` without a directory, or for a name that can't be one of a file.
+    /// Returns the file of a provider's login; `None` without a directory, or for an invalid file name.
     fn file_of(&self, provider: &str) -> Option<PathBuf> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let fits = (1..=PROVIDER_BYTES_MAX).contains(&provider.len());
@@ -190,7 +189,7 @@ pub struct RemovedLogin {
     pub login: Option<StoredLogin>,
 }
 
-/// A login that nobody else changes.
+/// A login that is locked against other changes.
 pub struct LockedLogin {
     _lock: fs::File,
     path: PathBuf,
@@ -211,7 +210,7 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Errors don't quote the file.
+/// Reads a login. Errors don't quote the file.
 fn read(path: &Path) -> io::Result<StoredLogin> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(LOGIN_BYTES_MAX).read_to_end(&mut bytes)?;

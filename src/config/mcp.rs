@@ -1,5 +1,4 @@
-//! MCP server configuration: the `[mcp]` table and servers given by a client. Data only; nothing is started
-//! here.
+//! MCP server configuration: the `[mcp]` table and servers given by a client. Data only; starts nothing.
 //!
 //! A repository's file may name servers. Each server records its source and the digest of its definition, so
 //! that nothing from a repository runs before the user has allowed it.
@@ -24,12 +23,12 @@ pub struct McpSettings {
     pub wait: Duration,
     /// In file order, sorted by name within each file.
     pub servers: Vec<McpServer>,
-    /// Secret variables that the user lets servers of repositories have, by the server's name.
+    /// Secret variables that the user permits to repositories' servers, by server name.
     pub repository_variables: BTreeMap<String, Vec<String>>,
 }
 
 impl McpSettings {
-    /// Tells the servers of repositories what they may have.
+    /// Copies the permitted variables to the servers of repositories.
     pub(super) fn apply_allowed_variables(&mut self) {
         for server in &mut self.servers {
             if let McpSource::Repository { .. } = server.from {
@@ -50,14 +49,14 @@ impl Default for McpSettings {
     }
 }
 
-/// Default time that one call may pass without progress.
+/// Default time that a call may take without progress.
 pub const MCP_TIMEOUT: Duration = Duration::from_secs(120);
-/// Maximum servers per source; users have a handful.
+/// Maximum number of servers per source; users have a handful.
 pub const MCP_SERVERS_MAX: usize = 32;
 /// Maximum length of a server's name in bytes.
 pub const MCP_NAME_BYTES_MAX: usize = 128;
 
-/// A server: its name and how it is reached.
+/// A server: its name and its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServer {
@@ -65,14 +64,14 @@ pub struct McpServer {
     pub from: McpSource,
     pub way: McpTransport,
     pub enabled: bool,
-    /// How long one call may pass without progress.
+    /// How long a call may take without progress.
     pub timeout: Duration,
-    /// Tools to expose, by the server's own names; `None` exposes all.
+    /// Tools to expose, by the server's names; `None` exposes all.
     pub tools: Option<Vec<String>>,
-    /// Secret variables that a repository's server may have, by the user's settings.
+    /// Secret variables that the user's settings permit to a repository's server.
     #[serde(default)]
     pub allowed_variables: Vec<String>,
-    /// The directory that a process is started in, if it is not the session's; relative to that.
+    /// The directory in which the process is started, relative to the session's directory; `None` is the session's.
     #[serde(default)]
     pub directory: Option<PathBuf>,
 }
@@ -83,15 +82,15 @@ pub struct McpServer {
 pub enum McpSource {
     /// The client that opened the session.
     Client,
-    /// The user's own settings.
+    /// The user's settings.
     Person,
-    /// A file of a repository. `digest` is what the user's consent covers: the definition and the files that it names.
-    /// It is empty until they are read from the disk.
+    /// A file of a repository. The user's consent covers `digest`: the definition and the files that it names. It is
+    /// empty until they are read from the disk.
     Repository { file: PathBuf, digest: String },
 }
 
-/// How a server is reached. Arguments, environments, headers and addresses may contain keys: `Debug` prints
-/// none of their values.
+/// The connection to a server. Arguments, environments, headers and addresses may contain keys: `Debug` prints none
+/// of their values.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum McpTransport {
@@ -99,7 +98,7 @@ pub enum McpTransport {
     Stdio {
         command: String,
         args: Vec<String>,
-        /// Added to the session's own environment.
+        /// Added to the session's environment.
         env: Vec<(String, String)>,
     },
     /// Streamable HTTP.
@@ -135,7 +134,7 @@ fn names_of(pairs: &[(String, String)]) -> Vec<&str> {
 }
 
 impl McpServer {
-    /// Returns a server with defaults for everything but its connection.
+    /// Creates a server with defaults for everything except its connection.
     pub fn new(name: String, from: McpSource, way: McpTransport) -> McpServer {
         McpServer {
             name,
@@ -158,7 +157,7 @@ impl McpServer {
     }
 
     /// Describes a repository's server for the permission prompt, in Markdown: the full command line or address as
-    /// the file has it, what is passed, and the variables whose values are used.
+    /// written in the file, the passed values, and the variables that it uses.
     pub fn description(&self) -> String {
         let given = |pairs: &[(String, String)], what: &str| match pairs {
             [] => String::new(),
@@ -188,7 +187,7 @@ impl McpServer {
     }
 }
 
-/// Scheme and host of a URL; user info, path and query are dropped because they may contain keys.
+/// Returns the scheme and host of a URL; user info, path and query are dropped because they may contain keys.
 pub fn origin(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -196,9 +195,9 @@ pub fn origin(url: &str) -> String {
     format!("{scheme}://{host}")
 }
 
-/// Configurable wait of a first prompt, in seconds.
+/// Allowed wait of the first prompt, in seconds.
 const WAIT_S: std::ops::RangeInclusive<i64> = 0..=60;
-/// Configurable time that one call may pass without progress, in seconds.
+/// Allowed time of a call without progress, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
 
 /// The fields of a server's table.
@@ -254,7 +253,7 @@ impl ConfigReader<'_> {
                 None => self.unset(values),
             }
             self.leave();
-            // With a name twice, the first counts.
+            // If a name occurs twice, the first is used.
             if let Some((last, others)) = servers.split_last()
                 && others.iter().any(|other| other.name == last.name)
             {
@@ -286,7 +285,7 @@ impl ConfigReader<'_> {
             "timeout_s" => self.set(value, &mut fields.timeout, seconds(TIMEOUT_S)),
             "tools" => self.set(value, &mut fields.tools, names()),
         });
-        // With an invalid value left out, the server could be a different one than intended.
+        // Without the invalid value, the server could differ from the intended one.
         if self.problem_count() > before {
             return None;
         }
@@ -310,7 +309,7 @@ impl ConfigReader<'_> {
 }
 
 impl ServerFields {
-    /// Builds the server. An error is a message and a hint.
+    /// Builds the server. The error is a message and a hint.
     fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
         let ServerFields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
         named(name)?;
@@ -338,7 +337,7 @@ impl ServerFields {
     }
 }
 
-/// Checks a server's name. An error is a message and a hint.
+/// Checks a server's name. The error is a message and a hint.
 pub(super) fn named(name: &str) -> Result<(), (String, String)> {
     let fits =
         !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);

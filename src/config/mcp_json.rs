@@ -10,11 +10,10 @@ use serde_json::{Map, Value};
 use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpTransport, named};
 use epitome_problem::Problem;
 
-/// File name, in the session's directory.
+/// Name of the file in the session's directory.
 pub const MCP_JSON: &str = ".mcp.json";
 
-/// Appends the servers of a file to `servers`; on a name clash the existing server wins. Returns the
-/// problems.
+/// Appends the servers of a file to `servers`; on a name clash the existing server wins. Returns the problems.
 pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut problem = |message: String, hint: Option<String>| {

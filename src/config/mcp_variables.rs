@@ -1,6 +1,6 @@
-//! Variables in the definitions of MCP servers: which a definition uses, what a repository's may have, and their
-//! expansion. `${NAME}` and `${NAME:-default}` stand for variables of the session's environment, as in other agents.
-//! Pure.
+//! Variables in the definitions of MCP servers: which ones a definition uses, which ones a repository's server may
+//! use, and their expansion. `${NAME}` and `${NAME:-default}` refer to variables of the session's environment, as in
+//! other agents. Pure.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ type EnvironmentSlice = [(OsString, OsString)];
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VariableUse {
     pub name: String,
-    /// Where its value goes, in words: `its address`, `its header X-Team`.
+    /// Describes where its value is inserted: `its address`, `its header X-Team`.
     pub place: String,
 }
 
@@ -46,7 +46,8 @@ impl McpServer {
         uses
     }
 
-    /// Whether the server gets this variable. One of a repository gets no secret, unless the user's settings name it.
+    /// Whether the server may use this variable. A repository's server gets no secrets except those that the user's
+    /// settings permit.
     pub fn may_have(&self, name: &str, value: &str) -> bool {
         match &self.from {
             McpSource::Client | McpSource::Person => true,
@@ -57,7 +58,7 @@ impl McpServer {
         }
     }
 
-    /// The variables that the definition uses and may not have.
+    /// The variables that the definition uses without permission.
     pub fn refused_variables(&self, environment: &EnvironmentSlice) -> Vec<VariableUse> {
         let mut uses = self.variables();
         uses.retain(|used| {
@@ -66,7 +67,7 @@ impl McpServer {
         uses
     }
 
-    /// How it is reached, with its variables expanded. Definitions given by a client are used unchanged. The error
+    /// Returns the connection with its variables expanded. Definitions given by a client are not expanded. The error
     /// completes a sentence and names a variable.
     pub fn expanded(&self, environment: &EnvironmentSlice) -> Result<McpTransport, String> {
         if self.from == McpSource::Client {
@@ -108,7 +109,7 @@ enum TextPiece<'a> {
     Variable { name: &'a str, default: Option<&'a str> },
 }
 
-/// Splits a text at its variables. Naming and expanding them go by the same pieces.
+/// Splits a text at its variables. Both listing and expanding variables use these pieces.
 fn pieces(text: &str) -> Vec<TextPiece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -178,8 +179,8 @@ mod tests {
         McpServer::new("s".to_owned(), from, way)
     }
 
-    /// The prompt named neither the variables of an address nor those of a header, and the user's key went with the
-    /// first request.
+    /// The prompt named neither the variables of an address nor those of a header, and the user's key was sent with
+    /// the first request.
     #[test]
     fn every_variable_is_named_and_secrets_are_refused() {
         let http = |url: &str, header: &str, key: Option<&str>| {
@@ -216,7 +217,7 @@ mod tests {
         };
         assert_eq!(refused(&address, &[]), ["ANTHROPIC_API_KEY", "MY_TOKEN"]);
         assert_eq!(refused(&stdio, &[]), ["GH_PAT"]);
-        // By its value, where the name says nothing.
+        // Detected by its value, because the name isn't suspicious.
         let environment = [("PLAIN".into(), "postgres://app:made-up-pw-81734@db.example/x".into())];
         assert_eq!(refused(&stdio, &environment), ["GH_PAT", "PLAIN"]);
         assert!(stdio.expanded(&environment).is_err_and(|why| why.contains("GH_PAT")));

@@ -1,5 +1,5 @@
-//! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities,
-//! but nothing that costs money or hides costs.
+//! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities, but set
+//! nothing that costs money or hides costs.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::{Settings, WireFormat};
 /// User-supplied model properties, which take precedence over every other source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSettings {
-    /// Tokens.
+    /// In tokens.
     pub context_window: Option<u64>,
-    /// Tokens.
+    /// In tokens.
     pub max_output: Option<u32>,
     /// Beta features to request for this model (Anthropic's `anthropic-beta` header).
     pub betas: Vec<String>,
@@ -30,7 +30,7 @@ pub struct ModelSettings {
     /// Whether to use the provider's server-side compaction.
     pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
-    /// How long a reply may make no progress.
+    /// Maximum time without progress of a reply.
     pub silence: Option<Duration>,
 }
 
@@ -80,7 +80,7 @@ impl Effort {
         Effort::Max,
     ];
 
-    /// The spelling of OpenAI and Anthropic; Gemini uses the same words in capitals.
+    /// The spelling of OpenAI and Anthropic; Gemini uses the same words in upper case.
     pub fn word(self) -> &'static str {
         match self {
             Effort::None => "none",
@@ -115,8 +115,8 @@ impl ConfigReader<'_> {
     fn model(&mut self, name: &TomlKey<'_>, value: &TomlValue<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "what is known of a model") else { return };
         let mut model: ModelSettings = settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
-        // Beta features may cost more, and so does an effort list containing only the highest level, which
-        // overrides the level that the user chose; a price of 0 would hide costs.
+        // Beta features may cost more, as may an effort list with only the highest level, which overrides the user's
+        // level; a price of 0 would hide costs.
         fields!(self, table, key, value, {
             "context_window" => self.set(value, &mut model.context_window, tokens()),
             "max_output" => self.set(value, &mut model.max_output, small_tokens()),
@@ -142,9 +142,8 @@ impl ConfigReader<'_> {
         settings.models.insert(name.get_ref().to_string(), model);
     }
 
-    /// Reports models that are set to native compaction although their provider has none, and resets the
-    /// setting. Must run after the rest of the file is read, because the file may change a provider's wire
-    /// format.
+    /// Reports models with native compaction whose provider doesn't support it, and resets the setting. Must run
+    /// after the rest of the file is read, because the file may change a provider's wire format.
     pub(super) fn check_native(&mut self, settings: &mut Settings) {
         for (name, span) in std::mem::take(&mut self.native) {
             let provider = name.split_once('/').map_or("", |(provider, _)| provider);
@@ -188,7 +187,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// The wire format of a provider, as far as the settings determine it.
+/// Returns the wire format of a provider according to the settings.
 fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
     let configured = settings.providers.get(provider).map(|configured| configured.wire);
     let adjusted = || settings.built_in.get(provider).and_then(|configured| configured.wire);

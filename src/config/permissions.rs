@@ -1,5 +1,5 @@
-//! Permission settings: the `[permissions]` and `[secrets]` tables. Rules of all files add up; a repository's
-//! file may only add `ask` and `deny` rules.
+//! Permission settings: the `[permissions]` and `[secrets]` tables. Rules of all files are combined; a repository's
+//! file may add only `ask` and `deny` rules.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,12 @@ use super::kind::truth;
 use super::values::wrong_type;
 use epitome_rules::{self as rules, RuleEffect, WrittenRule};
 
-/// Maximum rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
+/// Maximum number of rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
 
 impl Settings {
-    /// Adds an allow rule that `by` gives, for example an option. An error says why it is no rule.
+    /// Adds an allow rule from the source `by`, for example a command-line option. The error explains an invalid
+    /// rule.
     pub fn allow(&mut self, rule: &str, by: &str) -> Result<(), String> {
         let pattern = rules::parse(rule).and_then(|pattern| pattern.check_tool().map(|()| pattern));
         let pattern = pattern.map_err(|rules::RuleError { message, hint }| match hint {

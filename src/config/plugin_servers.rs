@@ -1,5 +1,5 @@
-//! MCP servers of installed plugins. Those of the user's own plugins are the user's; those of a repository's plugin
-//! run only after the user has allowed them.
+//! MCP servers of installed plugins. Those of the user's plugins are treated as the user's; those of a repository's
+//! plugins run only after the user has allowed them.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,7 +12,7 @@ use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_recipe::plugins::{Plugin, PluginCatalog, PluginFormat};
 
-/// Appends the servers of all plugins of a directory, named `plugin_PLUGIN_SERVER` as in Claude Code's names of tools.
+/// Appends the servers of all plugins of a directory, named `plugin_PLUGIN_SERVER` as in Claude Code's tool names.
 /// Blocks on disk I/O.
 pub(super) fn read(cwd: &Path, paths: &Paths, servers: &mut Vec<McpServer>) -> Vec<Problem> {
     let catalog = PluginCatalog::load(cwd, paths);
@@ -37,7 +37,8 @@ pub fn of_plugin(plugin: &Plugin, servers: &mut Vec<McpServer>) -> Vec<Problem> 
     problems
 }
 
-/// Gemini CLI distinguishes the two transports by the names of the address: `httpUrl`, and `url` for the older one.
+/// Converts a server to Claude Code's format. Gemini CLI distinguishes the two transports by the address field:
+/// `httpUrl`, and `url` for the older one.
 fn as_claude_code(mut server: Value, format: PluginFormat) -> Value {
     if let Some(fields) = server.as_object_mut().filter(|_| format == PluginFormat::Gemini)
         && let Some(url) = fields.remove("httpUrl")
@@ -47,7 +48,7 @@ fn as_claude_code(mut server: Value, format: PluginFormat) -> Value {
     server
 }
 
-/// Has a directory that is given count from the plugin's folder.
+/// Resolves the server's directory relative to the plugin's directory.
 fn in_folder(mut server: Value, plugin: &Plugin) -> Value {
     if let Some(directory) = server.get_mut("cwd").filter(|directory| directory.is_string()) {
         let below = Path::new(directory.as_str().unwrap_or_default());
@@ -56,7 +57,7 @@ fn in_folder(mut server: Value, plugin: &Plugin) -> Value {
     server
 }
 
-/// Replaces the variables that only the plugin's own folders give a value, in the spelling of each format.
+/// Replaces the variables for the plugin's directories, in the spelling of each format.
 fn with_folders(value: &Value, plugin: &Plugin) -> Value {
     match value {
         Value::String(text) => {

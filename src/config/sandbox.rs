@@ -1,5 +1,5 @@
-//! Settings of the command sandbox: the `[sandbox]` table. Only the user's own file may have one: a
-//! repository must not decide what its own commands may do.
+//! Settings of the command sandbox: the `[sandbox]` table. Only the user's file may contain it: a repository must not
+//! decide what its commands may do.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct SandboxSettings {
     pub unix_sockets: bool,
     /// Maximum concurrent processes and threads per command, where the system can count them per command.
     pub processes: u64,
-    /// MiB of memory that the processes of one command may use together; `None` is a part of the machine's.
+    /// Maximum memory in MiB of one command's processes together; `None` is a fraction of the machine's memory.
     pub memory_mib: Option<u64>,
     /// Absolute paths that commands may write besides the workspace.
     pub write: Vec<PathBuf>,
@@ -44,17 +44,17 @@ impl Default for SandboxSettings {
     }
 }
 
-/// Enough for a build on a large machine, and far below the limit of any machine.
+/// Default: enough for a build on a large machine, and far below any system's limit.
 const PROCESSES: u64 = 4_096;
 
-/// Configurable range: builds fail with fewer, and no system supports more.
+/// Allowed range: builds fail with fewer, and no system supports more.
 const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
 
-/// Configurable range: an interpreter starts with the lower, and no machine has the upper.
+/// Allowed range: an interpreter needs the minimum, and no machine has the maximum.
 const MEMORY_MIB_BOUNDS: RangeInclusive<i64> = 256..=1_073_741_824;
 
 impl ConfigReader<'_> {
-    /// `home` is what `~` expands to.
+    /// `home` is the expansion of `~`.
     pub(super) fn sandbox(
         &mut self,
         value: &TomlValue<'_>,

@@ -28,7 +28,7 @@ impl ConfigDisk {
         let (settings, problems) = Settings::load(&paths, Some(&self.root.path().join("repo")), |name| {
             environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         });
-        // Where logins are is no setting.
+        // The location of logins is not a setting.
         (Settings { logins: Logins::default(), ..settings }, problems)
     }
 }
@@ -123,8 +123,8 @@ fn later_layers_win() {
     assert!(!settings.compaction.auto);
 }
 
-/// Regression: `EPITOME_MODEL=claude-sonnet-5-5` was reported as naming no provider, yet used; in a file it
-/// was reported and ignored, and `--model` exited with an error.
+/// Regression test: `EPITOME_MODEL=claude-sonnet-5-5` was reported as lacking a provider, yet used; in a file it was
+/// reported and ignored, and `--model` exited with an error.
 #[test]
 fn known_model_names_need_no_provider_prefix() {
     let (settings, problems) =
@@ -184,14 +184,14 @@ fn a_syntax_error_keeps_the_rest_of_the_file() {
 
 #[test]
 fn one_syntax_error_is_reported_once() {
-    // Here the parser reports an open array and an unquoted string, and our reader a value of the wrong type.
+    // The parser reports an open array and an unquoted string, and the reader a value of the wrong type.
     let (_, problems) = ConfigDisk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(problem.place.map(|(line, _)| line), Some(2));
 }
 
-/// A cloned repository must not turn off permission requests, nor send the conversation or a key to a server
-/// of its choice.
+/// A cloned repository must neither disable permission requests nor send the conversation or a key to a server of its
+/// choice.
 #[test]
 fn a_repository_cannot_widen_its_permissions() {
     let text = r#"
@@ -221,7 +221,7 @@ fn a_repository_cannot_widen_its_permissions() {
     }
 }
 
-/// Nor may it set prices, or raise the model's thinking above the level that the user chose.
+/// A repository must not set prices, or raise the model's thinking above the level that the user chose.
 #[test]
 fn a_repository_sets_model_capabilities_but_not_costs() {
     let text = r#"
@@ -609,7 +609,7 @@ fn the_environment_of_commands_is_chosen_by_word_or_names() {
     }
 }
 
-/// Problems were listed in the order in which the reader met them: lines 5, 3, 2, 1, 7.
+/// Problems were listed in the order in which the reader found them: lines 5, 3, 2, 1, 7.
 #[test]
 fn problems_are_in_the_order_of_their_lines() {
     let text = "web_fetch = 1\nmodle = \"a/b\"\nmode = \"yolo\"\n[agents]\nmax_depth = 9\n\n[compaction]\nauto = 1\n";
@@ -619,7 +619,7 @@ fn problems_are_in_the_order_of_their_lines() {
     assert_eq!(problems[1].hint.as_deref(), Some("did you mean \"model\"?"));
 }
 
-/// `allow = ["Foo(x)"]` was accepted without a word.
+/// `allow = ["Foo(x)"]` was accepted silently.
 #[test]
 fn a_rule_for_an_unknown_tool_is_reported_and_kept() {
     let (settings, problems) = ConfigDisk::new("[permissions]\ndeny = [\"Foo(x)\"]\n", "").load(&[]);

@@ -1,5 +1,5 @@
-//! Kinds of single values that only configuration files have, and errors of values. An error says which kind is expected
-//! and never repeats a value that could be a secret.
+//! Kinds of single values that occur only in configuration files, and errors of values. An error states the expected
+//! kind and never quotes a value that could be a secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::kind::{Kind, between, one_of, seconds, text, whole};
 use super::{CompactionThreshold, EditorWrites, Summariser, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
-/// Highest configurable round limit; a larger number would mean "no limit", which nobody wants to pay for.
+/// Maximum configurable round limit; a larger number would amount to "no limit", with unlimited costs.
 pub const MAX_ROUNDS_MAX: u32 = 10_000;
 
-/// What is shown in place of a secret.
+/// Replacement for a secret.
 const MASKED: &str = "<masked>";
 
 /// Why a value is rejected.
@@ -87,7 +87,8 @@ pub(super) fn summariser() -> Kind<Summariser> {
     })
 }
 
-/// The only role in which a summary is sent. The key exists for files that are shared with other programs.
+/// The role in which summaries are sent; only one is supported. The key exists for files that are shared with other
+/// programs.
 pub(super) fn summary_role() -> Kind<()> {
     Kind::new(
         json!({ "const": "user" }),
@@ -103,7 +104,7 @@ pub(super) fn summary_role() -> Kind<()> {
     )
 }
 
-/// A duration for model calls, from one second to one hour.
+/// A timeout for model calls, from one second to one hour.
 pub(super) fn call_seconds() -> Kind<Duration> {
     seconds(1..=3_600)
 }
@@ -149,7 +150,7 @@ pub(super) fn model_name() -> Kind<String> {
     )
 }
 
-/// Completes a model's name with its provider. An error is a message and a hint.
+/// Completes a model's name with its provider. The error is a message and a hint.
 pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
     let full = ModelName::parse(name);
     if full.split().is_some() {
@@ -204,7 +205,7 @@ pub(super) fn max_rounds() -> Kind<u32> {
     whole(1..=most, format!("a whole number from 1 to {most}"))
 }
 
-/// One round repeats nothing, so 1 would stop each turn.
+/// The limit of repeated rounds. One round repeats nothing, so 1 would stop each turn.
 pub(super) fn max_repeats() -> Kind<u32> {
     let most = MAX_ROUNDS_MAX;
     let schema = json!({ "type": "integer", "minimum": 0, "maximum": most, "not": { "const": 1 } });
@@ -227,7 +228,7 @@ pub(super) fn wire_format() -> Kind<WireFormat> {
 
 pub(super) fn url() -> Kind<String> {
     let schema = json!({ "type": "string", "pattern": "^https?://." });
-    // The user's name, the path and the query of an address may contain keys.
+    // The user name, path and query of an address may contain keys.
     let written = |url: &String| {
         let origin = super::origin(url);
         let is_all = url.trim_end_matches('/') == origin;
@@ -244,8 +245,7 @@ pub(super) fn url() -> Kind<String> {
     })
 }
 
-/// The name of an environment variable. Users paste the key itself here by mistake, so the value is not
-/// repeated.
+/// The name of an environment variable. Users may paste the key here by mistake, so errors don't quote the value.
 pub(super) fn variable() -> Kind<String> {
     let schema = json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" });
     Kind::new(

@@ -1,8 +1,8 @@
 //! Atomic file writes.
 //!
-//! A file has no name until it is complete, so that a process killed during a write leaves nothing behind:
-//! the kernel removes unnamed files. A temporary file can only be left behind between two consecutive system
-//! calls, one that gives it a name and one that renames it to its destination.
+//! A file has no name until it is complete, so that a process killed during a write leaves nothing behind: the kernel
+//! removes unnamed files. A temporary file can be left behind only between two consecutive system calls, one that
+//! names it and one that renames it to its destination.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -15,7 +15,7 @@ use epitome_platform::unnamed_file;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// A file that is being written. Its directory stays the one that was opened, whatever happens to its path.
+/// A file that is being written. Its directory stays the one that was opened, even if that is moved.
 pub struct AtomicFile {
     file: File,
     directory: OwnedFd,
@@ -24,14 +24,14 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a
-    /// new file, subject to the process's umask.
+    /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a new file,
+    /// subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         AtomicFile::begin_in(rustix::fs::openat(CWD, directory, flags, Mode::empty())?, mode)
     }
 
-    /// The same in an opened directory.
+    /// Like `begin`, in an opened directory.
     pub fn begin_in(directory: impl AsFd, mode: u32) -> io::Result<AtomicFile> {
         let directory = directory.as_fd().try_clone_to_owned()?;
         let (file, name) = match unnamed_file::create(&directory, mode)? {
@@ -50,15 +50,14 @@ impl AtomicFile {
         &mut self.file
     }
 
-    /// Atomically gives the file the last component of `path` as its name. Readers see either the old or the new
-    /// file, even after a power loss.
+    /// Atomically renames the file to the last component of `path`. Readers see either the old or the new file, even
+    /// after a power loss.
     pub fn put(self, path: &Path) -> io::Result<()> {
         self.sync()?;
         self.put_unsynced(path)
     }
 
-    /// Syncs the content to the disk. Without this, some file systems would show an empty file after a power
-    /// loss.
+    /// Syncs the content to the disk. Without this, some file systems would contain an empty file after a power loss.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
@@ -118,8 +117,8 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_private(path, bytes)?.put(path)
 }
 
-/// Locks a file against other processes until the result is dropped, by a private file next to it. Creates the
-/// directory. The file itself can't be locked, because each change replaces it.
+/// Locks a file against changes by other processes until the result is dropped, using a private lock file next to it.
+/// Creates the directory. The file itself can't be locked, because each change replaces it.
 pub fn lock_for_change(path: &Path) -> io::Result<File> {
     private_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let mut options = OpenOptions::new();
@@ -129,7 +128,7 @@ pub fn lock_for_change(path: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// Like `replace_private`, but creates the directory too.
+/// Like `replace_private`, but creates the directory if missing.
 pub fn replace_in_private_directory(path: &Path, bytes: &[u8]) -> io::Result<()> {
     private_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     replace_private(path, bytes)

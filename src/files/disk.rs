@@ -1,7 +1,7 @@
-//! The calls to the disk that durable files are made of, as a trait: tests replace the disk by a simulated one that
-//! fails and loses power.
+//! The disk operations of durable files, as a trait: tests replace the disk with a simulated one that fails and loses
+//! power.
 //!
-//! It makes no decision about durability. Each call is one step that can fail or be lost on its own, apart from
+//! It makes no decision about durability. Each operation is one step that can fail or be lost independently, except
 //! [`Disk::put`], which is the sequence of steps that writes a file atomically.
 
 use std::fmt::Debug;
@@ -17,21 +17,21 @@ use crate::atomic_file;
 pub trait Disk: Debug + Send + Sync {
     /// Opens a file for reading and appending.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
-    /// Reads a file; the rest of one that is longer than `most` is left out.
+    /// Reads at most `most` bytes of a file.
     fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
-    /// Looks at a file or directory without following a link.
+    /// Returns the metadata of a file or directory without following a link.
     fn stat(&self, path: &Path) -> io::Result<FileStat>;
-    /// The names in a directory, sorted, without those that are not UTF-8.
+    /// Returns the names in a directory, sorted, without those that are not UTF-8.
     fn names(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Creates a directory and its parents.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// Writes a file that appears with its complete, synced content or not at all. Its name is durable after the
+    /// Writes a file that appears either with its complete, synced content or not. Its name is durable after the
     /// directory is synced.
     fn put(&self, path: &Path, bytes: &[u8], mode: PutMode) -> io::Result<()>;
-    /// Gives a file another name, which must be unused.
+    /// Gives a file an additional name, which must be unused.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-    /// Removes a directory with its content.
+    /// Removes a directory with its contents.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
@@ -39,14 +39,15 @@ pub trait Disk: Debug + Send + Sync {
 
 /// An open file.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Takes the file's exclusive lock, which its last descriptor holds; `false` if another process has it.
+    /// Takes the file's exclusive lock, which is released with its last descriptor; `false` if another process has
+    /// it.
     fn try_lock(&self) -> io::Result<bool>;
     fn unlock(&self) -> io::Result<()>;
     /// Reads the complete file.
     fn read(&self) -> io::Result<Vec<u8>>;
-    /// Appends all bytes with one write, if the disk takes them; after an error, a part of them may be there.
+    /// Appends all bytes with one write if possible; after an error, a part of them may have been written.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Overwrites bytes. Only for files that are opened with `OpenMode::Overwrite`.
+    /// Overwrites bytes. Only for files opened with `OpenMode::Overwrite`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn set_len(&self, bytes: u64) -> io::Result<()>;
     /// Makes the content durable.
@@ -57,33 +58,33 @@ pub trait DiskFile: Debug + Send + Sync {
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// It must exist.
+    /// The file must exist.
     Append,
-    /// It must not exist.
+    /// The file must not exist.
     AppendNew,
-    /// It is created if it does not exist.
+    /// Creates the file if it does not exist.
     AppendOrNew,
-    /// It is created if it does not exist, and written with `write_at` instead of appended to.
+    /// Creates the file if it does not exist; it is written with `write_at` instead of appended to.
     Overwrite,
 }
 
-/// Whether a file that is put may exist.
+/// Whether the file may already exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
     Replace,
     New,
 }
 
-/// What is known about a file or directory.
+/// The metadata of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// The file itself, whatever its name.
+    /// Identifies the file, independently of its name.
     pub id: FileId,
     pub is_file: bool,
     pub bytes: u64,
-    /// The number of its names.
+    /// The number of hard links.
     pub links: u64,
-    /// When it was changed last, in milliseconds since the Unix epoch.
+    /// The time of the last change, in milliseconds since the Unix epoch.
     pub changed_at: u64,
 }
 
@@ -186,7 +187,7 @@ impl DiskFile for File {
 
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self;
-        // One `write(2)`; a second one follows only after a partial write, to get its error.
+        // Normally one `write(2)`; a second one follows only after a partial write, to get its error.
         file.write_all(bytes)
     }
 

@@ -1,4 +1,4 @@
-//! The user's files: their paths, atomic writes, and the disk below them.
+//! The user's files: their paths, atomic writes, and disk operations.
 
 pub mod atomic_file;
 pub mod disk;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Maximum number of directories to search upwards for the root of a repository.
+/// Maximum number of parent directories searched for the root of a repository.
 const ROOT_CLIMB_MAX: usize = 64;
 
-/// The directories of one user's Epitome.
+/// The directories that Epitome uses for one user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Configuration, recipes, hooks: `EPITOME_HOME`, else `~/.epitome`.
+    /// Configuration, recipes, hooks: `EPITOME_HOME`, or else `~/.epitome`.
     pub home: PathBuf,
     /// Journals, blobs, index: `XDG_DATA_HOME/epitome`, or `data` below a given `EPITOME_HOME`.
     pub data: PathBuf,
@@ -23,7 +23,7 @@ pub struct Paths {
     /// without either, `/run/user/<uid>/epitome`, or `/tmp/epitome-<uid>` if that directory doesn't exist or
     /// isn't the user's.
     pub runtime: PathBuf,
-    /// The user's own home directory, for files of other agents; `None` in minimal environments.
+    /// The user's home directory, for files of other agents; `None` in minimal environments.
     pub user_home: Option<PathBuf>,
 }
 
@@ -35,8 +35,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 104;
 pub const LONGEST_SOCKET_NAME: &str = "control.sock";
 
 impl Paths {
-    /// Determines the locations from an environment. `HOME` may be missing (some editors only pass `PATH`);
-    /// then the home directory is taken from the password file.
+    /// Determines the locations from an environment. If `HOME` is missing (some editors pass only `PATH`), the home
+    /// directory is taken from the password file.
     pub fn from_environment(get: impl Fn(&str) -> Option<OsString>) -> Paths {
         let absolute = |name: &str| get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user_home = absolute("HOME").or_else(std::env::home_dir);
@@ -48,7 +48,7 @@ impl Paths {
         let state = absolute("XDG_STATE_HOME").unwrap_or_else(|| base.join(".local/state"));
         let runtime = match absolute("XDG_RUNTIME_DIR") {
             Some(directory) => directory.join("epitome"),
-            // Some editors only pass `PATH`, but must find the same daemon as the others.
+            // Some editors pass only `PATH`, but must find the same daemon as the others.
             None => {
                 let user = rustix::process::getuid().as_raw();
                 let usual = PathBuf::from(format!("/run/user/{user}"));
@@ -67,8 +67,8 @@ impl Paths {
         }
     }
 
-    /// The directory for sockets: `runtime`, or a directory with a short name derived from it where sockets can't have
-    /// such long paths.
+    /// Returns the directory for sockets: `runtime`, or a directory with a short name derived from it if the paths of
+    /// sockets would be too long.
     pub fn socket_directory(&self) -> PathBuf {
         let longest = self.runtime.join(LONGEST_SOCKET_NAME);
         if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
@@ -80,7 +80,7 @@ impl Paths {
         std::env::temp_dir().join(format!("epitome-{user}-{name}"))
     }
 
-    /// All locations below one directory, as for `EPITOME_HOME`.
+    /// Creates locations below one directory, as for `EPITOME_HOME`.
     pub fn below(home: &Path) -> Paths {
         Paths {
             home: home.to_path_buf(),
@@ -95,11 +95,11 @@ impl Paths {
         self.home.join("config.toml")
     }
 
-    /// The directories in which project files are looked up: the directory itself, then the root of its
-    /// repository if that is a different one. Blocks on the disk.
+    /// Returns the directories that may contain project files: the directory itself, then the root of its repository
+    /// if that is a different one. Blocks on the disk.
     ///
-    /// The home directory and its parents never count as a repository: their files are the user's own. A root
-    /// must have the same owner as the directory, as in Git: in `/tmp`, anyone could create one.
+    /// The home directory and its parents never count as a repository: their files are the user's. A root must have
+    /// the same owner as the directory, as in Git: in `/tmp`, anyone could create one.
     pub fn repository_roots(&self, cwd: &Path) -> Vec<PathBuf> {
         let owner = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.uid()).ok();
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -123,7 +123,7 @@ impl Paths {
 mod tests {
     use super::*;
 
-    /// Creates a home with these directories; returns the roots for `cwd`, relative to the home.
+    /// Creates a home directory with these directories; returns the roots for `cwd`, relative to the home directory.
     fn roots(folders: &[&str], cwd: &str) -> Vec<String> {
         let home = tempfile::tempdir().expect("a temporary directory can be made");
         let home = home.path().canonicalize().expect("it is there");
@@ -143,7 +143,7 @@ mod tests {
             (&["w/.git", "w/a/b"], "w/a/b", &["w/a/b", "w"]),
             (&["w/.git"], "w", &["w"]),
             (&["w/.git", "w/a/.git", "w/a/b"], "w/a/b", &["w/a/b", "w/a"]),
-            // A home under version control still contains the user's own files.
+            // A home directory under version control still contains the user's files.
             (&[".git", "w/a"], "w/a", &["w/a"]),
             (&[".git"], "", &[""]),
         ] {

@@ -1,7 +1,7 @@
-//! Work that may block: on threads that are there for it, or, in a simulation, as tasks of the simulation's only thread.
+//! Work that may block: runs on a pool of threads or, in a simulation, as tasks of the simulation's only thread.
 //!
-//! With several threads it depends on the scheduler which work ends first. A simulation has to play the same way each
-//! time, so it calls [`as_tasks`] on the thread of its runtime.
+//! With several threads, the scheduler determines the order in which work ends. A simulation must be deterministic,
+//! so it calls [`as_tasks`] on the thread of its runtime.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -13,12 +13,12 @@ thread_local! {
     static AS_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on, what this thread starts runs as tasks of its runtime, in the order in which it was started.
+/// From now on, runs the work that this thread starts as tasks of its runtime, in the order in which it was started.
 pub fn as_tasks() {
     AS_TASKS.set(true);
 }
 
-/// Whether that is so.
+/// Whether `as_tasks` was called on this thread.
 pub fn are_tasks() -> bool {
     AS_TASKS.get()
 }
@@ -28,7 +28,7 @@ pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     start_on(&Handle::current(), work)
 }
 
-/// The same for a caller that is not within the runtime.
+/// Like `start`, for a caller that is not within the runtime.
 pub fn start_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> T + Send + 'static,
@@ -36,13 +36,13 @@ pub fn start_on<T: Send + 'static>(
     if AS_TASKS.get() { runtime.spawn(async move { work() }) } else { runtime.spawn_blocking(work) }
 }
 
-/// Does work that may block, and waits for it. A panic of it is passed on.
+/// Runs work that may block, and waits for it. Panics are propagated.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match start(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // Only a runtime that ends cancels such work, and then nobody is left who waits for it.
+            // Only a runtime that is shutting down cancels such work, and nothing waits for it then.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,5 +1,5 @@
-//! How a process is confined, as the kernel reports it. Used to refuse clients that are more confined than the daemon:
-//! commanding it would let them leave their confinement.
+//! How a process is confined, as the kernel reports it. Used to refuse clients that are more confined than the
+//! daemon, because by controlling the daemon they could escape their confinement.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use rustix::process::Pid;
 
 use super::stragglers;
 
-/// Bytes of a status that are read; it has about two thousand.
+/// Maximum bytes of a status file that are read; it has about two thousand.
 const STATUS_BYTES_MAX: u64 = 64 * 1024;
 
 /// The confinement of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessConfinement {
-    /// The mark of the command whose descendant it is.
+    /// The mark of the command that the process descends from.
     mark: Option<Vec<u8>>,
     no_new_privileges: bool,
     has_seccomp_filter: bool,
@@ -25,18 +25,18 @@ pub struct ProcessConfinement {
 }
 
 impl ProcessConfinement {
-    /// That of this process. Fails where `/proc` is not mounted.
+    /// Returns the confinement of this process. Fails if `/proc` is not mounted.
     pub fn current() -> io::Result<ProcessConfinement> {
         ProcessConfinement::read("/proc/self")
     }
 
-    /// That of another process. Fails if it has ended meanwhile, or belongs to another user.
+    /// Returns the confinement of another process. Fails if it has ended, or belongs to another user.
     pub fn for_process(process: Pid) -> io::Result<ProcessConfinement> {
         ProcessConfinement::read(&format!("/proc/{}", process.as_raw_nonzero()))
     }
 
     fn read(process: &str) -> io::Result<ProcessConfinement> {
-        // What is read by this descriptor is of one process, even if its number is given to another one meanwhile.
+        // Files opened through this descriptor belong to the same process, even if its number is reused.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let process: OwnedFd = openat(CWD, process, flags, Mode::empty())?;
         let file = |name: &str| -> io::Result<File> {
@@ -56,7 +56,7 @@ impl ProcessConfinement {
         })
     }
 
-    /// In which way it is more confined than another; completes a sentence that begins with "it".
+    /// Returns how it is more confined than another one; completes a sentence that starts with "it".
     pub fn exceeds(&self, other: &ProcessConfinement) -> Option<&'static str> {
         if self.mark.is_some() && self.mark != other.mark {
             Some("was started by a command of a session")
@@ -93,7 +93,7 @@ mod tests {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         ProcessMark::generate().of_command(1).put_on(&mut command);
         let mut marked = command.spawn().expect("cat runs");
-        // It has its environment once the program runs, which is before it answers.
+        // The process has its environment only after its program has started; its answer shows that.
         std::io::Write::write_all(marked.stdin.as_mut().expect("piped"), b"x").expect("it reads");
         marked.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
         let pid = Pid::from_raw(marked.id().cast_signed()).expect("a number");

@@ -1,10 +1,10 @@
-//! Syncing a whole file system.
+//! Syncs entire file systems.
 
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// Syncs files in one file system to the disk: on Linux all at once, because syncing them one by one takes ten
+/// Syncs files in one file system to the disk: on Linux all at once, because syncing them individually takes ten
 /// milliseconds each.
 pub fn sync_files(files: &[PathBuf]) -> io::Result<()> {
     #[cfg(target_os = "linux")]

@@ -1,20 +1,20 @@
 //! A running command and its descendants: a process group that is ended as a unit.
 //!
-//! A group outlives its command only by a short grace period. When the command's first process (the leader)
-//! ends, or the end is requested, the rest of the group gets TERM and, after `KILL_GRACE`, KILL. The caller's
-//! thread never blocks: each command has a thread of its own.
+//! A group outlives its command only by a short grace period. When the command's first process (the leader) ends, or
+//! the end is requested, the rest of the group gets TERM and, after `KILL_GRACE`, KILL. The caller's thread never
+//! blocks: each command has a separate thread.
 //!
-//! A server, which ends when its standard input is closed, is given time for it: TERM and KILL follow only after
+//! A server ends when its standard input is closed and gets time for it: TERM and KILL follow only after
 //! `SERVER_GRACE` each.
 //!
-//! Process numbers are reused, so a signal must never be sent to a number that may already belong to another
-//! process. A number stays ours until the leader is reaped, even if it is dead. The leader is therefore
-//! reaped last: its end is observed (`waitid` with `NOWAIT`), the group gets its KILL and is removed from the
-//! reaper's list, and only then is the leader reaped, under the lock that every signal takes.
+//! Process numbers are reused, so a signal must never be sent to a number that may already belong to another process.
+//! A number is not reused until the leader is reaped, even if it is dead. The leader is therefore reaped last: its
+//! end is observed (`waitid` with `NOWAIT`), the group gets its KILL and is removed from the reaper's list, and only
+//! then is the leader reaped, under the lock that every signal takes.
 //!
-//! Processes that deliberately leave the group (`setsid`, `set -m` in a shell, self-detaching daemons) are
-//! found by the mark in their environment (`stragglers`), if the command has one. A process that removes the
-//! mark too is out of reach.
+//! Processes that deliberately leave the group (`setsid`, `set -m` in a shell, self-detaching daemons) are found by
+//! the mark in their environment (`stragglers`), if the command has one. A process that also removes the mark can't
+//! be found.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,24 +29,24 @@ use tokio::sync::oneshot;
 use super::reaper::{AnnouncementKey, Reaper};
 use super::stragglers::ProcessMark;
 
-/// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that
-/// nothing outlives its session by a second.
+/// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that nothing
+/// outlives its session by a second.
 pub const KILL_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a server may take to exit after its standard input was closed, and again after TERM. The specification of the
-/// Model Context Protocol has this order (Lifecycle, Shutdown), and no times.
+/// How long a server may take to exit after its standard input was closed, and again after TERM. The specification of
+/// the Model Context Protocol requires this order (Lifecycle, Shutdown), without times.
 pub const SERVER_GRACE: Duration = Duration::from_secs(2);
 
-/// How a group is ended that still runs.
+/// How a running group is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndPolicy {
     /// TERM at once, KILL after `KILL_GRACE`.
     Terminate,
-    /// The caller has closed, or is about to close, its standard input: TERM after `SERVER_GRACE`, KILL after another.
+    /// The caller closes its standard input: TERM after `SERVER_GRACE`, KILL after another `SERVER_GRACE`.
     ClosedInput,
 }
 
-/// Time after the leader's end to wait for `release` before the rest of the group is ended anyway.
+/// Maximum wait for `release` after the leader's end, before the rest of the group is ended.
 const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How a command ended.
@@ -54,7 +54,7 @@ const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 pub enum CommandExit {
     Code(i32),
     Signal(i32),
-    /// The system doesn't report it (someone set SIGCHLD to be ignored for us).
+    /// The system doesn't report it (SIGCHLD is ignored in this process).
     Unknown,
 }
 
@@ -101,7 +101,7 @@ impl RunningCommand {
         self.group.id
     }
 
-    /// Ends the group as its policy says. Does not block.
+    /// Ends the group according to its policy. Does not block.
     pub fn end(&self) {
         self.group.end(self.policy);
     }
@@ -115,7 +115,7 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        // After a regular end the keeper thread is already at work.
+        // After a regular end the keeper thread is already cleaning up.
         if self.ending.is_terminated() {
             self.release();
         } else {
@@ -128,7 +128,7 @@ struct ProcessGroup {
     id: Pid,
     /// The mark in the environment of all processes that the command starts.
     mark: Option<ProcessMark>,
-    /// From then on `id` may belong to another process.
+    /// Whether the leader is reaped; `id` may then belong to another process.
     is_reaped: Mutex<bool>,
     reaped: Condvar,
 }
@@ -174,7 +174,7 @@ impl ProcessGroup {
             group.signal(Signal::KILL);
         });
         if killer.is_err() {
-            // Without a thread it can't wait: killing immediately is better than never.
+            // A thread to wait can't be started: killing immediately is better than never.
             self.signal(Signal::KILL);
         }
     }
@@ -187,7 +187,7 @@ impl ProcessGroup {
     fn signal(&self, signal: Signal) {
         let is_reaped = self.is_reaped();
         if !*is_reaped {
-            // Fails only if no process is left in the group.
+            // Fails only if the group has no processes left.
             let _ = kill_process_group(self.id, signal);
         }
     }
@@ -195,7 +195,7 @@ impl ProcessGroup {
     fn reap(&self) {
         let mut is_reaped = self.is_reaped();
         if !*is_reaped {
-            // It has ended or got its KILL, so this doesn't block for long.
+            // The leader has ended or got its KILL, so this doesn't block for long.
             while rustix::process::waitpid(Some(self.id), WaitOptions::empty())
                 .is_err_and(|e| e == Errno::INTR)
             {}

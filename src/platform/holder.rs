@@ -1,10 +1,10 @@
-//! Finds the process that holds a lock, so that an error can name it. Read-only; finds nothing where the
-//! system provides no list of locks.
+//! Finds the process that holds a lock, so that an error can name it. Read-only; finds nothing on systems without a
+//! list of locks.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The process that has the file locked, as `process 4711 (epitome)`.
+/// Returns the process that has locked the file, as `process 4711 (epitome)`.
 pub fn holder(path: &Path) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -16,7 +16,7 @@ pub fn holder(path: &Path) -> Option<String> {
     })
 }
 
-/// The process id holding a lock on this file, according to the kernel's list, with lines such as
+/// Returns the id of the process that holds a lock on this file, according to the kernel's list with lines such as
 /// `1: FLOCK  ADVISORY  WRITE 738 08:02:393222 0 EOF`.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -30,13 +30,13 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
             // Waiting processes have an arrow before the kind.
             let waits = words[..kind].contains(&"->");
             let (pid, file) = (words.get(kind + 3)?, words.get(kind + 4)?);
-            // Processes in other containers have no process id here.
+            // Processes in other containers have no process id in this one.
             let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
             (!waits && file.ends_with(&of_inode)).then_some((*file, pid))
         })
         .collect();
     let same = holders.iter().find(|(file, _)| *file == exact);
-    // Some file systems report a different device here than in their metadata.
+    // Some file systems report another device here than in their metadata.
     let only = || holders.first().filter(|_| holders.len() == 1);
     same.or_else(only).map(|(_, pid)| *pid)
 }

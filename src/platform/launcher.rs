@@ -1,15 +1,15 @@
 //! A helper process that starts sandboxed commands.
 //!
-//! A sandbox takes three forks, each of which copies the page tables of the process that it is made from, and its
-//! first process lives as long as the command, next to it. The daemon is large and has keys in its memory, so that it
-//! must not be that process. The helper is our own executable, started once with a hidden argument and an empty
-//! environment; it knows nothing and forks fast.
+//! A sandbox takes three forks, each of which copies the page tables of its parent, and its first process lives as
+//! long as the command, next to it. The daemon is large and has keys in its memory, so it must not be that parent.
+//! The helper is Epitome's executable, started once with a hidden argument and an empty environment; it contains no
+//! secrets and forks fast.
 //!
 //! A request is a message on the helper's standard input with descriptors: a file with the text of the request, the
 //! command's output, a pipe for errors, and the reaper's pipe. The reply is the number of the command's process. That
-//! process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that it is waited for like any other. It
-//! prepares and enters the sandbox and executes the command; what fails before is written to the error pipe, which
-//! closes unused when the command's program starts.
+//! process is a child of the daemon, not of the helper (`CLONE_PARENT`), so that the daemon waits for it like for any
+//! other. It prepares and enters the sandbox and executes the command; errors before that are written to the error
+//! pipe, which is closed when the command's program starts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -36,13 +36,13 @@ use super::sandbox::{Confinement, Namespaces, SandboxAllowances, SandboxPaths, S
 /// The hidden argument: `epitome __launch`.
 pub const LAUNCH_ARGUMENT: &str = "__launch";
 
-/// Descriptors of one request.
+/// Number of descriptors of one request.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Time for the helper to reply, which takes it a fork. One that is stopped or stuck is replaced.
+/// Timeout for the helper's reply, which takes it a fork. A stopped or stuck helper is replaced.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes of an error that is reported; it names one file.
+/// Maximum bytes of an error that is reported; it names one file.
 const ERROR_BYTES_MAX: u64 = 16 * 1024;
 
 /// The connection to the helper process.
@@ -54,9 +54,9 @@ pub(super) struct Request {
     pub key: AnnouncementKey,
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// `NAME=value`.
+    /// In the form `NAME=value`.
     pub environment: Vec<OsString>,
-    /// The limit of open files, where it is not the helper's.
+    /// The limit of open files, if it differs from the helper's.
     pub descriptors: Option<Rlimit>,
     pub confinement: Confinement,
 }
@@ -68,7 +68,7 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Waits until the command's program runs. After an error the process has ended, and is still to be reaped.
+    /// Waits until the command's program runs. On error, the process has ended and must still be reaped.
     pub fn wait(self) -> io::Result<()> {
         let mut error = Vec::new();
         File::from(self.errors).take(ERROR_BYTES_MAX).read_to_end(&mut error)?;
@@ -81,7 +81,7 @@ impl Launched {
 }
 
 impl Launcher {
-    /// Starts a command; its output goes to `output`, its process group is announced on `reaper`.
+    /// Starts a command; its output is written to `output`, and its process group is announced on `reaper`.
     pub fn launch(
         &mut self,
         helper: &Path,
@@ -96,7 +96,7 @@ impl Launcher {
         descriptors.extend(reaper);
         let process = match self.0.as_ref().map(|(_, socket)| send(socket, &descriptors)) {
             Some(Ok(())) => self.receive(),
-            // There is none, or it was killed: what was not received can be sent again.
+            // There is no helper, or it was killed: an unreceived request can be sent again.
             Some(Err(_)) | None => {
                 self.end();
                 let (child, socket) = start(helper)?;
@@ -105,12 +105,12 @@ impl Launcher {
                 sent.and_then(|()| self.receive())
             }
         };
-        // One that did not reply as it should is replaced.
+        // Replace a helper that did not reply correctly.
         let process = process.inspect_err(|_| self.end())?;
         Ok(Launched { process: process?, errors: errors.into() })
     }
 
-    /// The number of the process that was started, or why the helper could not start one.
+    /// Returns the number of the started process, or the helper's error.
     fn receive(&self) -> io::Result<io::Result<Pid>> {
         let (_, socket) = self.0.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let mut reply = [0; 4];
@@ -151,7 +151,7 @@ fn start(helper: &Path) -> io::Result<(Child, OwnedFd)> {
     let child = Command::new(helper)
         .arg0(OsStr::new("epitome"))
         .arg(LAUNCH_ARGUMENT)
-        // A separate group: an editor may end ours while commands are to go on.
+        // A separate group: an editor may end the daemon's group while commands should continue.
         .process_group(0)
         .current_dir("/")
         .env_clear()
@@ -172,8 +172,8 @@ fn send(socket: &OwnedFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
 
 /// Runs the helper process and returns its exit code.
 ///
-/// `main` calls this before anything else if the first argument is `LAUNCH_ARGUMENT`: while it has one thread, a fork
-/// of it may do whatever it likes.
+/// `main` calls this before anything else if the first argument is `LAUNCH_ARGUMENT`: while it has one thread, its
+/// forks may call any function.
 pub fn launch_main() -> i32 {
     prepare_filters();
     let socket = io::stdin();
@@ -207,18 +207,18 @@ pub fn launch_main() -> i32 {
     }
 }
 
-/// Forks a child of this process's parent; returns 0 in it. Runs no handlers of the C library.
+/// Forks a child of this process's parent; returns 0 in the child. Skips the handlers of the C library.
 fn fork_for_parent() -> io::Result<libc::pid_t> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
-    // SAFETY: without a stack this is a fork, on every architecture: the child runs on a copy of this stack. There
-    // is only one thread, so that no lock is taken in the copy.
+    // SAFETY: without a stack this is a fork, on every architecture: the child runs on a copy of this stack. The
+    // process has only one thread, so that no lock is held in the copy.
     match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
         -1 => Err(io::Error::last_os_error()),
         process => Ok(process as libc::pid_t),
     }
 }
 
-/// The life of a command's process up to its program.
+/// Runs a command's process until its program starts.
 fn run(descriptors: Vec<OwnedFd>) -> ! {
     let mut descriptors = descriptors.into_iter();
     if let (Some(text), Some(output), Some(errors)) =
@@ -230,10 +230,10 @@ fn run(descriptors: Vec<OwnedFd>) -> ! {
         if error.raw_os_error().is_none() {
             text.extend(error.to_string().bytes());
         }
-        // If nobody reads it, nobody waits for the command.
+        // If the pipe has no reader, nothing waits for the command.
         let _ = rustix::io::write(&errors, &text);
     }
-    // SAFETY: ends the process without running the handlers of the process that it is a copy of.
+    // SAFETY: ends the process without running the handlers inherited from its parent.
     unsafe { libc::_exit(127) }
 }
 
@@ -245,7 +245,7 @@ fn execute(
 ) -> io::Result<std::convert::Infallible> {
     let group = setsid()?;
     if let Some(reaper) = reaper {
-        // Before anything runs: a command can't outlive a daemon that is killed.
+        // Announce the group before anything runs: a command can't outlive a daemon that is killed.
         let mut line = [0; LINE_BYTES];
         let key = Request::key_of(&text)?;
         rustix::io::write(&reaper, announcement(key, group.as_raw_nonzero().get(), &mut line))?;
@@ -275,7 +275,7 @@ fn execute(
     if !has_reader(errors) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // Last: the process that goes on has another number inside of the sandbox.
+    // This must be last: the process that continues has another number inside of the sandbox.
     request.confinement.enter()?;
     // SAFETY: system calls with pointers to values that live until then. Rust's runtime ignores SIGPIPE, and an
     // ignored signal stays ignored in a new program.
@@ -289,7 +289,7 @@ fn execute(
     Err(io::Error::last_os_error())
 }
 
-/// Whether the daemon still waits for this command: it may have given up.
+/// Whether the daemon still waits for this command; it may have given up.
 fn has_reader(errors: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: errors.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: the kernel writes to one structure that outlives the call.
@@ -345,7 +345,7 @@ impl Request {
         bytes
     }
 
-    /// `None` if it is not what `encode` writes.
+    /// Decodes the output of `encode`; `None` if it is malformed.
     fn decode(bytes: &[u8]) -> Option<Request> {
         let mut rest = EncodedBytes(bytes);
         let mut number = || rest.number();
@@ -376,7 +376,7 @@ impl Request {
         Some(Request { key, program, arguments, environment, descriptors, confinement })
     }
 
-    /// Only the key.
+    /// Decodes only the key.
     fn key_of(text: &OwnedFd) -> io::Result<AnnouncementKey> {
         let mut key = [0; 8];
         rustix::io::pread(text, &mut key, 0)?;
@@ -384,7 +384,7 @@ impl Request {
     }
 }
 
-/// What is left to decode.
+/// The bytes that are still to be decoded.
 struct EncodedBytes<'a>(&'a [u8]);
 
 impl EncodedBytes<'_> {

@@ -1,10 +1,11 @@
 //! Linux specifics.
 //!
-//! `blocking` runs work that may block; `group`, `reaper` and `stragglers` end all processes of a command; `launcher` starts sandboxed ones; `piped` starts one with pipes;
-//! `confinement` compares how processes are confined; `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
-//! `memory_trim` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
-//! that holds a file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates
-//! files without a name; `disk` syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
+//! `blocking` runs work that may block; `group`, `reaper` and `stragglers` end all processes of a command; `launcher`
+//! starts sandboxed ones; `piped` starts one with pipes; `confinement` compares how processes are confined; `process`
+//! detaches a process and reports its memory; `sandbox` restricts what a command can access; `memory_trim` returns
+//! unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process that holds a
+//! file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates files without a
+//! name; `disk` syncs file systems; `priority` lowers a thread's priority. Policy is elsewhere.
 
 pub mod blocking;
 pub mod confinement;

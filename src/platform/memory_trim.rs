@@ -1,10 +1,9 @@
-//! Returns memory that an idle process does not need: pages of program files touched only during startup, and
+//! Returns memory that an idle process does not need: pages of program files that were used only during startup, and
 //! freed heap.
 //!
-//! A front end lives as long as the editor's window and does very little. Its startup (arguments,
-//! configuration, connecting) touches most of the executable, and the kernel keeps counting those pages as
-//! the process's memory. Clean file-backed pages can be dropped at any time: the next access reads them from
-//! the file again.
+//! A front end lives as long as the editor's window and does very little. Its startup (arguments, configuration,
+//! connecting) touches most of the executable, and the kernel keeps counting those pages as the process's memory.
+//! Clean file-backed pages can be dropped at any time: the next access reads them from the file again.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,8 +14,8 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Growth in bytes that triggers a release.
 const GROWN_BYTES: u64 = 1 << 20;
 
-/// Drops the pages of program files touched during startup. Nothing is lost; where the system does not
-/// support it, nothing happens.
+/// Drops the pages of program files that were touched during startup. Nothing is lost; does nothing on systems
+/// without support.
 pub fn let_go_of_program() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for pages in program_pages(&maps) {
@@ -27,7 +26,7 @@ pub fn let_go_of_program() {
     }
 }
 
-/// Returns freed heap to the system.
+/// Returns freed heap memory to the system.
 pub fn release_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes an integer and no pointer, and does its own locking.
@@ -36,10 +35,10 @@ pub fn release_heap() {
     }
 }
 
-/// The address ranges of a program that never change: its code, and the constants that precede it.
+/// Returns the address ranges of a program that never change: its code, and the constants that precede it.
 ///
-/// Read-only mappings that follow the code are excluded: the loader has written relocated addresses into them
-/// before it made them read-only.
+/// Read-only mappings after the code are excluded: the loader has written relocated addresses into them before it
+/// made them read-only.
 fn program_pages(maps: &str) -> Vec<Range<usize>> {
     let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(Mapping::read).collect();
     let is_program = |path: &str| mappings.iter().any(|other| other.path == path && other.access == "r-xp");

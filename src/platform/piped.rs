@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use super::group::{EndPolicy, RunningCommand};
 use super::reaper::Reaper;
 
-/// A running command with our ends of its pipes.
+/// A running command with this process's ends of its pipes.
 pub struct Piped {
     pub running: RunningCommand,
     pub stdin: pipe::Sender,
@@ -22,8 +22,8 @@ pub struct Piped {
 }
 
 impl Piped {
-    /// Starts a command in a directory with exactly the given environment and `PWD`, on a blocking thread, since
-    /// fork and exec block. `policy` says how its group is ended.
+    /// Starts a command in a directory with exactly the given environment and `PWD`. Runs on a blocking thread,
+    /// because fork and exec block. `policy` determines how its group is ended.
     pub async fn start(
         reaper: Arc<Reaper>,
         policy: EndPolicy,
@@ -32,7 +32,7 @@ impl Piped {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> io::Result<Piped> {
         command.current_dir(cwd).env_clear().envs(environment);
-        // Otherwise a shell would find that the inherited value is wrong.
+        // Otherwise a shell would find a wrong inherited value.
         command.env("PWD", cwd).env_remove("OLDPWD");
         let started = tokio::task::spawn_blocking(move || {
             let (child_stdin, stdin) = io::pipe()?;
@@ -45,7 +45,8 @@ impl Piped {
                 EndPolicy::Terminate => reaper.spawn(&mut command),
                 EndPolicy::ClosedInput => reaper.spawn_server(&mut command),
             }?;
-            // `command` owns our copies of the pipes' other ends; while they are open, no end of file is seen.
+            // `command` owns this process's copies of the pipes' other ends; the reader gets no EOF while they are
+            // open.
             drop(command);
             Ok(Piped {
                 running,
@@ -58,7 +59,7 @@ impl Piped {
     }
 }
 
-/// Reads what is in a pipe now, even if the runtime has not been notified of it yet.
+/// Reads the data that is available in a pipe, even if the runtime has not been notified of it yet.
 pub fn read_available(pipe: &pipe::Receiver, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(pipe.as_fd(), &mut *buffer) {

@@ -1,30 +1,30 @@
-//! The process itself: its executable, its memory, and how it detaches from its parent.
+//! The current process: its executable, its memory, and how it detaches from its parent.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Path of the running executable. It also works after an upgrade has replaced or removed the file.
+/// Returns the path of the running executable. It is valid even after an upgrade has replaced or removed the file.
 pub fn this_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
 }
 
-/// Resident memory of this process in bytes; `None` where the system does not report it as Linux does.
+/// Returns the resident memory of this process in bytes; `None` if the system does not report it as Linux does.
 pub fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Memory of the machine in bytes; `None` where the system does not report it.
+/// Returns the memory of the machine in bytes; `None` if the system does not report it.
 pub fn machine_memory_bytes() -> Option<u64> {
     // SAFETY: a query with an integer argument.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
     u64::try_from(pages).ok()?.checked_mul(rustix::param::page_size() as u64).filter(|bytes| *bytes > 0)
 }
 
-/// To be run in a child before exec: creates a new session, detaches from the process tree by a second fork, and drops
-/// the inherited descriptors and blocked signals. Makes system calls only, and does not allocate.
+/// Detaches a child before exec: creates a new session, leaves the process tree by a second fork, and drops the
+/// inherited descriptors and blocked signals. Makes system calls only, and does not allocate.
 pub fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     // SAFETY: `fork` is async-signal-safe; both processes continue with system calls only.
@@ -56,7 +56,7 @@ fn close_on_exec() {
             return;
         }
     }
-    /// Upper bound of the descriptors marked one by one where there is no `close_range`.
+    /// Upper bound of the descriptors that are marked individually without `close_range`.
     const DESCRIPTORS_MAX: i32 = 1024;
     for descriptor in 3..DESCRIPTORS_MAX {
         // SAFETY: only flags are set; a number that is not an open descriptor is rejected.

@@ -1,22 +1,22 @@
-//! A helper process that ends commands after Epitome itself was killed.
+//! A helper process that ends commands after Epitome was killed.
 //!
-//! On an orderly exit the daemon ends its commands itself (`group`). `kill -9` and crashes need a second
-//! process: our own executable, started with a hidden argument before the first command. Its standard input
-//! is a pipe on which the process groups of commands are announced. When the pipe closes, which the kernel
-//! guarantees however the daemon ends, the helper ends every announced group and every process with our mark
-//! (`stragglers`), and then exits.
+//! On an orderly exit the daemon ends its commands (`group`). `kill -9` and crashes need a second process: Epitome's
+//! executable, started with a hidden argument before the first command. Its standard input is a pipe on which the
+//! process groups of commands are announced. When the pipe closes, which the kernel guarantees however the daemon
+//! ends, the helper ends every announced group and every process with the daemon's mark (`stragglers`), and then
+//! exits.
 //!
 //! It executes no other program and writes no files.
 //!
-//! - *A command can't run before it is announced*: it announces itself between fork and exec. If the daemon
-//!   is killed in between, either the group is on the list or the command never ran. A line is `+key group`,
-//!   and `-key` removes the entry. Keys are chosen by the daemon, so that it can also remove the announcement
-//!   of a child whose exec failed and whose process number it never learned. `~key` says that the group is a server's,
-//!   which ends when its standard input is closed and is given time for it.
-//! - *Process numbers are reused*: a group is removed from the list after its KILL and before its leader is
-//!   reaped, so while the daemon lives, the list never contains a number that may belong to another process.
-//!   After its death, init reaps the leaders that had already ended; a number could only be reused within
-//!   `KILL_GRACE` if all other numbers were used first. That risk remains.
+//! - *A command can't run before it is announced*: it announces its group between fork and exec. If the daemon is
+//!   killed in between, either the group is on the list or the command never ran. A line is `+key group`, and `-key`
+//!   removes the entry. The daemon chooses the keys, so that it can also remove the announcement of a child whose
+//!   exec failed and whose process number it never received. `~key` means that the group is a server's, which ends
+//!   when its standard input is closed and gets time for it.
+//! - *Process numbers are reused*: a group is removed from the list after its KILL and before its leader is reaped,
+//!   so while the daemon lives, the list never contains a number that may belong to another process. After its death,
+//!   init reaps the leaders that had already ended; a number could only be reused within `KILL_GRACE` if all other
+//!   numbers were used first. That risk remains.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -42,7 +42,7 @@ use super::stragglers::ProcessMark;
 /// The hidden argument: `epitome __reap`.
 pub const REAP_ARGUMENT: &str = "__reap";
 
-/// Starts commands in their own process groups, which can't outlive the daemon.
+/// Starts commands in separate process groups that can't outlive the daemon.
 pub struct Reaper {
     /// The executable of the helper process; `None` disables it.
     program: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub struct Reaper {
 /// Identifies an announcement; never reused.
 pub(super) type AnnouncementKey = u64;
 
-/// A group as the helper knows it.
+/// A group, as recorded by the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AnnouncedGroup {
     id: i32,
@@ -67,14 +67,13 @@ struct AnnouncedGroup {
 #[derive(Default)]
 struct ReaperLink {
     process: Option<(Child, Arc<OwnedFd>)>,
-    /// Announced groups by key, announced again if the helper has to be restarted.
+    /// Announced groups by key; they are announced again if the helper has to be restarted.
     groups: BTreeMap<AnnouncementKey, AnnouncedGroup>,
     next: AnnouncementKey,
 }
 
 impl Reaper {
-    /// Uses the running executable, whose `main` must call `reap_main` when its first argument is
-    /// `REAP_ARGUMENT`.
+    /// Uses the running executable, whose `main` must call `reap_main` when its first argument is `REAP_ARGUMENT`.
     pub fn for_this_executable() -> Reaper {
         // This path refers to the running executable even after an upgrade replaced or removed the file.
         let own = Path::new("/proc/self/exe");
@@ -84,7 +83,7 @@ impl Reaper {
         }
     }
 
-    /// Uses another executable that knows the hidden argument.
+    /// Uses another executable that supports the hidden argument.
     pub fn with_program(program: PathBuf) -> Reaper {
         Reaper::new(Some(program))
     }
@@ -102,13 +101,13 @@ impl Reaper {
 
     /// Starts a command as the leader of a new session and process group, announced to the helper process.
     ///
-    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
-    /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
+    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen of an
+    /// editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, false, EndPolicy::Terminate)
     }
 
-    /// Like `spawn`, but marked, so that processes that leave the group are ended too.
+    /// Like `spawn`, but with a mark, so that processes that leave the group are ended too.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<RunningCommand> {
         self.spawn_with(command, true, EndPolicy::Terminate)
     }
@@ -152,8 +151,9 @@ impl Reaper {
         RunningCommand::new(group, mark, policy, self.clone(), key)
     }
 
-    /// Starts a marked command in a sandbox. Of `command` counts the program, its arguments, and the variables that are
-    /// set; it gets no others, no input, and `output` for its output and errors. Needs the helper's executable.
+    /// Starts a marked command in a sandbox. Uses only the program, the arguments and the explicitly set variables of
+    /// `command`; the process gets no other variables and no input, and writes its output and errors to `output`.
+    /// Requires the helper's executable.
     pub fn spawn_confined(
         self: &Arc<Reaper>,
         command: &Command,
@@ -191,7 +191,7 @@ impl Reaper {
         self.link().add(key, AnnouncedGroup { id: group.as_raw_nonzero().get(), policy });
         if let Err(error) = launched.wait() {
             self.forget(key);
-            // It has ended, or is about to: nothing follows its error.
+            // The process has ended or is about to: it does nothing after reporting the error.
             let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
             return Err(error);
         }
@@ -203,7 +203,7 @@ impl Reaper {
         let mut link = self.link();
         link.groups.remove(&key);
         if let Some((_, pipe)) = &link.process {
-            // If the helper is gone, its successor will never learn of this group.
+            // If the helper is gone, its successor never receives this group.
             let _ = rustix::io::write(&**pipe, format!("-{key}\n").as_bytes());
         }
     }
@@ -225,13 +225,13 @@ impl ReaperLink {
     fn add(&mut self, key: AnnouncementKey, group: AnnouncedGroup) {
         self.groups.insert(key, group);
         if let (EndPolicy::ClosedInput, Some((_, pipe))) = (group.policy, &self.process) {
-            // If the helper is gone, its successor learns of it from the list.
+            // If the helper is gone, its successor gets this from the list.
             let _ = rustix::io::write(&**pipe, server_announcement(key).as_bytes());
         }
     }
 
-    /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be
-    /// started; commands run nevertheless.
+    /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be started;
+    /// commands run nevertheless.
     fn pipe(&mut self, program: &Path, mark: &ProcessMark) -> Option<Arc<OwnedFd>> {
         if let Some((child, pipe)) = &mut self.process {
             if matches!(child.try_wait(), Ok(None)) {
@@ -253,7 +253,7 @@ impl ReaperLink {
     }
 }
 
-/// The descriptor limit at startup, if it was raised since.
+/// The descriptor limit at startup, if it has been raised since.
 static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises this process's descriptor limit to the maximum: each session has a journal, a connection to its
@@ -271,18 +271,18 @@ pub fn raise_descriptors() {
     }
 }
 
-/// Marks inherited descriptors close-on-exec, so that our children don't get them.
+/// Marks inherited descriptors close-on-exec, so that child processes don't get them.
 ///
-/// Descriptors that we open have the flag from the start. Editors leak some of theirs by mistake; a command
-/// that keeps such a pipe open would leave the editor waiting for its end.
+/// Descriptors that Epitome opens have the flag from the start. Editors leak some of theirs by mistake; a command
+/// that keeps such a pipe open would leave the editor waiting for EOF.
 fn keep_descriptors() {
     let Ok(entries) = std::fs::read_dir("/dev/fd") else { return };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
-        // SAFETY: the descriptor is only flagged, not owned. If it was closed meanwhile, the call fails; if
-        // it was reopened, it already has the flag.
+        // SAFETY: the descriptor is only flagged, not owned. If it was closed in the meantime, the call fails; if it
+        // was reopened, it already has the flag.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        // Fails only if the descriptor was closed meanwhile.
+        // Fails only if the descriptor was closed in the meantime.
         let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
     }
 }
@@ -294,13 +294,13 @@ fn start(
 ) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
-    // A stopped helper must not block the daemon: with a full pipe, starting a command fails instead.
+    // A stopped helper must not block the daemon: if the pipe is full, starting a command fails instead.
     rustix::fs::fcntl_setfl(&write, rustix::fs::OFlags::NONBLOCK)?;
     let child = Command::new(program)
         .arg0(OsStr::new("epitome"))
         .arg(REAP_ARGUMENT)
         .arg(mark.text())
-        // A separate group from the start: an editor may end ours while the helper is still starting.
+        // A separate group from the start: an editor may end the daemon's group while the helper is still starting.
         .process_group(0)
         .current_dir("/")
         .env_clear()
@@ -335,7 +335,7 @@ pub(super) fn announcement(key: AnnouncementKey, group: i32, line: &mut [u8; LIN
     &line[at..]
 }
 
-/// Says that the group of this key is a server's.
+/// The announcement that the group with this key is a server's.
 fn server_announcement(key: AnnouncementKey) -> String {
     format!("~{key}\n")
 }
@@ -355,8 +355,8 @@ fn digits(mut number: u64, mut put: impl FnMut(u8)) {
 ///
 /// `main` calls this before anything else if the first argument is `REAP_ARGUMENT`.
 pub fn reap_main() -> i32 {
-    // Signals sent to the daemon or to all processes must not end the helper before its work is done.
-    // Handlers that do nothing have the same effect as ignoring the signals, and need no unsafe code.
+    // Signals sent to the daemon or to all processes must not end the helper before its work is done. Handlers that
+    // do nothing have the same effect as ignoring the signals, and need no unsafe code.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let _entered = runtime.as_ref().ok().map(tokio::runtime::Runtime::enter);
     use tokio::signal::unix::{SignalKind, signal};
@@ -388,7 +388,7 @@ fn reap(announcements: impl BufRead) {
         let groups = groups.values().filter(|group: &&AnnouncedGroup| group.policy == policy);
         groups.filter_map(|group| Pid::from_raw(group.id)).collect::<Vec<Pid>>()
     };
-    // The daemon's end has closed the servers' standard input.
+    // The end of the daemon has closed the servers' standard input.
     let closed = Instant::now();
     terminate(&of_policy(EndPolicy::Terminate), KILL_GRACE);
     let servers = of_policy(EndPolicy::ClosedInput);
@@ -399,7 +399,7 @@ fn reap(announcements: impl BufRead) {
 /// Sends TERM to the groups, and KILL to those that have not ended after `grace`.
 fn terminate(groups: &[Pid], grace: Duration) {
     for group in groups {
-        // Errors mean that the group is gone or was never ours.
+        // Errors mean that the group is gone or belongs to another user.
         let _ = kill_process_group(*group, Signal::TERM);
     }
     wait_for_end(groups, Instant::now() + grace);
@@ -425,7 +425,7 @@ fn take(groups: &mut BTreeMap<AnnouncementKey, AnnouncedGroup>, line: &[u8]) {
     }
     let Some((key, group)) = line.strip_prefix('+').and_then(|rest| rest.split_once(' ')) else { return };
     if let (Ok(key), Ok(group)) = (key.parse(), group.parse::<i32>())
-        // A group of 0 would be our own, and 1 would become -1 in `kill`: every process.
+        // A group of 0 would be the helper's group, and 1 would become -1 in `kill`: every process.
         && group > 1
     {
         groups.insert(key, AnnouncedGroup { id: group, policy: EndPolicy::Terminate });
@@ -493,7 +493,7 @@ mod tests {
         assert!(!status.success(), "it did not sleep to its end");
     }
 
-    /// A server that saves its data when its standard input is closed was ended by TERM before it could.
+    /// A server that saves its data when its standard input is closed was ended by TERM before it could do so.
     #[test]
     fn a_server_may_finish_before_it_is_terminated() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,5 +1,5 @@
-//! Workspace directories, each opened once: paths below it are opened relative to its descriptor, so that a
-//! directory that is moved away or exchanged for a link can't redirect them.
+//! Workspace directories that are opened once: paths below them are opened relative to their descriptors, so that a
+//! directory that is moved away or replaced by a link can't redirect them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileType, Metadata};
@@ -13,17 +13,17 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
-/// How directories are opened that others are opened in.
+/// Flags for opening directories through which others are opened.
 const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How entries are opened: never blocks on a pipe, acquires a terminal or follows a link.
+/// Flags for opening entries: never blocks on a pipe, acquires a terminal or follows a link.
 const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Permissions of new directories and files, subject to the umask.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Bytes of directory entries that are read at once.
+/// Size in bytes of the buffer for reading directory entries.
 const LISTED_BYTES: usize = 32 * 1024;
 
 /// A directory and the inode that it had when it was opened.
@@ -41,7 +41,7 @@ struct Pin {
     identity: FileIdentity,
 }
 
-/// Device and inode of a file: the same file as long as somebody has it open.
+/// Device and inode of a file: they identify the file while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
@@ -56,7 +56,7 @@ impl FileIdentity {
 }
 
 impl Root {
-    /// Opens the directory. One that does not exist keeps its path, and nothing can be opened below it.
+    /// Opens the directory. If it does not exist, its path is kept, and nothing can be opened below it.
     pub fn open(named: &Path) -> Root {
         let path = named.canonicalize().unwrap_or_else(|_| named.to_path_buf());
         let pin = || {
@@ -66,12 +66,12 @@ impl Root {
         Root { named: named.to_path_buf(), pin: pin().ok(), path }
     }
 
-    /// The path as the client gave it.
+    /// The path as the client passed it.
     pub fn named(&self) -> &Path {
         &self.named
     }
 
-    /// The canonical path when it was opened; later links at that place do not change it.
+    /// The canonical path at the time of opening; later links at that path do not change it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -85,7 +85,7 @@ impl Root {
         self.pin.as_ref().map(|pin| pin.identity)
     }
 
-    /// Whether its path still leads to the directory that was opened, without a link.
+    /// Whether its path still leads to the opened directory, without a link.
     pub fn is_in_place(&self) -> bool {
         let Some(pin) = &self.pin else { return false };
         let now = open_at(rustix::fs::CWD, &self.path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
@@ -109,7 +109,7 @@ impl Root {
 pub struct Roots(Vec<Arc<Root>>);
 
 impl Roots {
-    /// Opens the directories, except for those that `self` has under the same name.
+    /// Opens the directories, reusing those that `self` contains under the same name.
     pub fn reopened<'a>(&self, named: impl IntoIterator<Item = &'a Path>) -> Roots {
         let known = |named: &Path| self.0.iter().find(|root| root.named == named).cloned();
         Roots(
@@ -121,22 +121,22 @@ impl Roots {
         self.0.iter().map(|root| &**root)
     }
 
-    /// The innermost directory that contains this resolved path, and the rest of the path.
+    /// Returns the innermost directory that contains this resolved path, and the rest of the path.
     pub fn containing<'a, 'b>(&'a self, real: &'b Path) -> Option<(&'a Root, &'b Path)> {
         let below = |root: &'a Root| Some((root, real.strip_prefix(&root.path).ok()?));
         self.iter().filter_map(below).min_by_key(|(_, rest)| rest.as_os_str().len())
     }
 
-    /// The entry with this resolved path, whose directory must exist.
+    /// Returns the entry with this resolved path, whose directory must exist.
     ///
-    /// Fails if its directory is reached through a link, or if it is below a directory of the workspace that is not
-    /// in place any more.
+    /// Fails if its directory is reached through a link, or if the workspace directory above it is not in place any
+    /// more.
     pub fn entry(&self, real: &Path) -> io::Result<DirectoryEntry> {
         let (start, rest) = self.start(real)?;
         DirectoryEntry::below(start, rest)
     }
 
-    /// The same; creates its missing parent directories.
+    /// Like `entry`, but creates missing parent directories.
     pub fn entry_with_parents(&self, real: &Path) -> io::Result<DirectoryEntry> {
         let (start, rest) = self.start(real)?;
         match DirectoryEntry::below(start, rest) {
@@ -159,14 +159,14 @@ impl Roots {
         Ok(DirectoryEntry { directory: at, name: name_of(rest) })
     }
 
-    /// Opens a directory by its resolved path, under the same conditions.
+    /// Opens a directory by its resolved path, under the same conditions as `entry`.
     pub fn directory(&self, real: &Path) -> io::Result<OpenDirectory> {
         let (start, rest) = self.start(real)?;
         let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
         open_at(start, rest, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map(OpenDirectory)
     }
 
-    /// The directory from which a path is opened, and the rest of the path.
+    /// Returns the directory from which a path is opened, and the rest of the path.
     fn start<'a, 'b>(&'a self, real: &'b Path) -> io::Result<(BorrowedFd<'a>, &'b Path)> {
         let Some((root, rest)) = self.containing(real) else { return Ok((CWD, real)) };
         let path = root.path().display();
@@ -186,7 +186,7 @@ impl Roots {
     }
 }
 
-/// A name in an opened directory. Exchanging any directory above it doesn't redirect what is done with it.
+/// A name in an opened directory. Replacing a directory above it doesn't redirect operations on it.
 #[derive(Debug)]
 pub struct DirectoryEntry {
     directory: OwnedFd,
@@ -194,7 +194,7 @@ pub struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    /// The entry with this absolute path, which must have no links.
+    /// Returns the entry with this absolute path, which must not contain links.
     pub fn at(real: &Path) -> io::Result<DirectoryEntry> {
         DirectoryEntry::below(CWD, real)
     }
@@ -214,7 +214,7 @@ impl DirectoryEntry {
         &self.name
     }
 
-    /// Of the entry itself, also if it is a link.
+    /// The metadata of the entry; a link is not followed.
     pub fn metadata(&self) -> io::Result<Metadata> {
         metadata_at(&self.directory, &self.name)
     }
@@ -256,7 +256,7 @@ impl DirectoryEntry {
         Ok(rustix::fs::mkdirat(&self.directory, &self.name, DIRECTORY_MODE)?)
     }
 
-    /// Fails for a link. Needs no permission to read.
+    /// Sets the mode. Fails for a link. Needs no permission to read.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())?;
@@ -283,7 +283,7 @@ impl DirectoryEntry {
 pub struct OpenDirectory(OwnedFd);
 
 impl OpenDirectory {
-    /// The names and types of its entries, in no order. What disappears meanwhile is missing.
+    /// Returns the names and types of its entries, unordered. Entries that disappear in the meantime are omitted.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
         let mut buffer = [MaybeUninit::uninit(); LISTED_BYTES];
         let mut listed = RawDir::new(&self.0, &mut buffer);
@@ -298,7 +298,7 @@ impl OpenDirectory {
             let kind = match entry.file_type() {
                 rustix::fs::FileType::RegularFile => FileKind::File,
                 rustix::fs::FileType::Directory => FileKind::Directory,
-                // Some file systems don't tell.
+                // Some file systems don't report the type.
                 rustix::fs::FileType::Unknown => match self.metadata(&name) {
                     Ok(metadata) => FileKind::from_file_type(metadata.file_type()),
                     Err(_) => continue,
@@ -326,13 +326,13 @@ impl OpenDirectory {
         }
     }
 
-    /// Of the entry itself, also if it is a link.
+    /// The metadata of an entry; a link is not followed.
     pub fn metadata(&self, name: &OsStr) -> io::Result<Metadata> {
         metadata_at(&self.0, name)
     }
 }
 
-/// Reads a regular file of at most so many bytes. A pipe, a device or a larger file is an error; none is waited for.
+/// Reads a regular file of at most `bytes_max` bytes. Fails without blocking for a pipe, a device or a larger file.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -346,7 +346,7 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a directory entry is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     File,
@@ -367,7 +367,7 @@ impl FileKind {
     }
 }
 
-/// Whether an error means that a resolved path had a link nevertheless.
+/// Whether an error means that a resolved path contains a link after all.
 pub fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
@@ -377,7 +377,7 @@ fn metadata_at(directory: impl AsFd, name: &OsStr) -> io::Result<Metadata> {
     File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?).metadata()
 }
 
-/// The last component; `.` for the directory itself.
+/// Returns the last component; `.` for the directory itself.
 fn name_of(rest: &Path) -> OsString {
     rest.file_name().unwrap_or(OsStr::new(".")).to_os_string()
 }
@@ -405,11 +405,11 @@ fn open_in(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<Own
     }
 }
 
-/// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` where any of its components is
-/// a link: the path had none when it was resolved, so that somebody exchanged it since. A relative path can't
-/// lead out of the directory.
+/// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` if any of its components is a link:
+/// the path contained none when it was resolved, so it was changed since. A relative path can't lead out of the
+/// directory.
 pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-    // With `O_NOFOLLOW`, a link in place of a directory would not be told from a file.
+    // With `O_NOFOLLOW`, a link in place of a directory could not be distinguished from a file.
     let no_follow = if flags.contains(OFlags::DIRECTORY) { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = flags | no_follow | OFlags::CLOEXEC;
     let beneath = if path.is_absolute() { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
@@ -419,7 +419,7 @@ pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> 
             Ok(file) => return Ok(file),
             // Interrupted by a rename elsewhere.
             Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {}
-            // Before Linux 5.6, or a container that forbids it.
+            // Linux before 5.6, or a container that forbids the call.
             Err(Errno::NOSYS | Errno::PERM) => {
                 return Ok(open_by_steps(directory.as_fd(), path, flags | OFlags::NOFOLLOW, mode)?);
             }
@@ -428,7 +428,7 @@ pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> 
     }
 }
 
-/// The same, one component at a time.
+/// Like `open_at`, one component at a time.
 fn open_by_steps(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -458,8 +458,8 @@ mod tests {
 
     const READ: OFlags = OFlags::RDONLY;
 
-    /// A background command exchanged a directory for a link to the home while the agent wrote files into it: 91 of
-    /// 118 writes landed outside of the workspace.
+    /// A background command replaced a directory with a link to the home directory while the agent wrote files into
+    /// it: 91 of 118 writes landed outside of the workspace.
     #[test]
     fn a_directory_exchanged_for_a_link_leads_nowhere() {
         let scratch = tempfile::tempdir().expect("a temporary directory");

@@ -1,5 +1,4 @@
-//! Receives SIGTERM, SIGHUP and SIGINT without an async runtime: they are blocked, and a thread waits for
-//! them.
+//! Receives SIGTERM, SIGHUP and SIGINT without an async runtime: they are blocked, and a thread waits for them.
 
 use std::io;
 

@@ -1,9 +1,9 @@
-//! Ends processes that left their command's process group, such as daemons in a session of their own.
+//! Ends processes that left their command's process group, such as daemons in a separate session.
 //!
-//! A command's environment contains a mark, which all its descendants inherit and the kernel exposes in
-//! `/proc`. Marked processes are searched for when the command has ended. Not covered: programs that both
-//! remove the mark from their environment and leave the group, and processes started on the command's behalf
-//! by another program, such as a container runtime or a system daemon.
+//! A command's environment contains a mark, which all its descendants inherit and the kernel exposes in `/proc`.
+//! Marked processes are searched for after the command has ended. Not covered: programs that both remove the mark
+//! from their environment and leave the group, and processes started on the command's behalf by another program, such
+//! as a container runtime or a system daemon.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "EPITOME_COMMAND";
 /// it is found, and has to be chased.
 const ROUNDS_MAX: usize = 256;
 
-/// Bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
+/// Maximum bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
 /// The mark of a command's processes, or the common prefix of the marks of all commands of a daemon.
@@ -52,7 +52,7 @@ impl ProcessMark {
         command.env(VARIABLE, &self.0);
     }
 
-    /// The variable of the environment, with its name.
+    /// The entry in the environment: name and value.
     pub fn variable(&self) -> OsString {
         format!("{VARIABLE}={}", self.0).into()
     }
@@ -72,14 +72,14 @@ impl ProcessMark {
         }
     }
 
-    /// Runs one search round. Returns the number of processes that had the mark, or that disappeared or
-    /// exited before it could be read. Any of them may have left a child behind; after a round that returns
-    /// 0, none is left.
+    /// Runs one search round. Returns the number of processes that had the mark, or that exited before their
+    /// environment could be read. Each of them may have left a child behind; after a round that returns 0, no marked
+    /// process is left.
     fn end_some(&self, known: &mut CheckedProcesses) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         let mut may_have_left_some = 0;
-        // Read lazily: a process forked meanwhile usually has a higher number and is still to come.
+        // Read lazily: a process that is forked during the search usually has a higher number and is still found.
         for number in numbers {
             if known.without.contains(&number) {
                 continue;
@@ -87,15 +87,14 @@ impl ProcessMark {
             match self.end(number) {
                 CheckResult::Without => drop(known.without.insert(number)),
                 CheckResult::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
-                // If a marked one had exited already, it may have left a child behind.
+                // A marked process that had already exited may have left a child behind.
                 CheckResult::Marked | CheckResult::Gone => may_have_left_some += 1,
             }
         }
         may_have_left_some
     }
 
-    /// Kills one process if it has the mark. Its pidfd is opened first, so that its number can't be reused in
-    /// between.
+    /// Kills a process if it has the mark. Its pidfd is opened first, so that its number can't be reused in between.
     fn end(&self, number: i32) -> CheckResult {
         let Some(process) = Pid::from_raw(number) else { return CheckResult::Bare };
         let gone = |is_gone: bool| if is_gone { CheckResult::Gone } else { CheckResult::Bare };
@@ -110,7 +109,7 @@ impl ProcessMark {
         seen
     }
 
-    /// What follows from a process's environment.
+    /// Interprets the result of reading a process's environment.
     fn judge(&self, environment: io::Result<Vec<u8>>, is_alive: impl FnOnce() -> bool) -> CheckResult {
         let wanted = format!("{VARIABLE}={}", self.0);
         match environment {
@@ -137,7 +136,7 @@ fn environment(number: i32) -> io::Result<Vec<u8>> {
     Ok(environment)
 }
 
-/// The mark in an environment as the kernel tells it.
+/// Returns the mark in an environment, as read from `/proc`.
 pub(crate) fn mark_in(environment: File) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     environment.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -152,7 +151,7 @@ struct CheckedProcesses {
     /// Processes without the mark; neither they nor their descendants can ever have it, so they aren't
     /// checked again.
     without: HashSet<i32>,
-    /// Processes without an environment. Whatever they had started existed by the time they were first
+    /// Processes without an environment. Everything that they had started existed by the time they were first
     /// checked.
     bare: HashSet<i32>,
 }
@@ -166,7 +165,7 @@ enum CheckResult {
     Bare,
     /// It has the mark.
     Marked,
-    /// It was gone before that could be checked; it may have left a child behind.
+    /// It exited before it could be checked; it may have left a child behind.
     Gone,
 }
 
@@ -178,9 +177,9 @@ mod tests {
 
     use super::*;
 
-    /// Since Linux 6.16 the environment of kernel threads and zombies can't be opened and fails with ESRCH,
-    /// as for a process that is gone. Each command was followed by 256 scans of all processes in search of
-    /// their supposed children: half a second of CPU time or more.
+    /// Since Linux 6.16 the environment of kernel threads and zombies can't be opened and fails with ESRCH, as for a
+    /// process that is gone. After each command, all processes were scanned 256 times in search of their supposed
+    /// children: half a second of CPU time or more.
     #[test]
     fn processes_without_an_environment_are_checked_at_most_twice() {
         let mark = ProcessMark::generate();
@@ -199,7 +198,7 @@ mod tests {
         assert_eq!(mark.end(std::process::id().cast_signed()), CheckResult::Without);
     }
 
-    /// What kernels answer to reading `/proc/PID/environ`.
+    /// The results of reading `/proc/PID/environ` on different kernels.
     #[test]
     fn the_environment_of_a_process_is_judged_alike_on_all_kernels() {
         let mark = ProcessMark::generate();

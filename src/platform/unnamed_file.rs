@@ -1,4 +1,4 @@
-//! Files without a name (`O_TMPFILE`), which the kernel removes if they never get one.
+//! Files without a name (`O_TMPFILE`), which the kernel removes if they are never named.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use epitome_thread::{PartId, Seq};
 
-/// A question. With only a range, its text is read; otherwise, the log is searched. Conditions are combined
-/// with "and".
+/// A query. If it has only a range, the text of the range is read; otherwise, the log is searched. All conditions
+/// must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecallQuery {
     pub range: Option<EntryRange>,
@@ -52,7 +52,7 @@ impl EntryRange {
         (self.from.entry..=self.through.entry).contains(&part.entry)
     }
 
-    /// The entry of a range that covers only one.
+    /// The entry, if the range covers only one.
     pub(super) fn single(&self) -> Option<Seq> {
         (self.from.entry == self.through.entry).then_some(self.from.entry)
     }

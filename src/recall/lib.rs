@@ -1,6 +1,6 @@
 //! Recall: searches and reads a thread's log, including entries that left the view. Pure.
 //!
-//! The model uses it through the tool of this name. It never returns what a hook removed from the history,
+//! The model uses it through the tool of this name. It never returns content that a hook removed from the history,
 //! withheld prompts, or thinking. Texts are complete, even if the view shows only a part.
 
 mod ask;
@@ -19,18 +19,18 @@ pub use time::Clock;
 use epitome_thread::{CallId, Change, Entry, PartId, Seq, Thread, ViewEdit};
 use record::Record;
 
-/// The tool's name. Its outcomes are cut first when room is short, and are left out of a summary from flat
-/// text, since the log contains what they read.
+/// The tool's name. Its outcomes are truncated first when space is short, and are omitted from a summary from flat
+/// text, because the log contains the original text.
 pub const NAME: &str = "recall";
 
-/// Maximum size of an answer in bytes for any window: a page of about 6,000 tokens.
+/// Maximum size of an answer in bytes: a page of about 6,000 tokens.
 pub const ANSWER_BYTES_MAX: usize = 24 * 1024;
 
-/// Size of an answer in bytes that fits into the smallest window too.
+/// Minimum size limit of an answer in bytes; it fits into the smallest window.
 const ANSWER_BYTES_MIN: usize = 1024;
 
-/// A snapshot of a thread's log, without what recall must not return, so that it can be searched outside of
-/// the session's task.
+/// A snapshot of a thread's log, without content that recall must not return. It can be searched outside of the
+/// session's task.
 #[derive(Clone, Debug, Default)]
 pub struct RecallLog {
     entries: Vec<Arc<Entry>>,
@@ -49,7 +49,7 @@ pub struct SearchHit {
     pub what: String,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// Lines that match, each with its byte offset: `offset 12: …`.
+    /// Matching lines, each with its byte offset: `offset 12: …`.
     pub places: Vec<String>,
 }
 
@@ -63,8 +63,7 @@ struct HiddenEntries {
 }
 
 impl RecallLog {
-    /// Takes a snapshot. `answer_bytes` limits the size of an answer, and is itself clamped to a sensible
-    /// range.
+    /// Takes a snapshot. `answer_bytes` limits the size of an answer; it is clamped to a sensible range.
     pub fn snapshot(thread: &Thread, answer_bytes: usize) -> RecallLog {
         let hidden = HiddenEntries::collect(thread);
         let entries = thread.entries();
@@ -73,7 +72,7 @@ impl RecallLog {
                 let own = entries.get(shown.seq.0 as usize);
                 own.is_some_and(|own| is_layer(own) || Arc::ptr_eq(own, shown) && !is_part(own))
             }
-            // Shown completely, or removed by a hook; otherwise only its thinking can be missing.
+            // Either shown completely or removed by a hook; in other cases only its thinking can be missing.
             _ => true,
         };
         RecallLog {
@@ -85,8 +84,8 @@ impl RecallLog {
         }
     }
 
-    /// Answers a question with text for the model, or returns an error if the question is not valid. `stop`
-    /// is polled; once it returns true, the search ends early.
+    /// Answers a query with text for the model, or returns an error if the query is invalid. `stop` is polled; when
+    /// it returns true, the search ends early.
     pub fn answer(
         &self,
         ask: &RecallQuery,
@@ -104,8 +103,8 @@ impl RecallLog {
         Ok(text + note)
     }
 
-    /// Returns the newest results of a search, at most `ask.limit`, and their total number. A search that was
-    /// stopped returns what it had found so far.
+    /// Returns the newest results of a search, at most `ask.limit`, and their total number. A stopped search returns
+    /// the results found so far.
     pub fn find(
         &self,
         ask: &RecallQuery,
@@ -115,7 +114,7 @@ impl RecallLog {
         search::find(self, ask, clock, stop)
     }
 
-    /// All searchable records, oldest first.
+    /// Returns all searchable records, oldest first.
     fn records(&self) -> Vec<Record<'_>> {
         let mut records = Vec::with_capacity(self.entries.len());
         let mut calls = HashMap::new();
@@ -134,7 +133,7 @@ impl RecallLog {
 impl HiddenEntries {
     fn collect(thread: &Thread) -> HiddenEntries {
         let mut hidden = HiddenEntries::default();
-        // Entries that a layer put in front of the view are removed together with the history that they
+        // Entries that a layer inserted at the front of the view are removed together with the history that they
         // belong to.
         let mut fronts: Vec<Seq> = Vec::new();
         for entry in thread.entries() {
@@ -160,7 +159,7 @@ impl HiddenEntries {
         hidden
     }
 
-    /// Adds an edit that rewrites what was shown.
+    /// Adds an edit that rewrites content of the view.
     fn take(&mut self, thread: &Thread, edit: &ViewEdit) {
         let Some(at) = edit.at() else { return };
         self.entries.insert(at.entry);
@@ -168,7 +167,7 @@ impl HiddenEntries {
         match &entry.change {
             // A summary describes everything that it replaced.
             Change::Compacted { through, .. } => self.through = self.through.max(Some(*through)),
-            // A call and its outcome are dropped together, whichever of them the edit names.
+            // A call and its outcome are dropped together, whichever of them the edit refers to.
             Change::ToolFinished { outcome } if matches!(edit, ViewEdit::Drop { .. }) => {
                 self.calls.insert(outcome.call.clone());
             }

@@ -15,7 +15,7 @@ use epitome_thread::{
     PartId, Role, ToolCall, ToolDisplay, ToolOutcome, ViewEdit, describe,
 };
 
-/// Bytes of a call's title.
+/// Maximum bytes of a call's title.
 const TITLE_BYTES_MAX: usize = 120;
 
 /// A message, call or outcome.
@@ -44,7 +44,7 @@ pub(super) fn of<'a>(
     let mut push = |part: Option<u32>, kind: RecordKind, body: RecordBody<'a>| {
         records.push(Record { part: PartId { entry: entry.seq, part }, at: entry.at, kind, body });
     };
-    // A queued prompt is found once it has entered the view; a withheld one is never found.
+    // A queued prompt can be found after it has entered the view; a withheld one is never found.
     if matches!(entry.change, Change::Queued { .. } | Change::Withheld { .. }) {
         return;
     }
@@ -121,7 +121,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether it belongs to recall itself: otherwise, a search would find all earlier searches.
+    /// Whether it belongs to recall: without this check, a search would find all earlier searches.
     pub fn is_recall(&self) -> bool {
         match self.body {
             RecordBody::Message(..) => false,
@@ -130,8 +130,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether it is about this file, or a file below this directory. `path` is as given in the question,
-    /// `absolute` is resolved against the working directory.
+    /// Whether it is about this file, or a file below this directory. `path` is as written in the query, `absolute`
+    /// is resolved against the working directory.
     pub fn touches(&self, path: &str, absolute: &Path) -> bool {
         let is_it = |touched: &Path| touched.starts_with(absolute) || touched.ends_with(path);
         let located = |locations: &[Location]| locations.iter().any(|location| is_it(&location.path));
@@ -162,7 +162,7 @@ fn changed(outcome: &ToolOutcome) -> impl Iterator<Item = &PathBuf> {
     })
 }
 
-/// Whether an input of the call mentions the path, which is the only way for a command.
+/// Whether an input of the call mentions the path, which is the only way in which a command does.
 fn mentions(call: &ToolCall, path: &str) -> bool {
     let texts = call.input.as_object().into_iter().flat_map(|input| input.values());
     texts.filter_map(Value::as_str).any(|text| text.contains(path))
@@ -222,7 +222,7 @@ fn message_text(message: &Message) -> Cow<'_, str> {
     Cow::Owned(parts.join("\n\n"))
 }
 
-/// A call's inputs with unescaped texts: lines of a file cannot be found in JSON strings.
+/// Returns a call's inputs with unescaped texts: lines of a file can't be found in JSON strings.
 fn call_text(call: &ToolCall) -> String {
     let Some(input) = call.input.as_object() else { return call.input.to_string() };
     let lines: Vec<String> = input

@@ -1,4 +1,4 @@
-//! Selects records and shows the matching parts of them.
+//! Selects records and shows their matching parts.
 
 use regex::{Regex, RegexBuilder};
 
@@ -24,7 +24,7 @@ const LINE_BYTES_MAX: usize = 200;
 const PATTERN_BYTES_MAX: usize = 1_000;
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
 
-/// Maximum number of words in a question.
+/// Maximum number of words in a query.
 const WORDS_MAX: usize = 20;
 
 /// Returns a page of the texts in the range.
@@ -37,7 +37,7 @@ pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<
     let total: usize = records.iter().map(|record| record.text().len()).sum();
     let bytes_max = ask.limit.unwrap_or(usize::MAX).clamp(1, log.answer_bytes);
     let mut page = String::new();
-    // All texts are numbered as one: `at` is where the current one ends, `next` the end of what is shown.
+    // Offsets count the bytes of all texts: `at` is the end of the current one, `next` the end of the shown part.
     let (mut at, mut next) = (0, ask.offset);
     for record in &records {
         let text = record.text();
@@ -72,7 +72,7 @@ pub(super) fn read(log: &RecallLog, ask: &RecallQuery, clock: &Clock) -> Result<
     Ok(page)
 }
 
-/// Returns everything that meets all conditions, newest first.
+/// Returns all records that match all conditions, newest first.
 pub(super) fn search(
     log: &RecallLog,
     ask: &RecallQuery,
@@ -120,7 +120,7 @@ pub(super) fn search(
     ))
 }
 
-/// The same as data, for front ends: at most `ask.limit` results.
+/// Like `search`, but returns data for front ends: at most `ask.limit` results.
 pub(super) fn find(
     log: &RecallLog,
     ask: &RecallQuery,
@@ -181,7 +181,7 @@ pub struct TextMatcher {
 }
 
 impl TextMatcher {
-    /// The error is a sentence for the model or the user.
+    /// Compiles the conditions. The error is a sentence for the model or the user.
     pub fn new(ask: &RecallQuery) -> Result<TextMatcher, String> {
         let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
         let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
@@ -217,13 +217,13 @@ impl TextMatcher {
         self.all.iter().all(|regex| regex.is_match(text))
     }
 
-    /// Matching lines, each with its byte offset. Without words or an expression, the first line.
+    /// Returns matching lines, each with its byte offset. Without words or an expression, returns the first line.
     fn places(&self, text: &str) -> Vec<String> {
         let Some(any) = &self.any else {
             let first = text.lines().find(|line| !line.trim().is_empty());
             return first.map(|line| around(line, 0)).into_iter().collect();
         };
-        // Lines that contain everything are best, but the words may also be spread over several lines.
+        // Lines that contain all words are best, but the words may also be spread over several lines.
         let together = self.lines(any, text, |line| self.is_in(line));
         let lines = if together.is_empty() { self.lines(any, text, |_| true) } else { together };
         let mut places: Vec<String> = lines
@@ -237,7 +237,7 @@ impl TextMatcher {
         places
     }
 
-    /// Lines with a match: the byte offset of the line, its text, and the position of the match in it.
+    /// Returns the matching lines: the byte offset of the line, its text, and the position of the match in it.
     fn lines<'t>(
         &self,
         any: &Regex,
@@ -264,7 +264,7 @@ impl TextMatcher {
     }
 }
 
-/// A line, or the part of a long one around this byte.
+/// Returns a line, or the part of a long one around this byte.
 fn around(line: &str, at: usize) -> String {
     if line.len() <= LINE_BYTES_MAX {
         return line.trim_end().to_owned();
@@ -275,7 +275,7 @@ fn around(line: &str, at: usize) -> String {
     format!("{before}{}{behind}", &line[start..end])
 }
 
-/// The longest prefix of at most `max` bytes, but at least one character. It ends at a line break if one is
+/// Returns the longest prefix of at most `max` bytes, but at least one character. It ends at a line break if one is
 /// in its second half.
 fn head_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
@@ -289,7 +289,7 @@ fn head_of(text: &str, max: usize) -> &str {
     }
 }
 
-/// Why there is nothing to read.
+/// Explains why there is nothing to read.
 fn nothing_at(log: &RecallLog, entry: Option<Seq>) -> String {
     let Some(seq) = entry else {
         return "Nothing in this range can be read.".to_owned();

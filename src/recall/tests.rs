@@ -1,4 +1,4 @@
-//! What recall finds and reads in small conversations.
+//! The results of searching and reading small conversations.
 
 use jiff::tz::TimeZone;
 
@@ -76,7 +76,7 @@ fn at(entry: u64, part: Option<u32>) -> PartId {
     PartId { entry: Seq(entry), part }
 }
 
-/// A thread with these changes after its opening entry, one per hour.
+/// Creates a thread with these changes after its opening entry, one per hour.
 fn thread(changes: Vec<Change>) -> Thread {
     let session = SessionId("s_00000000000000000000".to_owned());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
@@ -250,8 +250,8 @@ fn pages_together_are_the_complete_text() {
     assert!(answer(log(), &ask).expect("a page").contains("]\n2999 déjà vu"));
 }
 
-/// Each row is a change by a hook after the conversation, and the entries that a search for words in most
-/// entries still finds.
+/// Each row is a change by a hook after the conversation, and the entries that a search for words in most entries
+/// still finds.
 #[test]
 fn text_removed_by_a_hook_is_never_found() {
     let everything = ["e7", "e4", "e3", "e2.2", "e2.1", "e2", "e1"];

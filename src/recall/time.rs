@@ -6,7 +6,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-/// The current time and time zone, to which times in a question refer.
+/// The current time and time zone, to which times in a query are relative.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Milliseconds since the Unix epoch.
@@ -15,8 +15,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Parses a time into milliseconds since the Unix epoch: `2026-01-31`, `2026-01-31T10:00`, with or
-    /// without an offset, or `2h ago`. The error is a sentence.
+    /// Parses a time into milliseconds since the Unix epoch: `2026-01-31`, `2026-01-31T10:00`, with or without an
+    /// offset, or `2h ago`. The error is a sentence.
     pub fn time(&self, text: &str) -> Result<u64, String> {
         let text = text.trim();
         let found = self.ago(text).or_else(|| self.date(text));

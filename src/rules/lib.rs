@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use epitome_problem::nearest;
 
-/// Maximum bytes of a rule; a longer one was probably pasted by mistake.
+/// Maximum size of a rule in bytes; a longer one was probably pasted by mistake.
 const RULE_BYTES_MAX: usize = 4 * 1024;
 
 /// The effect of a rule, from weakest to strongest.
@@ -79,8 +79,8 @@ enum ArgumentKind {
     Words,
 }
 
-/// Tools for which typing mistakes are detected; of two equally near names the first is suggested.
-/// Capitalised names are Claude Code's aliases, which cover all tools of that kind.
+/// Tools for which typos are detected; of two equally similar names the first is suggested. Capitalized names are
+/// Claude Code's aliases, which cover all tools of that kind.
 const TOOLS: [(&str, ArgumentKind); 21] = [
     ("bash", ArgumentKind::Command),
     ("bash_output", ArgumentKind::Words),
@@ -105,7 +105,7 @@ const TOOLS: [(&str, ArgumentKind); 21] = [
     ("WebFetch", ArgumentKind::Host),
 ];
 
-/// An error in a rule, and how to fix it.
+/// An error in a rule, and a suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
     pub message: String,
@@ -169,14 +169,14 @@ pub fn parse(text: &str) -> Result<RulePattern, RuleError> {
     Ok(RulePattern { tool: tool.to_owned(), about })
 }
 
-/// Whether a name can be that of a tool: of a built-in one, of an MCP server's, or with `*`.
+/// Whether a tool can have this name: a built-in tool, one of an MCP server, or a name with `*`.
 fn is_known(tool: &str) -> bool {
     tool.contains('*') || tool.starts_with("mcp__") || TOOLS.iter().any(|(known, _)| *known == tool)
 }
 
 impl RulePattern {
-    /// The error if no tool of this program has the name. Such a rule is accepted, as programs that embed this one have
-    /// tools of their own, but it is probably a mistake.
+    /// Returns an error if Epitome has no tool of this name. Such a rule is accepted, because programs that embed
+    /// Epitome have additional tools, but it is probably a mistake.
     pub fn check_tool(&self) -> Result<(), RuleError> {
         match is_known(&self.tool) {
             true => Ok(()),
@@ -188,7 +188,7 @@ impl RulePattern {
     }
 }
 
-/// `cargo test:*` is equivalent to `cargo test *`, and `*` alone to no argument.
+/// Normalizes a command: `cargo test:*` is equivalent to `cargo test *`, and `*` to no argument.
 fn command(about: &str) -> Option<String> {
     let about = match about.strip_suffix(":*") {
         Some(begin) => format!("{} *", begin.trim_end()),
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// `allow = ["Foo(x)"]` was accepted without a word.
+    /// `allow = ["Foo(x)"]` was accepted silently.
     #[test]
     fn a_rule_for_an_unknown_tool_is_parsed_and_can_be_reported() {
         for known in ["bash(ls)", "Read", "mcp__tracker__*", "file_*(a)"] {

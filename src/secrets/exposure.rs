@@ -1,22 +1,22 @@
-//! Decides which variables of an environment reach the programs that a session starts. Pure.
+//! Decides which environment variables are passed to the programs that a session starts. Pure.
 //!
-//! The default withholds every variable that looks like a secret by its name or value, so that a forgotten
-//! setting exposes nothing.
+//! The default withholds every variable that looks like a secret by its name or value, so that a forgotten setting
+//! exposes nothing.
 
 use std::ffi::{OsStr, OsString};
 
 use super::{is_secret_name, mask, names};
 
-/// Keys are longer; a short value may equal that of another variable by chance.
+/// Minimum length of a key's value in bytes; a shorter value may equal that of another variable by chance.
 const KEY_BYTES_MIN: usize = 8;
 
 /// The variables that the model's commands get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandVariables {
     All,
-    /// All but secrets.
+    /// All except secrets.
     NoSecrets {
-        /// Names of variables that they get although they are secrets.
+        /// Names of variables that they get even if they are secrets.
         except: Vec<String>,
     },
 }
@@ -33,14 +33,14 @@ pub struct Exposure {
     /// Names of the variables with the keys of model providers.
     pub provider_keys: Vec<String>,
     pub commands: CommandVariables,
-    /// Names of variables that the user's hooks get although they are keys of providers.
+    /// Names of variables that the user's hooks get even if they are keys of providers.
     pub hooks: Vec<String>,
 }
 
 type VariableList = Vec<(OsString, OsString)>;
 
 impl Exposure {
-    /// For commands of the model.
+    /// The variables for the model's commands.
     pub fn for_commands(&self, environment: &[(OsString, OsString)]) -> VariableList {
         match &self.commands {
             CommandVariables::All => environment.to_vec(),
@@ -48,7 +48,7 @@ impl Exposure {
         }
     }
 
-    /// For hooks and MCP servers that the user configured: all but the keys of model providers.
+    /// The variables for hooks and MCP servers that the user configured: all except the keys of model providers.
     pub fn for_users_programs(&self, environment: &[(OsString, OsString)]) -> VariableList {
         let keys = self.values_of_provider_keys(environment);
         let is_kept = |(name, value): &&(OsString, OsString)| {
@@ -58,7 +58,7 @@ impl Exposure {
         environment.iter().filter(is_kept).cloned().collect()
     }
 
-    /// For hooks and MCP servers that a repository brought.
+    /// The variables for a repository's hooks and MCP servers.
     pub fn for_programs_of_repository(&self, environment: &[(OsString, OsString)]) -> VariableList {
         self.without_secrets(environment, &[])
     }
@@ -74,7 +74,7 @@ impl Exposure {
         environment.iter().filter(is_kept).cloned().collect()
     }
 
-    /// A copy of a key under another name is the same key.
+    /// Returns the values of the providers' keys: a copy of a key under another name must be withheld too.
     fn values_of_provider_keys<'e>(&self, environment: &'e [(OsString, OsString)]) -> Vec<&'e OsStr> {
         let keys = environment.iter().filter(|(name, _)| is_among(name, &self.provider_keys));
         keys.map(|(_, value)| value.as_os_str()).filter(|value| value.len() >= KEY_BYTES_MIN).collect()
@@ -85,20 +85,21 @@ fn is_among(name: &OsStr, names: &[String]) -> bool {
     names.iter().any(|listed| name == listed.as_str())
 }
 
-/// Whether an environment variable holds a secret, by its name or by its value.
+/// Whether an environment variable contains a secret, by its name or value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
     let by_name = is_secret_name(name) && !is_switch(value) && !is_path(value);
     by_name || matches!(mask(&format!("{name}={value}")), std::borrow::Cow::Owned(_))
 }
 
-/// `FORCE_AUTH=1`, `MAX_TOKENS_KEY=4096`.
+/// Whether the value is not a secret despite its name: `FORCE_AUTH=1`, `MAX_TOKENS_KEY=4096`.
 fn is_switch(value: &str) -> bool {
     const WORDS: [&str; 8] = ["true", "false", "yes", "no", "on", "off", "none", "null"];
     let is_number = value.len() <= 5 && value.bytes().all(|byte| byte.is_ascii_digit());
     is_number || WORDS.contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// `PWD`, `GOOGLE_APPLICATION_CREDENTIALS`: the secret, if any, is in a file, which has its own protection.
+/// Whether the value is a path, as in `PWD` or `GOOGLE_APPLICATION_CREDENTIALS`: the secret, if any, is in a file,
+/// which is protected separately.
 fn is_path(value: &str) -> bool {
     value.starts_with(['/', '~', '.']) && !names::looks_random(value)
 }

@@ -1,13 +1,13 @@
-//! What keys of vendors look like. The facts are those that the vendors document and that scanners of repositories look
-//! for; names of the fields are in `names`.
+//! The formats of vendors' keys, according to the vendors' documentation and repository scanners; names of fields are
+//! in `names`.
 
-/// A key that can be recognised wherever it occurs.
+/// A key that can be recognized wherever it occurs.
 pub(crate) struct KeyForm {
-    /// Every such key contains this. Matched first, by one automaton for all forms.
+    /// A text that every such key contains. Matched first, by one automaton for all forms.
     pub mark: &'static str,
-    /// What comes before the mark, as a regular expression; empty for a key that begins with it.
+    /// The text before the mark, as a regular expression; empty if the key starts with the mark.
     pub before: &'static str,
-    /// What comes after it.
+    /// The text after the mark, as a regular expression.
     pub after: &'static str,
     pub what: &'static str,
 }
@@ -20,7 +20,7 @@ const fn inner(before: &'static str, mark: &'static str, after: &'static str, wh
     KeyForm { mark, before, after, what }
 }
 
-/// Of marks that begin at the same place, the longest applies.
+/// If several marks start at the same position, the longest applies.
 pub(crate) const FORMS: &[KeyForm] = &[
     // Models.
     form("sk-ant-", r"[a-z]{2,8}[0-9]{2}-[\w-]{20,}", "an Anthropic key"),
@@ -210,7 +210,7 @@ pub(crate) const FORMS: &[KeyForm] = &[
     form("eyJ", r"[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}", "a signed token"),
 ];
 
-/// Keys that no literal text marks.
+/// Keys that contain no literal mark.
 pub(crate) const SHAPES: &[(&str, &str)] = &[
     (r"(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", "a Harness key"),
     (r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}", "an Airtable token"),

@@ -1,8 +1,8 @@
 //! Detects secrets in texts and masks them. Pure. Texts without secrets are only scanned, not copied.
 //!
-//! It recognises the key formats of vendors, private keys, signed tokens, assignments to names that indicate
-//! a secret, and values of an environment. Nothing is masked on mere suspicion: hashes, images and ids
-//! remain, because the model works with the masked text.
+//! Recognizes the key formats of vendors, private keys, signed tokens, assignments to names that indicate a secret,
+//! and values of an environment. Nothing is masked on mere suspicion: hashes, images and ids are kept, because the
+//! model works with the masked text.
 
 pub mod exposure;
 mod forms;
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 /// Minimum bytes of an environment value; a shorter one would match in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
-/// Minimum bytes of a value without digits: `production` is no secret.
+/// Minimum bytes of a value without digits: `production` is not a secret.
 const WORD_BYTES_MIN: usize = 20;
 /// Maximum bytes between the first and last line of a private key; real keys have about three thousand.
 const BLOCK_BYTES_MAX: usize = 32 * 1024;
@@ -30,7 +30,7 @@ const BLOCK_BYTES_MAX: usize = 32 * 1024;
 const BEFORE_BYTES_MAX: usize = 64;
 /// Minimum number of different characters in a key.
 const DIFFERENT_MIN: usize = 6;
-/// Minimum bytes of a key of letters alone.
+/// Minimum bytes of a key that consists only of letters.
 const MIXED_BYTES_MIN: usize = 30;
 
 /// The start of a PEM block.
@@ -39,7 +39,7 @@ const BLOCK: &str = "-----BEGIN ";
 struct KnownKeyForms {
     /// The marks of `FORMS`, and `BLOCK`.
     marks: AhoCorasick,
-    /// What is before and after each mark, in the order of `FORMS`.
+    /// The expressions for the text before and after each mark, in the order of `FORMS`.
     around: Vec<(Option<Regex>, Regex)>,
 }
 
@@ -80,7 +80,7 @@ fn expression(text: &str) -> Regex {
 /// The secrets to mask in the texts of one session.
 #[derive(Debug, Default)]
 pub struct Masker {
-    /// Values of the environment and keys of logins, and what each is.
+    /// Values of the environment and keys of logins, with their descriptions.
     values: Option<(AhoCorasick, Vec<String>)>,
 }
 
@@ -90,7 +90,7 @@ impl Masker {
         Masker::with_keys(environment, &[])
     }
 
-    /// The same, also for these keys, each with what it is (`the login for anthropic`).
+    /// Like `new`, but also masks these keys, each with its description (`the login for anthropic`).
     pub fn with_keys(environment: &[(OsString, OsString)], keys: &[(String, String)]) -> Masker {
         let keys = keys.iter().filter(|(_, key)| key.len() >= VALUE_BYTES_MIN);
         let (mut names, mut values): (Vec<String>, Vec<String>) = keys.cloned().unzip();
@@ -110,7 +110,7 @@ impl Masker {
         Masker { values: automaton.map(|automaton| (automaton, names)) }
     }
 
-    /// Replaces each secret with a mask. Texts without secrets, which are most, are returned unchanged.
+    /// Replaces each secret with a mask. Texts without secrets, which are the majority, are returned unchanged.
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = match &self.values {
             Some((values, names)) if values.is_match(text) => {
@@ -155,12 +155,12 @@ impl Masker {
     }
 }
 
-/// The mask of a secret.
+/// Returns the mask of a secret.
 fn masked(what: &str) -> String {
     format!("[secret masked: {what}]")
 }
 
-/// Whether a text contains a mask, which would replace the secret if it were written to a file.
+/// Whether a text contains a mask. Written to a file, the mask would replace the secret.
 pub fn has_mask(text: &str) -> bool {
     static MASK: LazyLock<Regex> =
         LazyLock::new(|| expression(r"\[secret masked: (?:looks like|the value of) [A-Za-z0-9_' ]+\]"));
@@ -183,7 +183,7 @@ struct FoundSecret {
     what: String,
 }
 
-/// Masks secrets recognisable by their format or by the name that they are given to.
+/// Masks secrets that are recognizable by their format or by the name to which they are assigned.
 pub fn mask(text: &str) -> Cow<'_, str> {
     let mut found = known(text);
     found.extend(shaped(text));
@@ -192,7 +192,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
     for FoundSecret { at, what } in found {
-        // A part of one that is masked already.
+        // This is part of a secret that is already masked.
         if at.start < done {
             continue;
         }
@@ -207,7 +207,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Keys by their marks, and private keys.
+/// Finds keys by their marks, and private keys.
 fn known(text: &str) -> Vec<FoundSecret> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -221,7 +221,7 @@ fn known(text: &str) -> Vec<FoundSecret> {
             Some(form) => key(which, text, mark.range())
                 .map(|at| FoundSecret { at, what: format!("looks like {}", form.what) }),
         };
-        // Another mark may begin within one of no key; marks are ASCII.
+        // If this is not a key, another mark may start within it; marks are ASCII.
         at = found.as_ref().map_or(mark.start() + 1, |found| found.at.end);
         all.extend(found);
     }
@@ -238,7 +238,7 @@ fn shaped(text: &str) -> Vec<FoundSecret> {
     found.collect()
 }
 
-/// The key around a mark.
+/// Returns the key around a mark.
 fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
     let (before, after) = &KNOWN.around[which];
     let form = &FORMS[which];
@@ -251,7 +251,7 @@ fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
     };
     let end = mark.end + after.find(&text[mark.end..])?.end();
     let goes_on = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
-    // A webhook's mark is in the middle of its address.
+    // The mark of a webhook is in the middle of its address.
     let is_apart = form.mark.contains('/') || begins_a_word(text, begin);
     let own = if before.is_some() { &text[begin..end] } else { &text[mark.end..end] };
     (!goes_on && is_apart && is_varied(own)).then_some(begin..end)
@@ -271,7 +271,7 @@ fn is_varied(text: &str) -> bool {
 fn begins_a_word(text: &str, at: usize) -> bool {
     let before = &text[..at];
     match before.chars().next_back() {
-        // `\nghp_…` within JSON, and a terminal's colour.
+        // `\nghp_…` within JSON, and a terminal's color sequence.
         Some(c) if c.is_ascii_alphanumeric() => {
             ["\\n", "\\t", "\\r"].iter().any(|end| before.ends_with(end)) || COLOUR.is_match(before)
         }
@@ -279,10 +279,10 @@ fn begins_a_word(text: &str, at: usize) -> bool {
     }
 }
 
-/// An escape sequence of a terminal at the end of a text.
+/// A terminal escape sequence at the end of a text.
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| expression(r"\x1b\[[0-9;]{0,12}m\z"));
 
-/// The length of the private key at the start of a text, even if it is truncated.
+/// Returns the length of the private key at the start of a text, even if it is truncated.
 fn block(text: &str) -> Option<usize> {
     let begin = BLOCK_BEGIN.find(text)?.end();
     let within = &text[begin..text.floor_char_boundary(begin + BLOCK_BYTES_MAX)];
@@ -291,7 +291,7 @@ fn block(text: &str) -> Option<usize> {
     };
     if let Some(end) = BLOCK_END.find(within)
         && has_key(&within[..end.start()])
-        // Source code with both lines has other text between them.
+        // Source code that contains both lines has other text between them.
         && within[..end.start()].split_whitespace().count() < 2 + within[..end.start()].len() / 12
     {
         return Some(begin + end.end());

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-/// The keys are assembled here, so that secret scanners don't report this file.
+/// Creates the keys at run time, so that secret scanners don't report this file.
 fn keys() -> Vec<(String, &'static str)> {
     let alnum = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6kL9nP2rS5tU8wX1zA4cD7eF0gI3";
     let upper = "A2B3C4D5E6F7G2H3";
@@ -102,8 +102,9 @@ fn values_of_secret_names_are_masked() {
     }
 }
 
-/// Regression: a review planted 99 kinds of secrets, and 67 of them reached the log. What was missed had names in lower
-/// case or in JSON, was part of an address, a header or a file of a program, or had letters or signs right before it.
+/// Regression test: of 99 kinds of secrets planted by a review, 67 reached the log. The missed ones had names in
+/// lower case or in JSON, were part of an address, a header or a program's file, or directly followed letters or
+/// signs.
 #[test]
 fn secrets_are_found_by_their_names_headers_addresses_and_files() {
     let random = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6kL9n";
@@ -215,7 +216,7 @@ fn ordinary_texts_stay_as_they_are() {
 }
 
 proptest! {
-    /// Code is full of hashes, ids and images.
+    /// Code contains many hashes, ids and images.
     #[test]
     fn hashes_ids_and_images_are_not_masked(
         hex in "[0-9a-f]{7,128}", blob in "[A-Za-z0-9+/]{40,400}={0,2}", id in "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
@@ -250,7 +251,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever its vendor issues is found: each form, with random characters.
+    /// Every key that a vendor issues is found: each form, with random characters.
     #[test]
     fn a_random_key_of_each_form_is_found(seed in any::<u64>()) {
         let mut runner = proptest::test_runner::TestRunner::new_with_rng(
@@ -264,7 +265,7 @@ proptest! {
             let shape = format!("{}{}{}", form.before, regex::escape(form.mark), form.after);
             let keys = proptest::string::string_regex(&shape.replace(r"\w", "[A-Za-z0-9_]")).expect("a generator");
             let key = keys.new_tree(&mut runner).expect("a key").current();
-            // By chance it may be too regular to be told from a name.
+            // By chance it may be too regular to be distinguished from a name.
             if is_varied(&key[form.mark.len().min(key.len())..]) && key.is_ascii() {
                 let masked = mask(&format!("it is {key} here")).into_owned();
                 prop_assert!(!masked.contains(&key), "{}: {}", form.what, masked);

@@ -1,4 +1,4 @@
-//! Finds the sessions that other agents keep on this machine. Their files are never written.
+//! Finds the sessions that other agents store on this machine. Never writes to their files.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -15,11 +15,11 @@ use super::opencode;
 use epitome_thread::{Change, SessionId};
 use epitome_transfer::{self as transfer, ImportContext};
 
-/// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble
-/// that some agents write.
+/// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble that some
+/// agents write.
 const HEAD_BYTES_MAX: u64 = 256 * 1024;
 
-/// Longest session file read completely, in bytes, for formats that are a single document.
+/// Maximum size in bytes of a session file that is read completely, for formats that are a single document.
 const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// An agent whose sessions can be found.
@@ -29,14 +29,14 @@ pub struct ForeignAgent {
     pub name: &'static str,
     /// The name shown to the user.
     pub words: &'static str,
-    /// Environment variable with its folder, which overrides `folders`.
+    /// Environment variable with its directory, which overrides `folders`.
     variable: Option<&'static str>,
     folders: &'static [&'static str],
-    /// Patterns of its session files below that folder; `*` matches anything within a name.
+    /// Patterns of its session files below that directory; `*` matches anything within a name.
     files: &'static [&'static str],
 }
 
-/// All supported agents. A folder that does not begin with `~/` is relative to the current directory.
+/// All supported agents. A directory that does not start with `~/` is relative to the current directory.
 pub const AGENTS: [ForeignAgent; 7] = [
     ForeignAgent {
         name: "claude-code",
@@ -107,17 +107,17 @@ pub struct Machine<'a> {
 /// A session of another agent on disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForeignSession {
-    /// The agent's own id for it.
+    /// Its id in that agent.
     pub id: String,
     pub file: PathBuf,
-    /// Empty if its beginning does not contain it.
+    /// Empty if the beginning of the file does not contain it.
     pub cwd: PathBuf,
     /// Its title, or otherwise its first prompt.
     pub title: Option<String>,
     /// Time of the last change, in milliseconds since the Unix epoch.
     pub updated_at: u64,
     pub bytes: u64,
-    /// The id that an import of it gets here.
+    /// The id of the session that an import of it creates.
     pub session: SessionId,
 }
 
@@ -126,7 +126,7 @@ impl ForeignAgent {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
-    /// The agent's session files, newest first; a file may contain many sessions. Unreadable folders are
+    /// Returns the agent's session files, newest first; a file may contain many sessions. Unreadable directories are
     /// skipped.
     fn files(&self, machine: &Machine) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -150,7 +150,7 @@ impl ForeignAgent {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Number of its sessions.
+    /// Returns the number of its sessions.
     pub fn count(&self, machine: &Machine) -> usize {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
@@ -161,7 +161,7 @@ impl ForeignAgent {
         kept.len() + files.iter().filter(is_other).count()
     }
 
-    /// Its sessions, those of the current directory first, then newest first. Files without a conversation
+    /// Returns its sessions, those of the current directory first, then newest first. Files without a conversation
     /// are skipped: most agents create one before the first prompt.
     pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
@@ -178,7 +178,7 @@ impl ForeignAgent {
     }
 }
 
-/// The sessions of a database; none if it can't be read.
+/// Returns the sessions of a database; none if it can't be read.
 fn database_sessions(database: &Path) -> Vec<ForeignSession> {
     opencode::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
@@ -186,7 +186,7 @@ fn database_sessions(database: &Path) -> Vec<ForeignSession> {
     })
 }
 
-/// Collects the files below a folder whose path matches `names`, with their modification times.
+/// Collects the files below a directory whose path matches `names`, with their modification times.
 fn matching(folder: &Path, names: &[&str], found: &mut Vec<(u64, PathBuf)>) {
     let [name, deeper @ ..] = names else { return };
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
@@ -217,7 +217,7 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
     modified.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Reads a session's header from its beginning; `None` if it has no conversation.
+/// Reads a session's metadata from the beginning of its file; `None` if it has no conversation.
 fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let metadata = fs::metadata(path).ok()?;
     let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
@@ -247,7 +247,7 @@ fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     })
 }
 
-/// The complete lines at the start of a file, or all of it if it is a single document.
+/// Returns the complete lines at the start of a file, or all of it if it is a single document.
 fn head(path: &Path) -> io::Result<String> {
     let is_document = path.extension().is_none_or(|extension| extension != "jsonl");
     let bytes_max = if is_document { DOCUMENT_BYTES_MAX } else { HEAD_BYTES_MAX };

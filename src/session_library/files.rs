@@ -1,5 +1,4 @@
-//! Exports sessions to files and imports them. An import stores everything that its files contain, or
-//! nothing.
+//! Exports sessions to files and imports them. An import stores either everything that its files contain, or nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -51,8 +50,7 @@ impl ExportFormat {
     }
 }
 
-/// Exports a session as text. Apparent API keys are masked, except in the raw format, which is the log byte
-/// for byte.
+/// Exports a session as text. Apparent API keys are masked, except in the raw format, which is the log byte for byte.
 pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<String, LibraryError> {
     match form {
         ExportFormat::Json => {
@@ -70,8 +68,8 @@ pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<
     }
 }
 
-/// Writes each session to a file of its own in `directory`, which is created if missing; existing files are
-/// not overwritten. Returns the files.
+/// Writes each session to a separate file in `directory`, which is created if missing; existing files are not
+/// overwritten. Returns the files.
 pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result<Vec<PathBuf>, LibraryError> {
     let io = |path: &Path| {
         let path = path.to_path_buf();
@@ -85,7 +83,7 @@ pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result
     let mut written = Vec::new();
     for header in super::list(store, None, super::SessionFilter::Prompted)?.sessions {
         let text = match export(store, &header.session, form) {
-            // Deleted meanwhile.
+            // Deleted in the meantime.
             Err(LibraryError::Store(StoreError::NotFound(_))) => continue,
             text => text?,
         };
@@ -100,7 +98,7 @@ pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result
 /// The user's choices for an import.
 pub struct ImportRequest<'a> {
     pub files: &'a [PathBuf],
-    /// Working directory of conversations that record none.
+    /// Working directory of conversations whose file doesn't contain one.
     pub cwd: &'a Path,
     /// Whether sessions exported by Epitome keep their id, which must be unused.
     pub keep_id: bool,
@@ -121,7 +119,7 @@ pub struct Imported {
     /// It was imported before and is left unchanged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_known: bool,
-    /// Omitted content, and other remarks for the user.
+    /// Omitted content, and other notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -166,7 +164,7 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
         let thread =
             thread.map_err(|error| file_problem(&file, format!("this is not a conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
-            // Delete what this import has stored so far: it is all or nothing.
+            // Delete what this import has stored so far: it must store all or nothing.
             for Imported { session, .. } in imported.iter().filter(|imported| !imported.is_known) {
                 if let Err(error) = store.delete(session) {
                     tracing::warn!(%session, %error, "a part of a failed import can't be removed");
@@ -188,8 +186,8 @@ pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, Libra
     Ok(imported)
 }
 
-/// The id that an imported session of another agent gets. It is deterministic, so that a second import finds
-/// the first.
+/// Returns the id of an imported session of another agent. It is deterministic, so that a second import finds the
+/// first.
 pub(super) fn imported_id(draft: &ImportDraft, file: &Path) -> SessionId {
     let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
     id_of(draft.source, &name)
@@ -237,7 +235,7 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     }
     let text = match opencode::text(path) {
         Some(text) => text.map_err(failed)?,
-        // A journal is no text where it is damaged.
+        // A damaged journal may not be valid text.
         None => match journal(path)? {
             Some(draft) => return Ok(vec![draft]),
             None => text_of(path)?,
@@ -249,17 +247,17 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<ImportDraft>, LibraryEr
     transfer::read(path, &text, &context).map_err(LibraryError::File)
 }
 
-/// Reads a journal, also a damaged one; `None` if the file is something else.
+/// Reads a journal, even a damaged one; `None` if the file is something else.
 fn journal(path: &Path) -> Result<Option<ImportDraft>, LibraryError> {
     let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if bytes > IMPORT_BYTES_MAX {
         return Ok(None);
     }
-    // The name of a kept journal continues after the session's id.
+    // The name of a damaged journal that a repair has kept continues after the session's id.
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('.').next());
     let name = name.and_then(SessionId::parse);
     let read = match Store::read_outside(path, name.as_ref()) {
-        // The text is read next, and says more.
+        // The file is read as text next, which reports a better error.
         Err(StoreError::Io { .. }) | Ok(None) => return Ok(None),
         read => {
             read.map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?
@@ -293,7 +291,7 @@ fn text_of(path: &Path) -> Result<String, LibraryError> {
     })
 }
 
-/// Reads another file of an imported session, in or below its folder; paths that lead elsewhere are rejected.
+/// Reads another file of an imported session, in or below its directory; paths that lead elsewhere are rejected.
 pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
     if !name.components().all(|part| matches!(part, Component::Normal(_))) {
         return None;

@@ -1,6 +1,6 @@
-//! Operations on stored sessions: list, show, search, fork, export, import. Plain functions over a `Store`
-//! that return data, shared by the command line and the control API. They block on the disk; sessions need
-//! not be closed for them. Running turns are not their concern.
+//! Operations on stored sessions: list, show, search, fork, export, import. Plain functions over a `Store` that
+//! return data, shared by the command line and the control API. They block on the disk, work on open sessions too,
+//! and ignore running turns.
 
 mod agents;
 mod files;
@@ -21,7 +21,7 @@ pub use agents::{AGENTS, ForeignAgent, ForeignSession, Machine};
 pub use files::{ExportFormat, ImportRequest, Imported, export, export_all, import};
 pub use search::{SearchRequest, SearchResults, SessionFind, search};
 
-/// Ids listed in the error for an ambiguous prefix.
+/// Maximum number of ids listed in the error for an ambiguous prefix.
 const NAMED_MAX: usize = 5;
 
 /// Why an operation failed.
@@ -32,17 +32,17 @@ pub enum LibraryError {
     /// A problem in one of the user's files.
     #[error("{0}")]
     File(Problem),
-    /// A request that can't be fulfilled: a sentence and a hint.
+    /// The request can't be fulfilled: a sentence and a hint.
     #[error("{message}")]
     Refused { message: String, hint: Option<String> },
 }
 
 impl LibraryError {
-    /// What the user can do about it.
+    /// A suggestion for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             LibraryError::Store(error) => hint_of(error).map(str::to_owned),
-            // The problem's own text includes its hint.
+            // The problem's text includes its hint.
             LibraryError::File(_) => None,
             LibraryError::Refused { hint, .. } => hint.clone(),
         }
@@ -90,8 +90,7 @@ pub struct Unlisted {
 /// Which sessions to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionFilter {
-    /// Sessions with at least one prompt. Editors open sessions that never get one, and there is nothing to
-    /// resume in those.
+    /// Sessions with at least one prompt. Editors open sessions that never get one, so there is nothing to resume.
     Prompted,
     All,
 }
@@ -114,8 +113,8 @@ pub fn list(store: &Store, cwd: Option<&Path>, which: SessionFilter) -> Result<S
     })
 }
 
-/// Whether a session's directory is `directory`, which must be canonical. Editors pass directories as the
-/// user spells them, so symlinks are resolved if they differ.
+/// Whether a session's directory is `directory`, which must be canonical. Editors pass directories as the user spells
+/// them, so symlinks are resolved if the paths differ.
 pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
     of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
 }
@@ -158,11 +157,11 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
 /// A conversation read from the store.
 pub struct StoredConversation {
     pub thread: Thread,
-    /// The damage that the user has not accepted, if any. Lost entries are in the thread.
+    /// The damage that the user has not accepted, if any. Lost entries are `Change::Lost` in the thread.
     pub damage: Option<StoreError>,
 }
 
-/// Reads a conversation, without the entries that are lost if it is damaged.
+/// Reads a conversation, even if it is damaged.
 pub fn read(store: &Store, session: &SessionId) -> Result<StoredConversation, LibraryError> {
     let (entries, damage) = store.read_with_damage(session)?;
     Ok(StoredConversation { thread: fold(session, entries)?, damage })
@@ -175,8 +174,8 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, Library
     })
 }
 
-/// Forks a session up to and including an entry, or in its current state. The fork's log records its origin;
-/// the original is not changed and may be open.
+/// Forks a session up to and including an entry, or in its current state. The fork's log records its origin; the
+/// original is not changed and may be open.
 pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<ForkedSession, LibraryError> {
     let header = store.header(session)?;
     if let Some(at) = at

@@ -1,9 +1,9 @@
-//! Reads opencode's stored sessions, each as one text in the format of `opencode export`: from a SQLite
-//! database or, for older versions, from one file per message and part.
+//! Reads opencode's stored sessions, each as one text in the format of `opencode export`: from a SQLite database or,
+//! for older versions, from one file per message and part.
 //!
-//! A session in a database is identified by a path below it: `…/opencode.db/ses_1`. Nothing is written to
-//! opencode's folders: SQLite would create files next to a database with a write-ahead log, so such a
-//! database is copied first.
+//! A session in a database is identified by a path below it: `…/opencode.db/ses_1`. Nothing is written to opencode's
+//! directories: SQLite would create files next to a database with a write-ahead log, so such a database is copied
+//! first.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,13 +18,13 @@ use super::agents::ForeignSession;
 use super::files::id_of;
 use epitome_transfer::{IMPORT_BYTES_MAX, ImportSource};
 
-/// Attempts to copy a database whose files change meanwhile.
+/// Maximum attempts to copy a database whose files change during the copy.
 const COPIES_MAX: usize = 3;
 
 /// Bytes at the start of a write-ahead log that identify its version.
 const LOG_HEAD_BYTES: u64 = 32;
 
-/// The text of the session at this path; `None` if the path is not of opencode.
+/// Returns the text of the session at this path; `None` if the path doesn't belong to opencode.
 pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     let folder = path.parent()?;
     let name = path.file_name()?.to_str()?;
@@ -43,7 +43,7 @@ pub(super) fn is_database(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("db"))
 }
 
-/// The sessions of a database that have messages, newest first, without those of subagents.
+/// Returns the sessions of a database that have messages, newest first, without those of subagents.
 pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
     let open = Database::open(database)?;
     let mut statement = open.prepare(
@@ -70,7 +70,7 @@ pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
 
 struct Database {
     connection: Connection,
-    /// Directory of the temporary copy, if one was made.
+    /// The directory of the temporary copy, if one was made.
     _copy: Option<TempDir>,
 }
 
@@ -81,8 +81,8 @@ impl Database {
         let copy = if has_log { Some(copied(path, &log)?) } else { None };
         let uri = match &copy {
             Some(copy) => format!("file:{}", percent(&copy.path().join("copy.db"))),
-            // Without a log the file is complete and not being written: `immutable` keeps SQLite from
-            // creating files next to it.
+            // Without a log the file is complete and not being written: `immutable` keeps SQLite from creating files
+            // next to it.
             None => format!("file:{}?immutable=1", percent(path)),
         };
         let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -173,7 +173,7 @@ fn too_large(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// A session being assembled.
+/// A session that is being assembled.
 struct OpencodeSession {
     info: Value,
     messages: Vec<Value>,
@@ -205,7 +205,7 @@ impl OpencodeSession {
 
     fn message(&mut self, id: &str, data: &[u8]) {
         let info = self.record(id, data);
-        // An unreadable message still has its parts.
+        // A message that can't be parsed still has parts.
         self.messages.push(json!({ "info": info.unwrap_or_default(), "parts": [] }));
     }
 
@@ -236,7 +236,7 @@ impl OpencodeSession {
     }
 }
 
-/// A session of an older version, with one file per message and part.
+/// Reads a session of an older version, with one file per message and part.
 fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     let info = fs::read(path)?;
     let info: Value = serde_json::from_slice(&info)?;
@@ -255,7 +255,8 @@ fn read_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     Ok(session.text())
 }
 
-/// The files of a folder without their extension, sorted by name, which is chronological.
+/// Returns the files of a directory with their names (without the extension), sorted by name and thus
+/// chronologically.
 fn records(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -274,7 +275,7 @@ fn records(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
 mod tests {
     use super::*;
 
-    /// The tables of opencode 1.18, as far as they are read, with one session and one subagent's session.
+    /// The tables of opencode 1.18 that are read, with one session and one subagent's session.
     const TABLES: &str = r#"
         CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text NOT NULL, title text NOT NULL,
             version text NOT NULL, revert text, time_created integer NOT NULL, time_updated integer NOT NULL);

@@ -1,5 +1,5 @@
-//! Searches all sessions: titles, messages, tool calls and their results. Within a conversation it finds what
-//! its own recall finds, so that nothing removed by a hook turns up.
+//! Searches all sessions: titles, messages, tool calls and their results. Within a conversation it finds only what
+//! recall finds, so that nothing removed by a hook appears.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use epitome_recall::{Clock, RecallLog, RecallQuery, TextMatcher};
 use epitome_store::Store;
 use epitome_thread::SessionId;
 
-/// Time limit of a search, after which it returns what it has found so far.
+/// Time limit of a search, after which it returns its results so far.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Sessions returned by default.
+/// Maximum number of sessions returned by default.
 const SESSIONS_MAX: usize = 20;
 
-/// Most sessions returned.
+/// Maximum number of sessions that can be requested.
 const SESSIONS_LIMIT: usize = 500;
 
-/// Matches shown per session.
+/// Maximum number of matches shown per session.
 const FINDS_MAX: usize = 5;
 
 /// The query.
@@ -59,7 +59,7 @@ pub struct SessionFind {
     pub in_title: bool,
     /// Number of matching texts.
     pub count: usize,
-    /// The newest of those.
+    /// The newest matching texts.
     pub finds: Vec<EntryFind>,
 }
 
@@ -86,8 +86,8 @@ pub fn search(store: &Store, ask: &SearchRequest) -> Result<SearchResults, Libra
         return Err(LibraryError::refused("there is nothing to look for", "give words that were said"));
     }
     let finder = TextMatcher::new(&question).map_err(|why| {
-        // The last line of the message states the error; the lines before it show the expression with a
-        // marker, which needs a fixed-width display.
+        // The last line of the message describes the error; the lines before it show the expression with a marker,
+        // which needs a fixed-width display.
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hint =
             "it must be a regular expression in Rust's syntax; without that option, words are searched literally";

@@ -31,7 +31,7 @@ impl fmt::Debug for ProviderSettings {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct BuiltInSettings {
     pub wire: Option<WireFormat>,
-    /// Replaces the provider's usual variable.
+    /// Replaces the provider's default variable.
     pub key_variable: Option<String>,
     pub headers: BTreeMap<String, String>,
 }
@@ -54,13 +54,13 @@ pub enum WireFormat {
     Gemini,
 }
 
-/// When edits of files that an editor has no unsaved text of are sent through the editor.
+/// When edits of files without unsaved text are sent through the editor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EditorWrites {
-    /// If the editor is known to build its review of changes from what it writes itself.
+    /// If the editor is known to include only its own writes in its review of changes.
     #[default]
     Auto,
-    /// If the editor offers to write files.
+    /// If the editor supports writing files.
     Always,
     Never,
 }
@@ -119,8 +119,8 @@ pub struct CompactionSettings {
     /// Whether compaction runs automatically.
     pub auto: bool,
     pub threshold: CompactionThreshold,
-    /// Fraction of the window at which compaction is required before a model call; the room reserved for the
-    /// reply counts as used.
+    /// Fraction of the window at which compaction is required before a model call; the space reserved for the reply
+    /// counts as used.
     pub must_ratio: f64,
     /// Maximum size of the tail that an automatic compaction keeps, as a fraction of the window.
     pub preserve_ratio: f64,
@@ -131,27 +131,27 @@ pub struct CompactionSettings {
     pub summary_timeout: Duration,
     /// Maximum duration of all attempts together.
     pub timeout: Duration,
-    /// Characters kept of each message when the conversation is too long to be summarized in full.
+    /// Maximum characters kept of each message when the conversation is too long to be summarized in full.
     pub message_chars: usize,
     pub prune: PruneSettings,
-    /// Tokens.
+    /// Maximum size of a summary, in tokens.
     pub max_summary_tokens: u32,
     /// Maximum share for pins, which are never dropped.
     pub pin_share: f64,
-    /// Share within which the user's messages stay verbatim.
+    /// Share of the window for the user's messages, which are kept verbatim within it.
     pub person_share: f64,
-    /// Tokens kept free for a reply, at most a quarter of the window.
+    /// Tokens reserved for a reply, at most a quarter of the window.
     pub output_reserve: u32,
 }
 
 /// The model that writes the summary of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Summariser {
-    /// The session's own model or the small model, whichever costs less.
+    /// The session's model or the small model, whichever costs less.
     #[default]
     Cheapest,
     Main,
-    /// `models.small`, or the session's own model if there is no small one.
+    /// `models.small`, or the session's model if there is no small one.
     Small,
     /// No model is called: the summary consists only of facts extracted by code.
     Nobody,
@@ -161,7 +161,7 @@ pub enum Summariser {
 /// Which old tool results are truncated, and how much of them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PruneSettings {
-    /// Texts of at most this many characters are left unchanged.
+    /// Maximum length in characters of texts that are left unchanged.
     pub min_chars: usize,
     /// Characters kept of a longer text.
     pub keep_chars: usize,
@@ -180,7 +180,7 @@ impl Default for PruneSettings {
 #[serde(rename_all = "snake_case")]
 pub enum CompactionThreshold {
     Never,
-    /// Fraction of the window that is used.
+    /// Used fraction of the window.
     Ratio(f64),
     /// Tokens used.
     Used(u64),
@@ -189,8 +189,7 @@ pub enum CompactionThreshold {
 }
 
 impl CompactionThreshold {
-    /// Parses a fraction of the window from 0 to 1; 0 means never. Returns `None` if the text is not such a
-    /// number.
+    /// Parses a fraction of the window from 0 to 1; 0 means never. Returns `None` if the text is not such a number.
     pub fn from_ratio(text: &str) -> Option<CompactionThreshold> {
         let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
         Some(if ratio == 0.0 { CompactionThreshold::Never } else { CompactionThreshold::Ratio(ratio) })

@@ -1,9 +1,9 @@
-//! Known differences between our count and the counts of a model family.
+//! Known differences between Epitome's count and the counts of a model family.
 
 use super::estimate::is_wide;
 use crate::model_name::Family;
 
-/// The possible excess over our count before the model's first reply, in per cent. The vocabularies of most
+/// The possible excess over Epitome's count before the model's first reply, in percent. The vocabularies of most
 /// vendors are not public, so their initial ratios are not measured.
 pub(super) fn margin_percent(family: Family) -> u64 {
     match family {
@@ -17,7 +17,7 @@ pub(super) fn margin_percent(family: Family) -> u64 {
     }
 }
 
-/// Adjusts our count for a family: for vocabularies with one token for each digit instead of one for three,
+/// Adjusts Epitome's count for a family: for vocabularies with one token per digit instead of one per three digits,
 /// and for those with more Chinese words.
 pub(super) fn adjust(family: Family, text: &str, tokens: u64) -> u64 {
     let (single_digits, wide_percent) = match family {
@@ -32,7 +32,7 @@ pub(super) fn adjust(family: Family, text: &str, tokens: u64) -> u64 {
     tokens + digits - wide.min(tokens) * (100 - wide_percent) / 100
 }
 
-/// The number of additional tokens if each digit is a token, instead of every three digits.
+/// Returns the number of additional tokens if each digit is a token, instead of every three digits.
 fn surplus_digits(text: &str) -> u64 {
     let (mut surplus, mut run) = (0u64, 0u64);
     for byte in text.bytes() {

@@ -1,48 +1,46 @@
-//! The difference between a model's token count and ours, learnt from the usage reported by its provider.
-//! Pure.
+//! The difference between a model's token count and Epitome's, learned from the usage reported by its provider. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
 use crate::model_name::Family;
 
-/// The weight of a new ratio: an outlier moves the ratio by a third, and five replies replace most of the
-/// earlier value.
+/// The weight of a new ratio: an outlier moves the ratio by a third, and five replies replace most of the earlier
+/// value.
 const LEARNING_RATE: f64 = 0.3;
 
-/// Smaller requests, in tokens, have a lower weight: the provider's own addition is a large part of them.
+/// Requests with fewer tokens have a lower weight, because the provider's overhead is a large part of them.
 const TEXT_TOKENS_FULL: f64 = 2_000.0;
 
-/// No known vocabulary differs more from ours. Nonsensical reports are clamped to this range.
+/// No known vocabulary differs more. Nonsensical reports are clamped to this range.
 const RATIO_MIN: f64 = 0.5;
 const RATIO_MAX: f64 = 3.0;
 
-/// Largest number of tokens that a provider may add to a request, mostly the text around tools.
+/// Maximum number of tokens that a provider may add to a request, mostly the text around tools.
 const OVERHEAD_TOKENS_MAX: u64 = 1_000;
 
-/// A stored calibration is updated if the ratio differs by this share, or the overhead by this many tokens.
-/// Smaller changes are noise, and occur with each reply.
+/// A stored calibration is updated if the ratio differs by this share, or the overhead by this many tokens. Smaller
+/// changes are noise, and occur with each reply.
 const NEWS_RATIO_SHARE: f64 = 0.005;
 const NEWS_OVERHEAD_TOKENS: u64 = 20;
 
-/// How a model's provider counts, relative to our count.
+/// How a model's provider counts, relative to Epitome's count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The provider's tokens for one of ours.
+    /// The provider's tokens per token of Epitome's count.
     ratio: f64,
     /// Tokens that the provider adds to every request.
     overhead: u64,
-    /// Number of replies that it was learnt from.
+    /// Number of replies that it was learned from.
     replies: u32,
 }
 
 impl Calibration {
-    /// The initial calibration of a model that has not replied yet.
+    /// Returns the initial calibration of a model that has not replied yet.
     ///
-    /// Only the ratios for OpenAI's models and Qwen are measured against their vocabularies. Claude's
-    /// vocabulary is not public; 1.15 is reported to be too low for it. Callers that must be certain use
-    /// `Ruler::at_most`, which adds a margin: a request that is a tenth smaller than expected does no harm,
-    /// but a larger one may be refused.
+    /// Only the ratios for OpenAI's models and Qwen are measured against their vocabularies. Claude's vocabulary is
+    /// not public; 1.15 is reported to be too low for it. Callers that must be certain use `Ruler::at_most`, which
+    /// adds a margin: a request that is a tenth smaller than expected does no harm, but a larger one may be refused.
     pub fn start(family: Family) -> Calibration {
         let ratio = match family {
             Family::OpenAi | Family::Qwen => 1.0,
@@ -54,12 +52,12 @@ impl Calibration {
         Calibration { ratio, overhead: 0, replies: 0 }
     }
 
-    /// Whether a reply of the model was seen.
+    /// Whether it was learned from at least one reply of the model.
     pub fn is_learnt(&self) -> bool {
         self.replies > 0
     }
 
-    /// The model's tokens for a part of a request; at least one for anything that is sent.
+    /// Converts a part of a request to the model's tokens; at least one for anything that is sent.
     pub fn fit(&self, tally: Tally) -> u64 {
         let text = tally.text as f64 * self.ratio();
         (text.ceil() as u64).saturating_add(tally.media)
@@ -72,8 +70,7 @@ impl Calibration {
 
     /// Learns from a complete request, for which the provider reported `reported` tokens.
     ///
-    /// The excess of the first request is taken for the provider's own addition; all later ones update the
-    /// ratio.
+    /// The excess of the first request is attributed to the provider's overhead; all later ones update the ratio.
     pub fn learn(&mut self, sent: Tally, reported: u64) {
         if sent.text == 0 || reported <= sent.media {
             return;
@@ -139,7 +136,7 @@ mod tests {
         let mut calibration = Calibration::start(Family::OpenAi);
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 6_000);
         assert_eq!(calibration.fit(Tally { text: 100, media: 1_000 }), 1_100);
-        // A report below the size of the image cannot be for this request.
+        // A report below the size of the image can't be for this request.
         let before = calibration;
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 900);
         assert_eq!(calibration, before);

@@ -1,4 +1,4 @@
-//! Incremental counting of one thread: a count costs only the new entries and not the whole view.
+//! Counts one thread incrementally: a count costs only the new entries, not the entire view.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::tally::Tally;
 use crate::model_name::Family;
 use epitome_thread::{Change, Entry, Seq, Thread};
 
-/// The approximate number of tokens that one call counts with the vocabulary. The rest of a long conversation
-/// is estimated until later calls count it. This limits the time that a session waits to about 10 ms.
+/// The approximate number of tokens that one call counts with the vocabulary. The rest of a long conversation is
+/// estimated until later calls count it. This limits a session's wait to about 10 ms.
 const EXACT_TOKENS_MAX: u64 = 20_000;
 
 /// The size of a request, by source.
@@ -16,7 +16,7 @@ const EXACT_TOKENS_MAX: u64 = 20_000;
 pub struct Count {
     /// Tokens of the beginning of the request, as reported by the provider.
     pub reported: u64,
-    /// Tokens of the rest, counted by us.
+    /// Tokens of the rest, counted by Epitome.
     pub counted: u64,
 }
 
@@ -29,7 +29,7 @@ impl Count {
 
 /// Caches the tally of each entry in a thread's view.
 ///
-/// It stores tallies and not tokens, because the scale of a model changes with each of its replies.
+/// It stores tallies instead of tokens, because the scale of a model changes with each of its replies.
 #[derive(Debug, Default)]
 pub struct Counter {
     /// The entries of the view at the last count.
@@ -44,8 +44,8 @@ struct MeasuredEntry {
     entry: Arc<Entry>,
     /// The tally, once computed, and whether it is exact.
     tally: Option<(Tally, bool)>,
-    /// The first tally that was returned. It is used for display even after an estimate was replaced by a
-    /// count, so that numbers shown to the user do not change.
+    /// The first tally that was returned. It is displayed even after a count has replaced an estimate, so that
+    /// numbers shown to the user do not change.
     shown: Option<Tally>,
 }
 
@@ -60,7 +60,7 @@ impl Counter {
         known.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens).saturating_add(counted)
     }
 
-    /// The largest likely size of the next request in tokens: the size reported by the provider, and the rest
+    /// Returns the largest likely size of the next request in tokens: the size reported by the provider, and the rest
     /// with a margin.
     pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
         let shown = self.in_context(ruler, thread);
@@ -77,7 +77,7 @@ impl Counter {
         shown.max(sure.saturating_add(rest))
     }
 
-    /// The parts of a request after this entry, newest first, with the frame as the oldest.
+    /// Returns the parts of a request after this entry, newest first, with the frame as the oldest.
     fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut MeasuredEntry> {
         let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.entry.seq) > known);
         entries.chain(self.frame.iter_mut().filter(move |_| known.is_none()))
@@ -88,8 +88,8 @@ impl Counter {
         self.frame.as_ref().map_or(0, |_| ruler.calibration().overhead())
     }
 
-    /// The tally of the complete request, frame and view, to be compared with a reported count. `None` if a
-    /// part of it is only estimated so far.
+    /// Returns the tally of the complete request, frame and view, for comparison with a reported count. `None` while
+    /// a part of it is only estimated.
     pub fn request(&mut self, ruler: &Ruler, thread: &Thread) -> Option<Tally> {
         self.follow(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
@@ -124,13 +124,13 @@ impl MeasuredEntry {
         MeasuredEntry { entry: entry.clone(), tally: None, shown: None }
     }
 
-    /// The first tally that was returned.
+    /// Returns the first tally that was returned.
     fn shown(&mut self, ruler: &Ruler, room: &mut u64) -> Tally {
         let (now, _) = self.tally(ruler, room);
         *self.shown.get_or_insert(now)
     }
 
-    /// The current tally, and whether it is exact. An estimate is replaced by a count while there is `room`,
+    /// Returns the current tally, and whether it is exact. An estimate is replaced by a count while there is `room`,
     /// in tokens.
     fn tally(&mut self, ruler: &Ruler, room: &mut u64) -> (Tally, bool) {
         let may_count = ruler.is_exact() && *room > 0;

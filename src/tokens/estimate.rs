@@ -37,10 +37,10 @@ impl CharClass {
         }
     }
 
-    /// The tokens of a run with this length, in twelfths.
+    /// The tokens of a run of this length, in twelfths.
     const fn twelfths(self, length: u64) -> u64 {
         match self {
-            // Most words are one token, and long ones consist of parts.
+            // Most words are one token, and long ones consist of several.
             CharClass::Lower => 12 + 3 * length.saturating_sub(6),
             CharClass::Upper => 12 + 5 * length.saturating_sub(2),
             CharClass::Digit => 12 * length.div_ceil(3),
@@ -110,7 +110,7 @@ impl ClassStep {
         let class = CLASSES[to];
         let (last, length) = (from / LENGTHS, from % LENGTHS + 1);
         if last != to {
-            // A capital letter begins the following word, which otherwise starts a token of its own.
+            // A capital letter belongs to the following word, which otherwise starts a separate token.
             let is_capital =
                 last == CharClass::Upper as usize && length == 1 && to == CharClass::Lower as usize;
             let twelfths = if is_capital { 0 } else { class.twelfths(1) as u8 };
@@ -132,7 +132,7 @@ const QUARTERED_BYTES_MIN: usize = 1_024;
 /// The state after the first newline of a run.
 const NEWLINE: u8 = (CharClass::Newline as usize * LENGTHS) as u8;
 
-/// Estimates the tokens of a text in the o200k vocabulary: within a fifth for what agents read. A quarter of
+/// Estimates the tokens of a text in the o200k vocabulary: within a fifth for typical input of agents. A quarter of
 /// the bytes would be 44 % too low for the output of tools, and 64 % for base64.
 pub fn estimate(text: &str) -> u64 {
     let twelfths = match quarters(text) {
@@ -145,11 +145,11 @@ pub fn estimate(text: &str) -> u64 {
             walks.map(Estimator::end).into_iter().sum()
         }
     };
-    // A text of spaces counts too.
+    // A text of spaces counts as at least one token.
     twelfths.div_ceil(12).max(u64::from(!text.is_empty()))
 }
 
-/// Bytes processed at a time. If all of them are ASCII, as usual, no byte needs a check of its own.
+/// Number of bytes processed at a time. If all of them are ASCII, as usual, no byte needs a separate check.
 const BLOCK: usize = 8;
 
 /// The state of the estimate for a text or a part of it.
@@ -221,8 +221,8 @@ fn blocks<const WALKS: usize>(walks: &mut [Estimator<'_>; WALKS]) -> bool {
     true
 }
 
-/// Splits a long text into four parts. Each part but the first begins after a newline that starts a run,
-/// where the state of a single walk is known.
+/// Splits a long text into four parts. Each part except the first starts after a newline that starts a run, where the
+/// state of a single walk is known.
 fn quarters(text: &str) -> Option<[&str; 4]> {
     if text.len() < QUARTERED_BYTES_MIN {
         return None;
@@ -234,14 +234,14 @@ fn quarters(text: &str) -> Option<[&str; 4]> {
     Some([a, b, c, d])
 }
 
-/// The next position at or after `from` where a text can be split.
+/// Returns the next position at or after `from` where a text can be split.
 fn split_position(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let begins_run = |at: &usize| bytes[*at] == b'\n' && !matches!(bytes[at - 1], b'\n' | b'\r');
     (from.max(1)..bytes.len()).find(begins_run).map(|at| at + 1)
 }
 
-/// Characters that are a token each, or two of them a token.
+/// Whether a character is a token, or half a token.
 pub(super) fn is_wide(character: char) -> bool {
     matches!(character, '\u{2e80}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{ff00}'..='\u{ffef}')
 }
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A text has the same estimate, however it is split.
+        /// A text has the same estimate regardless of how it is split.
         #[test]
         fn four_walks_give_the_same_result_as_one(pieces in prop::collection::vec("[a-zA-Z0-9 _.,\n\r\t─é漢]{0,40}|\n|\r\n\n", 0..200)) {
             let text = pieces.concat();

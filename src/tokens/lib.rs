@@ -1,6 +1,5 @@
-//! Token counting: with the embedded vocabulary if it is loaded, otherwise by an estimate from character
-//! classes, scaled for each model by the usage that its provider reports. Anything that is sent counts as at
-//! least one token.
+//! Token counting: with the embedded vocabulary if it is loaded, otherwise by an estimate from character classes,
+//! scaled for each model by the usage that its provider reports. Anything that is sent counts as at least one token.
 
 mod adjust;
 mod calibration;

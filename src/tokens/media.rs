@@ -1,4 +1,4 @@
-//! Tokens of images and documents, by each provider's rules for their size. Their base64 is never counted.
+//! Tokens of images and documents, by each provider's rules for their size. Their base64 text is never counted.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -7,20 +7,20 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::model_name::Family;
 
-/// Tokens of an image of unknown size: most providers have a limit near this.
+/// Tokens of an image of unknown size: most providers have a limit near this value.
 const IMAGE_TOKENS: u64 = 1_500;
 
-/// The approximate size of a PDF page in bytes of base64, and its tokens: providers charge for its text and
-/// its image, Gemini for the image only. Counting the pages would require a PDF parser.
+/// The approximate size of a PDF page in bytes of base64, and its tokens: providers charge for its text and image,
+/// Gemini only for the image. Counting the pages would require a PDF parser.
 const PAGE_BASE64_BYTES: usize = 64 * 1024;
 const PAGE_TOKENS: u64 = 2_500;
 const PAGE_TOKENS_GEMINI: u64 = 258;
 
-/// Bytes of base64 that are read to find an image's size. In a JPEG it follows the camera's metadata, which
+/// Maximum bytes of base64 that are read to find an image's size. In a JPEG it follows the camera's metadata, which
 /// has at most 64 KB.
 const HEADER_BYTES_MAX: usize = 128 * 1024;
 
-/// Largest accepted width or height in pixels; larger values are not real.
+/// Maximum accepted width or height in pixels; larger values are invalid.
 const SIDE_MAX: u32 = 100_000;
 
 /// Tokens of an image. `data` is its base64.
@@ -45,8 +45,8 @@ pub(super) fn image_tokens(family: Family, data: &str) -> u64 {
     tokens.ceil() as u64
 }
 
-/// Maximum number of pages counted: a few scans have the size of a book. A guess that is too low is corrected
-/// by the provider's report; one that is too high makes a needless compaction.
+/// Maximum number of pages counted: a few scanned pages have the size of a book. A guess that is too low is corrected
+/// by the provider's report; one that is too high causes a needless compaction.
 const PAGES_MAX: usize = 20;
 
 /// Tokens of a document. `data` is its base64.
@@ -69,7 +69,7 @@ fn tiles(width: f64, height: f64, side: f64) -> f64 {
     ((width / side).ceil() * (height / side).ceil()).clamp(1.0, 16.0)
 }
 
-/// The width and height in pixels of a PNG, GIF, WebP or JPEG.
+/// Returns the width and height in pixels of a PNG, GIF, WebP or JPEG.
 fn sides(data: &str) -> Option<(u32, u32)> {
     let head = data.as_bytes().get(..data.len().min(HEADER_BYTES_MAX) / 4 * 4)?;
     let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -111,7 +111,7 @@ fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
     loop {
         let [0xff, kind, high, low, ..] = *rest else { return None };
         let big = |at: usize| Some(u32::from(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?])));
-        // The excluded markers in this range are tables and not frames.
+        // The excluded markers in this range are tables instead of frames.
         if matches!(kind, 0xc0..=0xcf) && !matches!(kind, 0xc4 | 0xc8 | 0xcc) {
             return Some((big(7)?, big(5)?));
         }

@@ -1,5 +1,5 @@
-//! Infers a model's family and version from its name. Names are parsed only here; what the family implies for
-//! request formats and token counting is decided elsewhere.
+//! Infers a model's family and version from its name. Names are parsed only here; the consequences for request
+//! formats and token counting are decided elsewhere.
 
 /// Models of one vendor, or of several vendors that are treated alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,14 +37,14 @@ const MARKS: [(&str, Family); 19] = [
     ("kimi", Family::Chinese),
     ("minimax", Family::Chinese),
     ("gpt", Family::OpenAi),
-    // Fallback: the provider's prefix, when the model's own name matches nothing.
+    // Fallback: the provider's prefix, if the model's name matches nothing.
     ("anthropic/", Family::Claude),
     ("openai/", Family::OpenAi),
     ("mistral/", Family::Mistral),
 ];
 
 impl Family {
-    /// The family of a model, with or without a provider prefix.
+    /// Detects the family of a model, with or without a provider prefix.
     pub fn detect(model: &str) -> Family {
         let lower = model.to_ascii_lowercase();
         if is_o_series(undated(last(&lower))) {
@@ -55,17 +55,17 @@ impl Family {
     }
 }
 
-/// Version of a model whose name has no number, only its line: greater than or equal to every other version.
+/// Version of a model whose name contains only its line and no number: greater than or equal to every other version.
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
 /// A parsed model name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedName<'a> {
     pub family: Family,
-    /// Without the provider or gateway prefix and without a release date.
+    /// Without the provider or gateway prefix and the release date.
     pub name: &'a str,
-    /// Major and minor version, for OpenAI, Claude and Gemini models. OpenAI's o-series and `chatgpt-` models
-    /// have no such number and count as (0, 0).
+    /// Major and minor version, for OpenAI, Claude and Gemini models. OpenAI's o-series and `chatgpt-` models have no
+    /// such number and count as (0, 0).
     pub version: Option<(u32, u32)>,
 }
 
@@ -119,15 +119,15 @@ fn is_o_series(name: &str) -> bool {
     ["o1", "o3", "o4"].into_iter().any(of_line)
 }
 
-/// The version at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
+/// Parses the version at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
     let (major, minor) = text[..end].split_once('.').unwrap_or((&text[..end], "0"));
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514` or
-/// `claude-3-7-sonnet-…`, with or without a gateway prefix.
+/// Parses the version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514` or `claude-3-7-sonnet-…`,
+/// with or without a gateway prefix.
 fn claude_version(model: &str) -> Option<(u32, u32)> {
     let (_, name) = model.split_once("claude-")?;
     let mut numbers = name

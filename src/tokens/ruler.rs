@@ -18,23 +18,23 @@ use epitome_thread::{
 /// Tokens of a message, call or tool in addition to its text.
 const MESSAGE_TOKENS: u64 = 4;
 
-/// Bytes of an encrypted form per token, as for plain text; its actual packing is not known.
+/// Bytes of an encrypted form per token, as for plain text; the actual encoding is not known.
 const SEALED_BYTES_PER_TOKEN: u64 = 4;
 
-/// The possible excess over an estimate, in per cent: estimates are within a fifth of a count.
+/// The possible excess over an estimate, in percent: estimates are within a fifth of a count.
 const ESTIMATE_MARGIN_PERCENT: u64 = 25;
 
-/// The possible excess over our count, in per cent, even after the model has replied: no ratio is right for
-/// every kind of text, and smaller vocabularies need 5 % more tokens for base64 than ours.
+/// The possible excess over Epitome's count, in percent, even after the model has replied: no ratio is right for
+/// every kind of text, and smaller vocabularies need 5 % more tokens for base64.
 const KIND_MARGIN_PERCENT: u64 = 6;
 
 /// Counts tokens for a model. Cheap to clone.
 ///
-/// Results are in the model's tokens, as far as known. The `tally_…` functions return unscaled sizes, for
+/// Results are in the model's tokens, if its calibration is known. The `tally_…` functions return unscaled sizes, for
 /// callers that cache them: a calibration changes with each reply.
 #[derive(Clone, Debug)]
 pub struct Ruler {
-    /// `None` if no model is chosen; it then accepts the reports of any model.
+    /// `None` if no model is chosen; the ruler then accepts the reports of any model.
     model: Option<ModelName>,
     family: Family,
     calibration: Calibration,
@@ -49,12 +49,12 @@ impl Ruler {
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
-    /// Uses the calibration learnt from the model's replies.
+    /// Uses the calibration learned from the model's replies.
     pub fn calibrated(self, calibration: Calibration) -> Ruler {
         Ruler { calibration, ..self }
     }
 
-    /// Uses a vocabulary, if there is one.
+    /// Uses a vocabulary, if available.
     pub fn exact(self, vocabulary: Option<Arc<Vocabulary>>) -> Ruler {
         Ruler { vocabulary, ..self }
     }
@@ -72,7 +72,7 @@ impl Ruler {
         self.fit(self.tally_message(message))
     }
 
-    /// Tokens of an entry in a request; zero if the model does not see it.
+    /// Tokens of an entry in a request; zero if it is not in the model's view.
     pub fn entry(&self, entry: &Entry) -> u64 {
         self.fit(self.tally_entry(entry))
     }
@@ -97,8 +97,8 @@ impl Ruler {
         thread.view().entries().iter().map(|entry| self.tally_entry(entry).media).sum()
     }
 
-    /// Tokens of the next request: the size that the log contains for the context up to an entry, if the view
-    /// has only grown since, plus a count of everything after it.
+    /// Returns the tokens of the next request: the size that the log contains for the context up to an entry, if the
+    /// view has only grown since, plus a count of everything after it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
         let (from, known) = match self.known(thread) {
             Some((at, tokens)) => (Some(at), tokens),
@@ -108,12 +108,12 @@ impl Ruler {
         known + behind.map(|entry| self.entry(entry)).sum::<u64>()
     }
 
-    /// Tokens of the next request after a change of the view, given the tokens `now` and our count of the
-    /// view `before` and `after`.
+    /// Returns the tokens of the next request after a change of the view, given the tokens `now` and Epitome's count
+    /// of the view `before` and `after`.
     ///
-    /// Our count may differ from the provider's by the same amount before and after, so only the difference
-    /// matters. If the provider counts less than we do, the difference is scaled down accordingly; otherwise,
-    /// a view that shrinks could seem to need nothing.
+    /// Epitome's count may differ from the provider's by the same amount before and after, so only the difference
+    /// matters. If the provider counts less, the difference is scaled down accordingly; otherwise, a view that
+    /// shrinks could seem to need nothing.
     pub fn in_context_then(&self, thread: &Thread, now: u64, (before, after): (u64, u64)) -> u64 {
         let ours = self.request_overhead(thread).saturating_add(before).max(1);
         let gone = before.saturating_sub(after);
@@ -130,8 +130,8 @@ impl Ruler {
         }
     }
 
-    /// The largest likely size of a request, for deciding whether it fits. Tokens reported by the provider
-    /// are certain; the margin on our own count is larger before the model has replied.
+    /// Returns the largest likely size of a request, for deciding whether it fits. Tokens reported by the provider
+    /// are certain; the margin on Epitome's count is larger before the model has replied.
     pub fn at_most(&self, count: Count) -> u64 {
         let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
         let of_model = if self.calibration.is_learnt() { 0 } else { margin_percent(self.family) };
@@ -139,13 +139,13 @@ impl Ruler {
         count.tokens().saturating_add(margin)
     }
 
-    /// The newest entry for which the provider reported the context size, with that size, if it is this
-    /// model's and the view has only grown since. `None` after a compaction or a change of model.
+    /// Returns the newest entry for which the provider reported the context size, with that size, if it is for this
+    /// model and the view has only grown since. `None` after a compaction or a change of model.
     pub(super) fn reported(&self, thread: &Thread) -> Option<(Seq, u64)> {
         thread.newest_unchanged(|entry| self.report(entry))
     }
 
-    /// The same, but also accepts the size stored by a compaction, as shown to clients.
+    /// Like `reported`, but also accepts the size stored by a compaction, as shown to clients.
     pub(super) fn known(&self, thread: &Thread) -> Option<(Seq, u64)> {
         thread.newest_unchanged(|entry| match entry.change.context_sizes() {
             Some(ContextSizes { after, window: Some(_), .. }) => {
@@ -160,7 +160,7 @@ impl Ruler {
         self.is_of(model).then(|| usage.input.saturating_add(usage.output))
     }
 
-    /// Whether the thread used this model when the entry was made.
+    /// Whether the thread used this model when the entry was added.
     fn was_used_at(&self, thread: &Thread, entry: Seq) -> bool {
         let before = thread.entries().iter().rev().skip_while(|other| other.seq >= entry);
         let mut models = before.into_iter().filter_map(|other| match &other.change {
@@ -174,7 +174,7 @@ impl Ruler {
         self.model.as_ref().is_none_or(|own| own == model)
     }
 
-    /// Whether text is counted and not estimated.
+    /// Whether text is counted instead of estimated.
     pub fn is_exact(&self) -> bool {
         self.vocabulary.is_some()
     }
@@ -237,7 +237,7 @@ impl Ruler {
         Tally::from_text(MESSAGE_TOKENS) + parts.sum()
     }
 
-    /// The messages that an edit appends to the view.
+    /// Tallies the messages that an edit appends to the view.
     fn tally_edit(&self, edit: &ViewEdit) -> Tally {
         match edit {
             ViewEdit::Append { message, .. } => self.tally_message(message),
@@ -266,8 +266,8 @@ impl Ruler {
     }
 }
 
-/// The size of a conversation in a provider's encrypted form: base64 of bytes that count like text. The
-/// readable part is stored separately and counted there.
+/// Tallies a conversation in a provider's encrypted form: base64 of bytes that count like text. The readable part is
+/// stored separately and counted there.
 fn tally_sealed(native: &Native) -> Tally {
     let letters = native.data["compaction"]["encrypted_content"].as_str().map_or(0, str::len);
     Tally::from_text(letters as u64 * 3 / 4 / SEALED_BYTES_PER_TOKEN)

@@ -1,5 +1,5 @@
-//! The rulers of all models: the vocabulary, loaded once, and the calibration of each model, shared by all
-//! sessions of the process.
+//! The rulers of all models: the vocabulary, loaded once, and the calibration of each model, shared by all sessions
+//! of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use epitome_thread::ModelName;
 
-/// Maximum number of models remembered, so that invented model names cannot use more memory.
+/// Maximum number of models remembered, so that invented model names can't use more memory.
 const MODELS_MAX: usize = 1_000;
 
 /// The vocabulary is dropped after this time without a count.
@@ -22,7 +22,7 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// A cheap, shared handle.
+/// A shared handle that is cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Rulers {
     learnt: Arc<Mutex<HashMap<ModelName, Calibration>>>,
@@ -49,7 +49,7 @@ impl Rulers {
         Rulers { vocabulary: Arc::new(Mutex::new(VocabularyState::NotLoaded)), ..Rulers::default() }
     }
 
-    /// The current ruler for a model; `None` if no model is chosen.
+    /// Returns the current ruler for a model; `None` if no model is chosen.
     pub fn for_model(&self, model: Option<&ModelName>) -> Ruler {
         let ruler = Ruler::for_model(model).exact(self.ready());
         match model.and_then(|model| lock(&self.learnt).get(model).copied()) {
@@ -58,7 +58,7 @@ impl Rulers {
         }
     }
 
-    /// Adopts an earlier process's calibration of a model. One learnt by this process takes precedence.
+    /// Adopts an earlier process's calibration of a model. One learned by this process takes precedence.
     pub fn know(&self, model: &ModelName, calibration: Calibration) {
         let mut learnt = lock(&self.learnt);
         if learnt.len() < MODELS_MAX {
@@ -95,7 +95,7 @@ impl Rulers {
         }
     }
 
-    /// The vocabulary, if it is loaded.
+    /// Returns the vocabulary, if it is loaded.
     pub fn ready(&self) -> Option<Arc<Vocabulary>> {
         match &mut *lock(&self.vocabulary) {
             VocabularyState::Loaded { vocabulary, used } => {
@@ -110,9 +110,9 @@ impl Rulers {
     }
 }
 
-/// Loads the vocabulary, and drops it after it was idle for long.
+/// Loads the vocabulary, and drops it after a long idle time.
 fn hold(shared: &Mutex<VocabularyState>) {
-    // Linux has a priority for each thread; the caller's is meant by no thread in particular.
+    // Only Linux has a priority for each thread; `None` is the calling thread.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "the vocabulary is loaded at ordinary priority");
@@ -142,7 +142,7 @@ fn drop_idle(shared: &Mutex<VocabularyState>, idle_max: Duration) -> Option<Dura
     let rest = idle_max.saturating_sub(used.elapsed());
     if rest.is_zero() {
         let idle = std::mem::replace(&mut *state, VocabularyState::NotLoaded);
-        // Freeing it takes a while, so it happens without the lock.
+        // Freeing it takes a while, so release the lock first.
         drop(state);
         drop(idle);
         return None;
@@ -192,7 +192,7 @@ mod tests {
         let elsewhere = rulers.clone();
         assert_eq!(elsewhere.for_model(Some(&model)).calibration(), learnt);
         assert!(!elsewhere.for_model(Some(&other)).calibration().is_learnt());
-        // A calibration by an earlier process is older.
+        // A calibration from an earlier process is older and must be ignored.
         for model in [&model, &other] {
             elsewhere.know(model, Calibration::start(Family::Claude));
         }

@@ -1,9 +1,9 @@
-//! Sizes before they are scaled to a model.
+//! Token counts before they are scaled to a model.
 
 use std::iter::Sum;
 use std::ops::Add;
 
-/// A count that is not scaled to a model yet. Tallies can be added, and are scaled by a `Calibration`.
+/// A count that is not yet scaled to a model. Tallies can be added, and are scaled by a `Calibration`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Tokens of text, counted with the embedded vocabulary or estimated.

@@ -19,13 +19,13 @@ use super::read_state::{self, ReadState};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind, ToolSpec};
 
-/// Bytes of all files of a patch, old and new; both are kept in memory for a rollback.
+/// Maximum size in bytes of all files of a patch, old and new; both are kept in memory for a rollback.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Errors reported at once.
+/// Maximum number of errors reported at once.
 const FAULTS_TOLD_MAX: usize = 10;
 
-/// Files listed in a tool card.
+/// Maximum number of files listed in a tool card.
 const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
@@ -72,7 +72,7 @@ impl ParsedTool for ApplyPatch {
         let paths: BTreeSet<PathBuf> = paths.into_iter().map(|path| workspace.resolve(path)).collect();
         let locations = paths.iter().take(LOCATIONS_MAX);
         let locations = locations.map(|path| Location { path: workspace.target(path), line: None }).collect();
-        // Beyond the listed ones too, those that are elsewhere than they seem are named.
+        // Also mention unlisted files whose real location differs from their path or is outside of the workspace.
         let elsewhere: Vec<String> = paths
             .iter()
             .filter(|path| workspace.target(path) != **path || !workspace.contains(path))
@@ -143,16 +143,16 @@ struct PatchPlan {
     notes: Vec<String>,
 }
 
-/// A file before and after the patch; `None` means that it doesn't exist.
+/// The content of a file before and after the patch; `None` if it doesn't exist.
 struct PlannedFile {
     real: PathBuf,
     /// Whether the old text is unsaved text of the user's editor.
     is_unsaved: bool,
-    /// As clients know it.
+    /// The path that is shown to clients.
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
-    /// Changed positions, as lines of the old text.
+    /// Line numbers of the changes in the old text.
     lines: Vec<usize>,
     /// Set if the file is the target of a move.
     moved: Option<MovedFile>,
@@ -166,8 +166,8 @@ struct MovedFile {
     permissions: Permissions,
 }
 
-/// Computes the new state of all files. The error lists the problems of all files, so that one retry is
-/// sufficient. Without `known`, files don't have to be known to the model.
+/// Computes the new state of all files. The error lists the problems of all files, so that one retry is sufficient.
+/// If `known` is `None`, the model may change files that it has not read.
 fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&ReadState>) -> Result<PatchPlan, String> {
     let mut plan = PatchPlan::default();
     let mut faults: Vec<String> = Vec::new();
@@ -281,8 +281,8 @@ impl PatchPlan {
         Ok(())
     }
 
-    /// Returns the index of a file in its current state within the patch. The file must exist and be known to
-    /// the model.
+    /// Returns the index of a file in its current state within the patch. The file must exist and be known to the
+    /// model.
     fn existing(
         &mut self,
         path: &str,
@@ -297,7 +297,7 @@ impl PatchPlan {
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
         };
-        // Binary files can't be read by the model, and are only ever deleted.
+        // The model can't read binary files; it may only delete them.
         let is_binary = content.contains(&0);
         if is_new
             && !is_binary
@@ -429,7 +429,7 @@ impl PatchPlan {
 }
 
 impl PlannedFile {
-    /// Refuses to remove a file with unsaved text, which the editor would keep.
+    /// Refuses to remove a file with unsaved text, because the editor would keep that text.
     fn stays_saved(&self, workspace: &Workspace) -> Result<(), String> {
         match self.is_unsaved {
             false => Ok(()),
@@ -441,7 +441,7 @@ impl PlannedFile {
         }
     }
 
-    /// Writes the file, or removes it. Returns whether the file is saved, if an editor took the text.
+    /// Writes or removes the file. Returns whether it is saved if an editor accepted the text; otherwise `None`.
     fn put(
         &self,
         content: Option<&[u8]>,

@@ -1,5 +1,5 @@
-//! `ask_user`: asks the user a question in a form of their editor. Never used for secrets. If no client can
-//! display a form, the error says so, and the model asks in its reply.
+//! `ask_user`: asks the user a question in a form of their editor. Never used for secrets. If no client can display a
+//! form, the error tells the model to ask in its reply instead.
 
 use serde_json::{Map, Value, json};
 
@@ -11,19 +11,19 @@ use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
 
-/// Maximum choices of a question; more don't help.
+/// Maximum number of choices per question.
 const OPTIONS_MAX: usize = 20;
-/// Maximum characters of a question.
+/// Maximum length of a question in characters.
 const QUESTION_CHARS_MAX: usize = 2_000;
-/// Maximum characters of a choice.
+/// Maximum length of a choice in characters.
 const OPTION_CHARS_MAX: usize = 200;
-/// Maximum characters of a title.
+/// Maximum length of a title in characters.
 const TITLE_CHARS_MAX: usize = 80;
 
 const OTHER: &str = "other";
 const ANSWER: &str = "answer";
 
-/// Asks through its session's `QuestionSender`.
+/// The `ask_user` tool; it asks through the session's `QuestionSender`.
 pub struct AskUser {
     pub door: QuestionSender,
 }

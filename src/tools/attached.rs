@@ -15,7 +15,7 @@ use epitome_thread::{Location, OutcomeContent, ToolDisplay};
 /// Maximum pixels per side of an image: Anthropic's models reject the entire request for more.
 const SIDE_PIXELS_MAX: u32 = 8_000;
 
-/// Reads the rest of such a file, of which `bytes` is the beginning. Whether documents are supported is
+/// Reads the rest of an image or document whose first bytes are in `bytes`. Whether the model accepts documents is
 /// checked when the request is built.
 pub fn read(
     kind: FileType,
@@ -44,7 +44,8 @@ pub fn read(
     })
 }
 
-/// Describes such a file in a line for the model, if it can be sent to it. The error is a message.
+/// Describes an image or document in one line for the model. The error is a message that explains why it can't be
+/// sent.
 pub fn described(
     name: &str,
     kind: FileType,
@@ -63,7 +64,7 @@ pub fn described(
     }
 }
 
-/// The bytes of such a file as content of a tool result.
+/// Returns an image or document as content of a tool result.
 pub fn content(kind: FileType, bytes: &[u8], name: Option<String>) -> OutcomeContent {
     let (mime_type, data) = (kind.mime_type().to_owned(), STANDARD.encode(bytes));
     match is_image(kind) {
@@ -79,9 +80,9 @@ pub fn is_image(kind: FileType) -> bool {
     }
 }
 
-/// Returns the width and height of an image that can be sent to the model. The error continues a sentence
-/// that begins with the image's name. An image that providers can't decode would break every later request of
-/// the conversation, so it is rejected here.
+/// Returns the width and height of an image that can be sent to the model. The error continues a sentence that begins
+/// with the image's name. Images that providers can't decode are rejected here, because they would break every later
+/// request of the conversation.
 fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
     if !sees_images {
         return Err(

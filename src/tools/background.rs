@@ -1,8 +1,8 @@
-//! Background commands: started by `bash`, read by `bash_output`, and ended by `bash_kill`, on their own, or
-//! when their session ends.
+//! Background commands: started by `bash`, read by `bash_output`, and ended by `bash_kill`, on exit, or when their
+//! session ends.
 //!
-//! A session owns its `BackgroundCommands`; dropping it ends all its commands. Cancelling a turn doesn't, because
-//! they belong to the session. Their number and the output kept of each are limited.
+//! A session owns its `BackgroundCommands`; dropping it ends all its commands. Cancelling a turn doesn't end them.
+//! Their number and the output kept of each are limited.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,24 +19,24 @@ use super::{ToolContext, ToolResult, disk, sandbox, truncate};
 use epitome_platform::group::CommandExit;
 use epitome_thread::{CallId, OutcomeContent, OutcomeStatus, ToolDisplay};
 
-/// Maximum commands running at a time: a server, a watcher or two, a long build.
+/// Maximum number of commands that run at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
 
-/// Ended commands that are kept so that their last output can still be read.
+/// Maximum number of ended commands that are kept so that their last output can still be read.
 const ENDED_MAX: usize = 16;
 
-/// Bytes of unread output kept per command; of more, the newest bytes are kept.
+/// Maximum unread output kept per command, in bytes; older bytes are dropped.
 const UNREAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Time for which a new command is observed before its start is reported: by then a server has printed its
-/// address, and a command that can't run has printed why.
+/// How long a new command is observed before its start is reported: by then a server has printed its address, and a
+/// command that can't run has printed why.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// Bytes of a command line in messages about it.
+/// Maximum length in bytes of a command line in messages about it.
 const LINE_BYTES_MAX: usize = 200;
 
-/// Alphabet and length of ids: short enough to be copied without mistakes, long enough to rarely repeat an id
-/// from before a restart of the session.
+/// Alphabet and length of ids: short enough to copy without mistakes, long enough to rarely repeat an id from before
+/// a restart of the session.
 const ID_LETTERS: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
 const ID_LETTERS_COUNT: usize = 4;
 
@@ -58,7 +58,7 @@ pub struct BackgroundCommand {
     pub id: String,
     /// The call that started it.
     call: Option<CallId>,
-    /// Where output goes that is shown as it comes.
+    /// Receives output as it arrives, for display.
     progress: Arc<dyn Fn(String) + Send + Sync>,
     /// Woken when it ends.
     ends: Arc<Notify>,
@@ -128,7 +128,7 @@ impl BackgroundCommands {
         self.commands().iter().map(|followed| followed.command.standing()).collect()
     }
 
-    /// The running commands that calls started, oldest first: the call and the command line.
+    /// The running commands that were started by a call, oldest first: the call and its command line.
     pub fn terminals(&self) -> Vec<(CallId, String)> {
         let commands = self.commands();
         let running = commands.iter().map(|followed| &followed.command).filter(|command| command.runs());
@@ -140,7 +140,8 @@ impl BackgroundCommands {
         self.from(call).is_some()
     }
 
-    /// How the command of a call ended: its exit code and its signal, of which at most one is known.
+    /// The exit code and signal of a call's command, of which at most one is known. `None` while it runs, or if the
+    /// call started none.
     pub fn exit_of(&self, call: &CallId) -> Option<(Option<i64>, Option<i64>)> {
         let ending = self.from(call)?.state().ending?;
         Some(match ending {
@@ -150,13 +151,13 @@ impl BackgroundCommands {
         })
     }
 
-    /// Ends the command of a call; returns whether it ran.
+    /// Ends the command of a call; returns whether it was running.
     pub fn end(&self, call: &CallId) -> bool {
         let running = self.from(call).filter(|command| command.runs());
         running.inspect(|command| command.kill()).is_some()
     }
 
-    /// Waits until a command ends. Ends between two waits are not missed; several may be one.
+    /// Waits until a command ends. An end between two waits is not missed; several ends may wake it only once.
     pub async fn next_end(&self) {
         self.ends.notified().await;
     }
@@ -167,8 +168,7 @@ impl BackgroundCommands {
         found.map(|followed| followed.command.clone())
     }
 
-    /// Registers a command and starts to follow it. `None` if too many are running; the command is then
-    /// ended.
+    /// Registers a command and starts to follow it. Ends the command and returns `None` if too many are running.
     fn follow(
         &self,
         line: &str,
@@ -228,12 +228,12 @@ fn fresh_id() -> String {
     std::iter::once('b').chain(letters).collect()
 }
 
-/// The error if no more commands can be started.
+/// The error message if no more commands can be started.
 pub(super) fn full() -> String {
     format!("{RUNNING_MAX} commands run in the background already. End one with bash_kill first.")
 }
 
-/// Lets a started command run in the background; returns the result of its start, with its first output.
+/// Keeps a started command running in the background; returns the result of its start, with its first output.
 pub(super) async fn start(
     background: &BackgroundCommands,
     line: String,
@@ -379,7 +379,7 @@ impl BackgroundCommand {
         }
         let border = if shown.is_empty() || shown.ends_with('\n') { "" } else { "\n" };
         let nothing = if shown.is_empty() { "(no new output)\n" } else { "" };
-        // Identify the command first: the beginning is what remains when old results are shortened.
+        // The command is identified first, because the beginning remains when old results are shortened.
         let text = format!("Background command {}: `{}`\n{shown}{border}{nothing}{say}", self.id, self.line);
         let is_cut = shown.len() != output.len();
         ToolResult {
@@ -399,7 +399,7 @@ impl BackgroundCommand {
         }
         let mut state = self.state();
         state.unread.push_str(text);
-        // Only at twice the limit, so that each byte is moved once on average.
+        // Truncated only at twice the limit, so that each byte is moved once on average.
         if state.unread.len() > 2 * UNREAD_BYTES_MAX {
             let from = state.unread.ceil_char_boundary(state.unread.len() - UNREAD_BYTES_MAX);
             state.unread.drain(..from);
@@ -420,5 +420,5 @@ impl BackgroundCommand {
     }
 }
 
-/// How the model gets the omitted part of the output.
+/// How the model can read the omitted part of the output.
 const REST: &str = "`recall` reads the rest";

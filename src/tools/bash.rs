@@ -1,9 +1,9 @@
 //! `bash`: runs a command line in a shell with its own process group.
 //!
-//! The command gets the session's environment without secrets and nothing of the daemon's: no descriptors except for its
-//! output, no terminal, no standard input. It ends with its call, and so do processes that it leaves running;
-//! a command started with `background` lives as long as the session. Outside of full mode it is sandboxed
-//! (`sandbox`), unless the model requested to run outside and the user agreed.
+//! The command gets the session's environment without secrets, and nothing from the daemon: no descriptors except its
+//! output, no terminal, no standard input. It ends with its call, and so do processes that it leaves running; a
+//! command started with `background` lives as long as the session. Outside of full mode it is sandboxed (`sandbox`),
+//! unless the model requested to run outside and the user agreed.
 //!
 //! Both output streams share one pipe, so that they are read in the order in which they were written;
 //! `raw.stdout` therefore contains both, as in a terminal.
@@ -35,22 +35,22 @@ pub const TIMEOUT_SECONDS: u64 = 120;
 /// Maximum timeout in seconds: the user waits for the result.
 pub const TIMEOUT_SECONDS_MAX: u64 = 600;
 
-/// Time to wait for a command's end after its KILL. A command stuck in the kernel is abandoned.
+/// How long to wait for a command's end after SIGKILL. A command stuck in the kernel is then abandoned.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
-/// Bytes of a command line in a title; the permission prompt displays all of it.
+/// Maximum length of a command line in a title, in bytes; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
 
-/// Bytes of a command that a prompt shows by its title alone. A longer one is not in sight everywhere.
+/// Maximum length in bytes of a command that a prompt shows only in its title. Clients may truncate longer titles.
 const TITLE_WHOLE_BYTES_MAX: usize = 80;
 
-/// Blanks in a row that a title shows; more would push the rest out of sight.
+/// Maximum number of consecutive blanks in a title; more would push the rest out of sight.
 const TITLE_BLANKS_MAX: usize = 8;
 
-/// How the title of a command begins that asks to run outside of the sandbox.
+/// Prefix of the title of a command that requests to run outside of the sandbox.
 const OUTSIDE_TITLE: &str = "Outside the sandbox: ";
 
-/// Bytes of the model's reason to run outside of the sandbox: a sentence or two.
+/// Maximum length in bytes of the model's reason to run outside of the sandbox: a sentence or two.
 const REASON_BYTES_MAX: usize = 500;
 
 pub struct Bash {
@@ -138,7 +138,7 @@ impl ParsedTool for Bash {
     fn parse(&self, input: &Value, _: &Workspace) -> Result<BashCall, String> {
         let command = input::named(input, "command")?;
         let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
-        // A longer timeout isn't an error: the message at the timeout names the limit. Nor is 0, which models
+        // A longer timeout isn't an error: the message at the timeout states the limit. Neither is 0, which models
         // use for "none".
         let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
         let background = input::flag(input, "background")?;
@@ -201,7 +201,8 @@ impl ParsedTool for Bash {
             let rules = hold.then(|| context.sandbox.clone());
             let git = match (call.changes_git, call.background) {
                 (false, _) => GitChanges::None,
-                // There is no end at which its settings could be examined before the next command.
+                // A background command has no end at which its Git settings could be examined before the next command
+                // runs.
                 (true, true) => GitChanges::WithoutSettings,
                 (true, false) => GitChanges::WithSettings,
             };
@@ -221,7 +222,7 @@ impl ParsedTool for Bash {
     }
 }
 
-/// A command in one line: its first line, with long runs of blanks counted, and the number of the other lines.
+/// Shortens a command to one line: its first line with long runs of blanks counted, and the number of further lines.
 fn title(command: &str) -> String {
     let mut lines = command.trim().lines();
     let first = lines.next().unwrap_or_default().trim_end();
@@ -260,7 +261,7 @@ pub struct BashCall {
 }
 
 impl BashCall {
-    /// Whether the title, which every client shows, is the whole command.
+    /// Whether the title, which every client shows, contains the entire command.
     fn is_in_its_title(&self) -> bool {
         self.outside.is_none()
             && self.command.len() <= TITLE_WHOLE_BYTES_MAX
@@ -305,8 +306,8 @@ async fn follow(started: StartedShell, timeout: Duration, context: &ToolContext)
     result(output.finish(), ending, timed_out.then_some(timeout), network, report)
 }
 
-/// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed. `report`: what became of
-/// settings that it changed.
+/// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed. `report`: what happened
+/// to Git settings that the command changed.
 fn result(
     output: Finished,
     ending: CommandExit,
@@ -359,7 +360,7 @@ fn result(
     }
 }
 
-/// What clients display: the output, and how it ended if not well.
+/// What clients display: the output, and the exit status unless it is success.
 fn shown(output: &str, say: Option<&String>) -> String {
     let output = (!output.is_empty()).then(|| disk::fenced("", output));
     match (output, say) {
@@ -412,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Two hundred empty lines, or 1,500 blanks, hid the second half of a command from whoever read its title.
+    /// Two hundred empty lines, or 1,500 blanks, hid the second half of a command from readers of its title.
     #[test]
     fn a_title_is_one_line_and_counts_what_it_leaves_out() {
         let long = format!("ls{}rm -rf src", "\n".repeat(200));
@@ -433,8 +434,8 @@ mod tests {
         assert_eq!(card(json!({"command": "make", "outside_sandbox": false})).title, "make");
     }
 
-    /// A description was Markdown of the permission prompt, so a model could write there what looked like Epitome's
-    /// own words.
+    /// A description was rendered as Markdown in the permission prompt, so a model could write text there that looked
+    /// like Epitome's.
     #[tokio::test]
     async fn the_models_words_are_quoted_in_a_prompt() {
         let bash = Bash::new(Arc::new(Reaper::disabled()));

@@ -10,7 +10,7 @@ use epitome_platform::group::KILL_GRACE;
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
-/// Time to wait for the end after the KILL.
+/// How long to wait for the end after SIGKILL.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
 pub struct BashKill;
@@ -43,7 +43,7 @@ impl ParsedTool for BashKill {
         CallDisplay { title, kind, locations: Vec::new() }
     }
 
-    // It accesses nothing: it only ends what the user allowed to start.
+    // It accesses no files: it only ends a command that the user allowed to start.
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
         input::named(input, "id")

@@ -1,4 +1,4 @@
-//! `bash_output`: reads a background command's output since the last read, optionally waiting for it.
+//! `bash_output`: reads a background command's output since the last read, optionally waiting for more.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
-/// Maximum seconds to wait: the user waits for the result.
+/// Maximum wait in seconds: the user waits for the result.
 const WAIT_SECONDS_MAX: u64 = 300;
 
-/// Maximum bytes of a compiled pattern; real ones are far smaller.
+/// Maximum size of a compiled pattern in bytes; real ones are far smaller.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 pub struct BashOutput;

@@ -1,10 +1,9 @@
-//! Unsaved text in the user's editor. Before a file tool reads or changes a file, the editor of the user who
-//! sent the prompt is queried for its text; this module decides whether that text or the disk counts.
+//! Unsaved text in the user's editor. Before a file tool reads or changes a file, the editor of the user who sent the
+//! prompt is queried for its text; this module decides whether to use that text or the one on the disk.
 //!
-//! Editors may answer with stale text if a file changed on the disk, mostly by a command, so a difference
-//! alone proves nothing. The editor's text counts only if it can't be an older state of the disk (`judge`);
-//! in doubt the disk counts. The module knows no clients: the session forwards requests to one and returns
-//! the answers.
+//! Editors may answer with stale text if a file was changed on the disk, usually by a command, so a difference alone
+//! proves nothing. The editor's text is used only if it can't be an older state of the disk (`judge`); in doubt the
+//! disk wins. The module doesn't know clients: the session forwards requests to one and returns the answers.
 
 mod judge;
 mod route;
@@ -28,23 +27,23 @@ use super::{Workspace, disk};
 use epitome_settings::EditorWrites;
 use epitome_thread::attached::FileType;
 
-/// Maximum bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.
+/// Maximum size in bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.
 pub const TEXT_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
-/// Maximum bytes of a text sent to an editor; some accept no line above 10 MiB, and JSON escaping enlarges
+/// Maximum size in bytes of a text sent to an editor; some accept no line above 10 MiB, and JSON escaping enlarges
 /// the text.
 const PUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Files per call for which the editor is queried; the others are taken from the disk.
+/// Maximum number of files per call for which the editor is queried; the others are read from the disk.
 const ASKED_MAX: usize = 32;
 
-/// Requests that may wait for the session.
+/// Maximum number of requests queued for the session.
 const WAITING_MAX: usize = 64;
 
-/// Files whose history is kept. Beyond it, the least recently checked ones are forgotten.
+/// Maximum number of files whose history is kept. Beyond it, the least recently checked ones are forgotten.
 const FILES_MAX: usize = 2_000;
 
-/// Files forgotten at once.
+/// Number of files forgotten at once.
 const FILES_LET_GO: usize = 200;
 
 /// A request to an editor. Paths are below a directory as named by the editor itself.
@@ -61,7 +60,7 @@ pub enum EditorRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditorResponse {
     Text(String),
-    /// The editor took the text.
+    /// The editor accepted the text.
     Taken,
     /// The editor doesn't know the file.
     Missing,
@@ -80,7 +79,7 @@ pub struct PendingEditorRequest {
 pub struct EditorSupport {
     pub reads: bool,
     pub writes: bool,
-    /// Whether its review of changes has only what it writes itself.
+    /// Whether its change review contains only what the editor writes.
     pub reviews_writes: bool,
 }
 
@@ -118,7 +117,7 @@ impl Buffers {
         (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known())) }, receiver)
     }
 
-    /// Records whether something of the session is running that may change files.
+    /// Records whether work of the session is running that may change files.
     pub fn set_busy(&self, is_busy: bool) {
         self.known().busy.set(is_busy, SystemTime::now);
     }
@@ -156,7 +155,7 @@ impl Buffers {
         standing
     }
 
-    /// Records that the editor took a text; returns whether the file contains it now.
+    /// Records that the editor accepted a text; returns whether the file contains it now.
     fn took(&self, real: &Path, before: &str, text: &str, now: Option<DiskText>) -> Saved {
         let mut known = self.known();
         let trail = known.trail(real);
@@ -197,9 +196,9 @@ impl KnownBuffers {
 pub struct BufferQuery {
     pub buffers: Arc<Buffers>,
     pub offers: EditorSupport,
-    /// When edits go through the editor.
+    /// When edits are sent to the editor.
     pub setting: EditorWrites,
-    /// With links resolved.
+    /// With symbolic links resolved.
     pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
 }
@@ -258,7 +257,7 @@ impl BufferQuery {
     }
 }
 
-/// What the editor has of one call's files: unsaved text, or the text on the disk.
+/// The editor's state of one call's files: unsaved text, or the text on the disk.
 #[derive(Default)]
 pub struct Unsaved {
     files: HashMap<PathBuf, KnownText>,
@@ -274,7 +273,7 @@ impl fmt::Debug for Unsaved {
 struct KnownText {
     /// The path as the editor knows it.
     name: PathBuf,
-    /// The file's content if it were saved; `None` if nothing is unsaved.
+    /// The file's content as it would be after saving; `None` if nothing is unsaved.
     unsaved: Option<String>,
     form: TextForm,
     /// The file's content on the disk.
@@ -288,7 +287,7 @@ struct EditorLink {
     workspace: Arc<Workspace>,
 }
 
-/// Whether the file contains a text that an editor took.
+/// Whether the file contains a text that an editor accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
     Yes,
@@ -316,12 +315,12 @@ impl Saved {
     }
 }
 
-/// The note that follows a file's unsaved text.
+/// The note that is appended to a file's unsaved text.
 pub const NOTE: &str = "[this text is what the user's editor holds, with changes that are not saved; the file on the \
                         disk, which commands see, is older]";
 
 impl Unsaved {
-    /// Returns the editor's unsaved text of a file with this content on the disk, if that text counts.
+    /// Returns the editor's unsaved text of a file with the content `disk`, if that text is to be used.
     pub fn text(&self, real: &Path, disk: &[u8]) -> Option<&str> {
         let known = self.files.get(real).filter(|known| known.disk.as_bytes() == disk)?;
         known.unsaved.as_deref()
@@ -338,7 +337,7 @@ impl Unsaved {
         }
     }
 
-    /// How a text of this file is to be written. `is_unsaved`: whether it is made from the editor's unsaved text.
+    /// Decides how a text of this file is written. `is_unsaved`: whether it is based on the editor's unsaved text.
     pub fn route(&self, real: &Path, text: &str, is_unsaved: bool) -> WriteRoute {
         let Some(link) = &self.link else {
             return if is_unsaved { WriteRoute::Buffer } else { WriteRoute::Disk };
@@ -360,8 +359,8 @@ impl Unsaved {
         })
     }
 
-    /// Sends a text of a file to the editor. Blocks until the editor answers, so it must not be called on the runtime's
-    /// own threads. The error is a sentence without the file's name.
+    /// Sends a file's text to the editor. Blocks until the editor answers, so it must not be called on the runtime's
+    /// threads. The error is a sentence without the file's name.
     pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
         let Some(link) = &self.link else { return Err("the editor is not there any more".to_owned()) };
         if text.len() > PUT_BYTES_MAX {
@@ -371,7 +370,7 @@ impl Unsaved {
         }
         let (name, in_editor, before) = match self.files.get(real) {
             Some(known) => (known.name.clone(), known.form.in_editor(text), known.disk.as_str()),
-            // A new file, which the editor has no text of.
+            // A new file, of which the editor has no text.
             None => match as_named(real, &link.workspace) {
                 Some(name) => (name, text.to_owned(), ""),
                 None => return Err("it is outside of what the user's editor has open".to_owned()),
@@ -397,8 +396,7 @@ struct DiskText {
     stamp: DiskStamp,
 }
 
-/// Reads a file's text; `None` if it isn't text, is too large or can't be read, all of which the tool reports
-/// itself.
+/// Reads a file's text; `None` if it isn't text, is too large or can't be read. The tool reports these errors.
 fn on_disk(real: &Path, workspace: &Workspace) -> Option<DiskText> {
     let (file, metadata) = disk::open(real, workspace).ok()?;
     if metadata.len() > TEXT_BYTES_MAX {
@@ -424,7 +422,7 @@ fn is_direct(name: &Path, real: &Path) -> bool {
     }
 }
 
-/// The path below its workspace directory as the editor named that directory, without resolving links; `None`
+/// The file's path below its workspace directory as the editor named that directory, with links unresolved; `None`
 /// outside of the workspace.
 fn as_named(real: &Path, workspace: &Workspace) -> Option<PathBuf> {
     workspace.roots().containing(real).map(|_| workspace.target(real))

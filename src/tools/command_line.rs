@@ -14,17 +14,17 @@ mod word;
 use tree_sitter::{Node, Parser, Tree};
 use word::literal;
 
-/// Maximum bytes of a line; a longer one belongs in a file.
+/// Maximum size of a line in bytes; a longer one belongs in a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
-/// Levels of a parsed line. Looking for the parent of a node takes time for each level above it, and so 32 KiB of `$(`
+/// Maximum depth of a parsed line. Looking up a node's parent takes time for each level above it, so 32 KiB of `$(`
 /// took 24 s. A list of commands has a level for each.
 const NESTING_MAX: u32 = 1_000;
-/// Characters of a command or construct quoted in a refusal.
+/// Maximum length in characters of a command or construct quoted in a refusal.
 const SHOWN_CHARS_MAX: usize = 200;
-/// Patterns listed in a refusal.
+/// Maximum number of patterns listed in a refusal.
 const PATTERNS_SHOWN_MAX: usize = 20;
 
-/// Returns why a line may not run, as a message for the model; `None` if it may.
+/// Returns a message for the model that explains why a line may not run; `None` if it may.
 ///
 /// A pattern is compared with the words of a simple command, joined by single spaces; `*` matches any text,
 /// everything else is literal. A pattern that ends in ` *` also allows the command without arguments.
@@ -99,7 +99,7 @@ enum Quotes {
     MayNot,
 }
 
-/// What remains to be checked below an acceptable node.
+/// How the children of an acceptable node are checked.
 enum Inside {
     Look(Quotes),
     Skip,
@@ -120,7 +120,7 @@ impl<'a> LineCheck<'a> {
         &self.line[node.byte_range()]
     }
 
-    /// Checks a node on its own; its children are checked separately.
+    /// Checks a single node; its children are checked separately.
     fn node(&self, node: Node<'_>, quotes: Quotes) -> Result<Inside, String> {
         let text = self.text(node);
         if !node.is_named() {
@@ -134,7 +134,7 @@ impl<'a> LineCheck<'a> {
         }
         let sound = match node.kind() {
             "raw_string" if quotes == Quotes::Quote => return Ok(Inside::Skip),
-            // Shells disagree about where it ends.
+            // Shells disagree about where an ANSI-C string with `\'` ends.
             "ansi_c_string" if quotes == Quotes::Quote && !text.contains("\\'") => return Ok(Inside::Skip),
             "arithmetic_expansion" if is_plain_arithmetic(text) => return Ok(Inside::Skip),
             "comment" if self.is_comment(node) => return Ok(Inside::Skip),
@@ -217,8 +217,8 @@ impl<'a> LineCheck<'a> {
         })
     }
 
-    /// Whether only white space separates the children. A line continuation without white space splits a word
-    /// for the grammar, but joins two for Bash.
+    /// Whether only white space separates the children. A line continuation without white space splits a word for the
+    /// grammar, but joins two words for Bash.
     fn has_blank_gaps(&self, node: Node<'_>) -> bool {
         self.gaps(node).all(|gap| {
             let joined = gap.replace("\\\n", "");
@@ -226,13 +226,13 @@ impl<'a> LineCheck<'a> {
         })
     }
 
-    /// Like `has_blank_gaps`, but a line end also ends the command: the grammar continues it if the next line
+    /// Like `has_blank_gaps`, but a line end also ends the command; the grammar would continue it if the next line
     /// begins with a backslash.
     fn is_one_line(&self, node: Node<'_>) -> bool {
         self.has_blank_gaps(node) && self.gaps(node).all(|gap| !gap.replace("\\\n", "").contains('\n'))
     }
 
-    /// The words of a command, joined by single spaces; quotes around words that don't need them are removed.
+    /// Returns the words of a command, joined by single spaces; quotes around words that don't need them are removed.
     fn words(&self, command: Node<'_>) -> String {
         let mut words = String::new();
         let mut end = None;
@@ -249,7 +249,7 @@ impl<'a> LineCheck<'a> {
         words
     }
 
-    /// The content of a quoted word that means the same without quotes.
+    /// Returns the content of a quoted word that means the same without quotes.
     fn unquoted(&self, node: Node<'_>) -> Option<&'a str> {
         let quote = match node.kind() {
             "raw_string" => '\'',
@@ -283,7 +283,7 @@ impl<'a> LineCheck<'a> {
         Err(format!("`{}` may not run here; {which}", shown(command)))
     }
 
-    /// Options with effects must be named by a pattern that allows the command.
+    /// Refuses options with effects that no pattern which allows the command names.
     fn options(&self, node: Node<'_>, command: &str) -> Result<(), String> {
         let is_word =
             |child: &Node<'_>| child.kind() != "variable_assignment" && !child.kind().ends_with("_redirect");
@@ -306,7 +306,7 @@ impl<'a> LineCheck<'a> {
         }
     }
 
-    /// A redirection must read, or write to a target that stores nothing.
+    /// Accepts a redirection that reads, or that writes to a target that stores nothing.
     fn redirect(&self, redirect: Node<'_>) -> Result<(), String> {
         let text = self.text(redirect);
         let parts = children(redirect);
@@ -372,7 +372,7 @@ impl<'a> LineCheck<'a> {
         }
     }
 
-    /// `for PATH in …` would choose what runs; variables that programs read are upper case.
+    /// Refuses `for PATH in …`, which would choose what runs; variables that programs read are upper case.
     fn sets_a_local_variable(&self, statement: Node<'_>) -> bool {
         let variable = statement.child_by_field_name("variable");
         variable.is_some_and(|name| self.text(name).starts_with(|c: char| c.is_ascii_lowercase()))
@@ -396,8 +396,8 @@ fn delimiter(start: &str) -> (&str, bool) {
     }
 }
 
-/// Whether a text that the parser takes as plain contains something that Bash would act on: a substitution,
-/// or one of `others`, without a backslash before it.
+/// Whether a text that the parser takes as plain contains something that Bash would act on: a substitution, or one of
+/// `others`, that is not escaped with a backslash.
 fn hides(text: &str, others: &str) -> bool {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -412,14 +412,14 @@ fn hides(text: &str, others: &str) -> bool {
     false
 }
 
-/// Whether it contains only numbers and operators. A variable's value would be evaluated, and `a[$(…)]` as a
-/// value executes the substitution.
+/// Whether it contains only numbers and operators. Bash would evaluate a variable's value, and a value such as
+/// `a[$(…)]` executes the substitution.
 fn is_plain_arithmetic(text: &str) -> bool {
     let inner = text.strip_prefix("$((").and_then(|text| text.strip_suffix("))"));
     inner.is_some_and(|inner| inner.chars().all(|c| c.is_ascii_digit() || " +-*/%()".contains(c)))
 }
 
-/// Whether a text matches a pattern in which `*` is any text.
+/// Whether a text matches a pattern in which `*` matches any text.
 pub(super) fn matches_pattern(pattern: &str, text: &str) -> bool {
     if pattern.strip_suffix(" *").is_some_and(|bare| !bare.contains('*') && bare == text) {
         return true;

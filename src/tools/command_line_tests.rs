@@ -1,4 +1,4 @@
-//! Lines that a recipe's list of commands lets through, and lines that it must refuse.
+//! Lines that a recipe's list of commands accepts, and lines that it must refuse.
 
 use super::*;
 
@@ -248,7 +248,7 @@ proptest::proptest! {
     }
 }
 
-/// A line of 32 KiB that opens `$(` again and again took 24 s of CPU, because the parents of each node were looked up.
+/// A line of 32 KiB that nests `$(` took 24 s of CPU, because the parents of each node were looked up.
 #[test]
 fn a_line_that_nests_too_deeply_is_not_taken_apart() {
     let nested = |levels: usize| "$(".repeat(levels) + "rm x" + &")".repeat(levels);

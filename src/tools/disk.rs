@@ -1,9 +1,9 @@
-//! Shared by the file tools: tool cards, running with a timeout, opening regular files only, atomic writes
-//! and error messages. It decides nothing about permissions.
+//! Helpers of the file tools: tool cards, running with a timeout, opening regular files only, atomic writes and error
+//! messages. Makes no permission decisions.
 //!
-//! The paths passed here have no links (`ToolContext::permitted`) and are opened by descriptor, from the workspace's
-//! directories as they were when the session began: a directory that is exchanged for a link meanwhile makes the
-//! call fail.
+//! Paths passed to these functions have no symbolic links (`ToolContext::permitted`) and are opened by descriptor,
+//! relative to the workspace's directories as they were when the session began: if a directory is replaced by a link
+//! in the meantime, the call fails.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
@@ -23,27 +23,27 @@ use epitome_platform::root::{self, DirectoryEntry};
 use epitome_thread::diff::similar_texts;
 use epitome_thread::{CallDisplay, Location, ToolDisplay, ToolKind};
 
-/// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
+/// Maximum size in bytes of a file that is edited or replaced; two copies of it are in memory.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes per side of a displayed diff: diffs are stored and sent as one line of JSON, of which clients accept
-/// at least 10 MiB.
+/// Maximum bytes per side of a displayed diff: diffs are stored and sent as one line of JSON, and clients accept
+/// lines of at least 10 MiB.
 pub const DIFF_BYTES_MAX: usize = 512 * 1024;
 
-/// Maximum time of one call's disk work, twice that of a search. Anything slower hangs, for example in a
-/// network file system or in a named pipe called `.gitignore`.
+/// Timeout of one call's disk work, twice that of a search. Anything slower hangs, for example in a network file
+/// system or on a named pipe called `.gitignore`.
 const WORK_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum time of the check before the user is asked.
+/// Timeout of the check that precedes a permission request.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// Directory entries examined to find similar names.
+/// Maximum number of directory entries examined to find similar names.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
 
-/// Files of the workspace examined to find the same name.
+/// Maximum number of workspace files examined to find the same name.
 const SAME_NAMES_LOOKED_AT: usize = 20_000;
 
-/// Similar names that are suggested.
+/// Maximum number of similar names that are suggested.
 const NEAR_NAMES_MAX: usize = 3;
 
 /// Minimum similarity of a suggested name, from 0 to 1.
@@ -73,13 +73,13 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&CancelFlag) -> T + S
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down, and this future with it.
+            // The runtime is shutting down and will drop this future.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// Runs a tool that works on the disk. Failures become messages for the model.
+/// Runs a tool's disk work with a timeout. Failures become messages for the model.
 pub fn run(
     context: ToolContext,
     work: impl FnOnce(&ToolContext, &CancelFlag) -> Result<ToolResult, String> + Send + 'static,
@@ -87,8 +87,7 @@ pub fn run(
     Box::pin(within(WORK_MAX, blocking(move |stop| work(&context, stop))))
 }
 
-/// Runs the check of a tool that works on the disk. If the disk hangs, the check passes and the run reports
-/// it.
+/// Runs a tool's check on the disk. If the disk hangs, the check passes and the run reports the problem.
 pub fn check(
     context: ToolContext,
     work: impl FnOnce(&ToolContext) -> Result<(), String> + Send + 'static,
@@ -97,7 +96,7 @@ pub fn check(
     Box::pin(async move { tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(())) })
 }
 
-/// Runs the preview of a tool that works on the disk: a message if the call can't succeed.
+/// Runs a tool's preview on the disk. If the call can't succeed, the preview is a message.
 pub fn preview(
     context: ToolContext,
     work: impl FnOnce(&ToolContext) -> Result<Vec<ToolDisplay>, String> + Send + 'static,
@@ -117,8 +116,8 @@ async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, S
     }
 }
 
-/// The card of a tool for the file named by `key` in its input; `verb` describes the action. Names the file that
-/// the path leads to, if that is another one.
+/// Returns the card of a tool for the file named by `key` in its input; `verb` describes the action. If the path
+/// leads to another file, the card names that file too.
 pub fn display(
     verb: &str,
     kind: ToolKind,
@@ -147,7 +146,7 @@ pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), Stri
     Ok((file, metadata))
 }
 
-/// What is at a path; `None` if there is nothing.
+/// Returns the metadata of the file at a path; `None` if it doesn't exist.
 pub fn metadata(path: &Path, workspace: &Workspace) -> io::Result<Option<Metadata>> {
     match workspace.roots().entry(path).and_then(|entry| entry.metadata()) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -171,10 +170,10 @@ pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String>
     Ok(bytes)
 }
 
-/// The text of a file of the workspace with at most so many bytes; `None` for any other file.
+/// Returns the text of a workspace file of at most `bytes_max` bytes; `None` for any other file.
 pub fn small_text(path: &Path, bytes_max: u64, workspace: &Workspace) -> Option<String> {
     workspace.roots().containing(path)?;
-    // Of a missing file, `open` would look for similar names.
+    // Check for existence first: `open` would search for names similar to a missing file's.
     let found = metadata(path, workspace).ok()??;
     if !found.is_file() || found.len() > bytes_max {
         return None;
@@ -188,11 +187,11 @@ pub fn small_text(path: &Path, bytes_max: u64, workspace: &Workspace) -> Option<
 /// The content of a file.
 pub struct CurrentContent {
     pub bytes: Vec<u8>,
-    /// Whether it is the unsaved text of the user's editor, and not what is on the disk.
+    /// Whether it is unsaved text of the user's editor instead of the file on the disk.
     pub is_unsaved: bool,
 }
 
-/// Reads an entire file, or its unsaved text if the user's editor has some.
+/// Reads an entire file, or the unsaved text that the user's editor has of it.
 pub fn current(path: &Path, context: &ToolContext) -> Result<CurrentContent, String> {
     let bytes = read_whole(path, &context.workspace)?;
     let unsaved = context.unsaved.text(path, &bytes).map(|text| text.as_bytes().to_vec());
@@ -219,7 +218,7 @@ fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
     Err(format!("{name} is {what}, not a file that can be read or written."))
 }
 
-/// An error message, with suggestions of similar names.
+/// Returns an error message, with suggestions of similar names.
 pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error) -> String {
     let name = workspace.display(path);
     match error.kind() {
@@ -245,14 +244,14 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     }
 }
 
-/// Files that may be meant by a missing one: in its directory with a similar name, or else in the workspace with
-/// the same name.
+/// Returns files that the model may have meant by a missing one: those in its directory with a similar name, or else
+/// those in the workspace with the same name.
 fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
     let mut near = similar_names(path, workspace);
     if near.is_empty() {
         let mut visited = 0;
         let cwd = super::real_path(&workspace.cwd);
-        // Without the workspace there are no suggestions.
+        // If the workspace can't be listed, there are no suggestions.
         let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &CancelFlag::default(), |file| {
             visited += 1;
             if file.relative().file_name() == path.file_name() {
@@ -264,7 +263,7 @@ fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
     near
 }
 
-/// Files in the directory of a missing one with similar names.
+/// Returns files with similar names in the directory of a missing one.
 fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
@@ -301,7 +300,7 @@ pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &CancelFl
         None => workspace.roots().entry_with_parents(path)?,
     };
     let written = write_replacement(&entry, bytes, old.as_ref()).and_then(|new| {
-        // Writing takes long on some disks.
+        // Writing may take long on some disks.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
         }
@@ -325,8 +324,8 @@ pub fn remove(path: &Path, workspace: &Workspace) -> io::Result<()> {
     workspace.roots().entry(path)?.remove_file()
 }
 
-/// Sets a file's text, on the way that `WriteRoute` describes. If the editor took it and the file has another text now,
-/// returns whether the editor has saved it. The error is a message for the model.
+/// Sets a file's text by the way that `WriteRoute` selects. If an editor accepted the text but the file's content
+/// differs, returns whether the editor has saved it. The error is a message for the model.
 pub fn put(
     path: &Path,
     text: &str,
@@ -356,8 +355,8 @@ pub fn put(
         .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
 
-/// Lets the user's editor write a text. Returns what to report if the file is the editor's work now, as meant or as it
-/// formats what it saves; `None` if the text is still to be written.
+/// Has the user's editor write a text. Returns the report if the editor wrote the file, exactly or in the form that
+/// it saves; `None` if this process still has to write it.
 fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Option<Option<Saved>> {
     let taken = context.unsaved.put(path, text);
     let is_exact = || read_whole(path, &context.workspace).is_ok_and(|bytes| bytes == text.as_bytes());
@@ -374,8 +373,8 @@ fn reviewed(path: &Path, text: &str, context: &ToolContext) -> Option<Option<Sav
     }
 }
 
-/// The result of a change of one file, whose new text the model knows from now on. `done` is the report for
-/// the model.
+/// Returns the result of a change of one file, and records that the model knows its new text. `done` is the report
+/// for the model.
 pub fn changed(
     path: &Path,
     text: &str,
@@ -400,8 +399,7 @@ fn write_replacement(entry: &DirectoryEntry, bytes: &[u8], old: Option<&Metadata
     if let Some(old) = old {
         let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-            // Only root may always do this; otherwise the file becomes the current user's, as with most
-            // editors.
+            // Only root may always do this; otherwise the file belongs to the current user, as with most editors.
             let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
         }
         file.set_permissions(old.permissions())?;
@@ -411,7 +409,7 @@ fn write_replacement(entry: &DirectoryEntry, bytes: &[u8], old: Option<&Metadata
     Ok(unfinished)
 }
 
-/// A diff, or a message if it would be too large to store and send.
+/// Returns a diff, or a message if it is too large to store and send.
 pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> ToolDisplay {
     let old_length = old.as_ref().map_or(0, String::len);
     if old_length.max(new.len()) <= DIFF_BYTES_MAX {
@@ -426,7 +424,7 @@ pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> ToolDispla
     }
 }
 
-/// A fenced block with a fence that the text can't close.
+/// Encloses a text in a fenced block whose fence does not occur in the text.
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(longest + 1));
@@ -497,8 +495,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
     }
 
-    /// Regression test: a process that was killed during a write left `.epitome-….tmp` in the user's
-    /// directory.
+    /// Regression test: a process that was killed during a write left `.epitome-….tmp` in the user's directory.
     #[test]
     fn pending_replacement_has_no_name() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -526,7 +523,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
     }
 
-    /// A background command exchanged a directory for a link while the agent wrote and read files in it: 91 of 118
+    /// A background command replaced a directory with a link while the agent wrote and read files in it: 91 of 118
     /// writes landed outside of the workspace, and 13 of 66 reads returned what the sandbox hides.
     #[test]
     fn a_directory_exchanged_after_the_decision_is_not_followed() {
@@ -558,8 +555,8 @@ mod tests {
         assert_eq!((now, &*fs::read(base.join("home/hosts.yml")).expect("read")), (1, &b"secret"[..]));
     }
 
-    /// A session's own directory was moved away and a link to the home put in its place: from then on the home was
-    /// the workspace.
+    /// A session's working directory was moved away and replaced by a link to the home directory: from then on the
+    /// home directory was the workspace.
     #[test]
     fn a_replaced_workspace_is_refused() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,5 +1,5 @@
-//! `file_edit`: replaces an exact text in a file. It never guesses the position: if the text doesn't occur as
-//! given, it reports what the file has instead and changes nothing.
+//! `file_edit`: replaces an exact text in a file. It never guesses the position: if the text doesn't occur exactly,
+//! it changes nothing and reports similar text of the file.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use super::{
     truncate,
 };
 
-/// Bytes of a file in which the line of an edit is found before it is made.
+/// Maximum size in bytes of a file in which the line of an edit is located before the call runs.
 const LOCATED_BYTES_MAX: u64 = 256 * 1024;
 
-/// Line numbers listed if a text occurs more than once.
+/// Maximum number of line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// Lines compared to find the most similar one.
+/// Maximum number of lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
 /// Maximum byte pairs compared to find the most similar line: about a second of work.
@@ -29,7 +29,7 @@ const PAIRS_COMPARED_MAX: usize = 100_000_000;
 /// Minimum similarity of the nearest line, from 0 to 1.
 const NEARNESS: f32 = 0.6;
 
-/// Bytes of a line quoted in a hint.
+/// Maximum length of a line quoted in a hint, in bytes.
 const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;
@@ -121,7 +121,8 @@ pub struct FileEditCall {
     all: bool,
 }
 
-/// The line at which the text to replace begins, if that is quickly found: editors that follow the agent go there.
+/// Returns the line at which the text to replace begins, if it is found quickly: editors that follow the agent scroll
+/// to it.
 fn first_line(call: &FileEditCall, workspace: &Workspace) -> Option<u32> {
     let text = disk::small_text(&workspace.real(&call.path), LOCATED_BYTES_MAX, workspace)?;
     let old = crlf(&text, &call.old).unwrap_or_else(|| call.old.clone());
@@ -165,7 +166,7 @@ fn prepare(call: &FileEditCall, context: &ToolContext) -> Result<(CurrentText, E
     Ok((now, edit))
 }
 
-/// A file's text: the unsaved text of the user's editor, if any, else the text on the disk.
+/// The file's text: unsaved text of the user's editor, or else the text on the disk.
 struct CurrentText {
     text: String,
     is_unsaved: bool,
@@ -188,12 +189,11 @@ fn edited(call: &FileEditCall, real: &Path, text: &str, workspace: &Workspace) -
 #[derive(Debug, PartialEq, Eq)]
 struct EditedText {
     text: String,
-    /// The line of each change, from 1, in the old text.
+    /// The line of each change in the old text, from 1.
     lines: Vec<usize>,
 }
 
-/// Replaces one or all occurrences of a text. Both texts may use LF for a CRLF file; the replacement then
-/// gets CRLF.
+/// Replaces one or all occurrences of a text. Both texts may use LF in a CRLF file; the replacement then gets CRLF.
 fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<EditedText, String> {
     let (old, new) = match crlf(text, old) {
         Some(old) => (old, new.replace("\r\n", "\n").replace('\n', "\r\n")),
@@ -232,7 +232,7 @@ fn crlf(text: &str, old: &str) -> Option<String> {
     text.contains(&converted).then_some(converted)
 }
 
-/// The lines at which a text begins.
+/// Returns the lines at which a text begins.
 fn places(text: &str, part: &str) -> Vec<usize> {
     let (mut line, mut from) = (1, 0);
     text.match_indices(part)
@@ -250,7 +250,7 @@ pub(super) fn listed(lines: &[usize]) -> String {
     shown.join(", ") + more
 }
 
-/// Explains, as far as possible, why a text wasn't found.
+/// Explains why a text wasn't found.
 fn explain_missing(text: &str, old: &str) -> String {
     let wanted: Vec<&str> = old.lines().collect();
     if !wanted.is_empty() && wanted.iter().all(|line| is_numbered(line)) {
@@ -292,7 +292,7 @@ fn explain_missing(text: &str, old: &str) -> String {
     }
 }
 
-/// The index of the line most similar to `wanted`.
+/// Returns the index of the line most similar to `wanted`.
 pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
     if wanted.is_empty() || wanted.len() > truncate::LINE_BYTES_MAX {
         return None;
@@ -300,7 +300,7 @@ pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
     if let Some(same) = lines.iter().position(|line| *line == wanted) {
         return Some(same);
     }
-    // Lines of very different length can't be similar, and are the slowest to compare.
+    // Lines of very different length can't be similar, and take longest to compare.
     let alike = |line: &&str| line.len() >= wanted.len() / 3 && line.len() <= wanted.len() * 3;
     let mut pairs = 0;
     let within_bounds = |line: &&str| {
@@ -375,7 +375,7 @@ mod tests {
         assert!(why.contains("nothing like"), "{why}");
     }
 
-    /// An edit had its line only when it was done, so an editor that follows the agent opened the top of the file.
+    /// An edit was announced without its line, so an editor that follows the agent opened the top of the file.
     #[test]
     fn an_edit_is_announced_with_its_line() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! `file_read`: a file's text with line numbers, an image, or a PDF document. Reads regular files only, and
+//! `file_read`: returns a file's text with line numbers, an image, or a PDF document. Reads regular files only, and
 //! displays no more of a large one than requested.
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,11 +17,11 @@ use super::{
 /// Default number of lines.
 pub const LINES: u64 = 2_000;
 
-/// Bytes of text per call: the limit for one tool result, so that the model gets consecutive lines and can
+/// Maximum bytes of text per call: the limit for one tool result, so that the model gets consecutive lines and can
 /// continue with the next call.
 pub const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX;
 
-/// Bytes after the last displayed line that are read to count the remaining lines: a tenth of a second.
+/// Maximum bytes after the last displayed line that are read to count the remaining lines: a tenth of a second.
 const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bytes examined to distinguish text from other content.
@@ -111,7 +111,7 @@ fn read(call: &FileReadCall, context: &ToolContext, stop: &CancelFlag) -> Result
             metadata.len()
         ));
     }
-    // Read as much as an edit could handle, whatever part is requested: the recorded state is that of the
+    // Read as much as an edit could handle, regardless of the requested part: the recorded state is that of the
     // entire file.
     (&mut file)
         .take(disk::FILE_BYTES_MAX - start.len() as u64)
@@ -217,7 +217,7 @@ fn page(lines: &mut LineReader<impl BufRead>, call: &FileReadCall) -> io::Result
     Ok(page)
 }
 
-/// Reads lines without keeping more of each in memory than is displayed.
+/// Reads lines, keeping no more of each in memory than is displayed.
 struct LineReader<'a, R> {
     source: R,
     stop: &'a CancelFlag,

@@ -1,9 +1,9 @@
-//! Recognises command lines that change a Git repository. Pure.
+//! Recognizes command lines that change a Git repository. Pure.
 
 use super::command_line::parts::CommandParts;
 
-/// Subcommands that leave the Git directory as it is, whatever their arguments; some of them write files elsewhere. Others
-/// may change it, also those of later versions and the user's own.
+/// Subcommands that never change the Git directory, whatever their arguments; some of them write files elsewhere. All
+/// others, including unknown ones, are assumed to change it.
 const READING: [&str; 56] = [
     "annotate",
     "archive",
@@ -63,7 +63,7 @@ const READING: [&str; 56] = [
     "version",
 ];
 
-/// Subcommands of which only some forms change a repository.
+/// Subcommands that change a repository only with some arguments; `None` for others.
 fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
     let words: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with('-')).collect();
     let first = words.first().copied();
@@ -81,7 +81,7 @@ fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
                 || has(&["-d", "-f"])
                 || has(&CHANGES)
         }
-        // One name without a value is a question.
+        // One name without a value queries the setting.
         "config" => {
             let asks = has(&LISTS) || is_first(&["get", "list"]) || has(&["-l"]);
             let edits =
@@ -91,7 +91,7 @@ fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
         "notes" => lists_or_nothing(&["list", "show", "get-ref"]),
         "reflog" => is_first(&["expire", "delete", "drop", "write"]),
         "remote" => lists_or_nothing(&["show", "get-url"]),
-        // `git stash` alone changes.
+        // `git stash` without arguments changes the repository.
         "stash" => !is_first(&["list", "show"]),
         "worktree" => lists_or_nothing(&["list"]),
         "submodule" => lists_or_nothing(&["status", "summary"]),
@@ -108,23 +108,23 @@ fn changes_by_arguments(subcommand: &str, rest: &[&str]) -> Option<bool> {
     })
 }
 
-/// Options of `git` itself that are followed by a value.
+/// Options of `git` that are followed by a value.
 const WITH_VALUE: [&str; 7] =
     ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"];
 
-/// Whether a command line calls a subcommand of Git that may change a repository. When the line is ambiguous, it
-/// does if any reading of it does. What scripts and other programs do is not recognised.
+/// Whether a command line calls a subcommand of Git that may change a repository. An ambiguous line counts as
+/// changing if any reading of it does. The effects of scripts and other programs are not recognized.
 pub fn changes_repository(line: &str) -> bool {
     let parts = CommandParts::parse(line);
     let calls: Vec<&str> = parts.commands.iter().filter_map(|command| arguments(command)).collect();
     calls.iter().enumerate().any(|(at, call)| {
-        // The same call without some of its options; the whole one is judged.
+        // This is the same call without some of its options; the complete one is judged.
         let is_shortened = calls[..at].iter().any(|whole| whole.starts_with('-') && whole.ends_with(call));
         !is_shortened && changes(call.split_ascii_whitespace())
     })
 }
 
-/// The arguments of a command, if it is Git.
+/// Returns the arguments of a command if its program is Git.
 fn arguments(command: &str) -> Option<&str> {
     let (program, arguments) = command.split_once(' ')?;
     (program.rsplit('/').next() == Some("git")).then_some(arguments)
@@ -143,7 +143,7 @@ fn changes<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
     !READING.contains(&subcommand) && changes_by_arguments(subcommand, &rest).unwrap_or(true)
 }
 
-/// The name of an option without its value.
+/// Returns the name of an option without its value.
 fn option(word: &str) -> &str {
     word.split('=').next().unwrap_or(word)
 }
@@ -242,8 +242,8 @@ mod tests {
         }
     }
 
-    /// The list was written from memory. It is compared with the commands of the installed Git: each one that Git has is
-    /// known here, or is one of those that change something.
+    /// The list was written from memory. This test compares it with the commands of the installed Git: each of them
+    /// must be in the list, or be one of those that change something.
     #[test]
     fn every_command_of_git_is_classified() {
         const CHANGING: &str = "add am apply bisect branch bundle checkout checkout-index cherry-pick citool clone commit \
@@ -271,7 +271,7 @@ mod tests {
                 || name.contains('.')
         };
         let unknown: Vec<&str> = listed.split_whitespace().filter(|name| !is_known(name)).collect();
-        // One that a newer Git has counts as changing, which asks too often rather than too seldom.
+        // An unknown command of a newer Git counts as changing, which asks too often rather than too rarely.
         eprintln!("not compared: {unknown:?}");
         let version = std::process::Command::new("git").arg("--version").output().expect("it runs").stdout;
         let is_newer = |name: &str| !String::from_utf8_lossy(&version).contains(name);

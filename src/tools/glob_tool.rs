@@ -1,5 +1,5 @@
-//! `glob_tool`: finds files by their paths, most recently modified first, because these are usually the
-//! relevant ones. Reads no file contents.
+//! `glob_tool`: finds files by their paths, most recently modified first, because these are usually the relevant
+//! ones. Reads no file contents.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::disk::CancelFlag;
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 
-/// Files listed per call: about 4,000 tokens of paths.
+/// Maximum number of files listed per call: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;
 
-/// Files collected before all but the newest are dropped.
+/// Number of files collected before all but the newest are dropped.
 const HELD_MAX: usize = 100 * RESULTS_MAX;
 
 pub struct GlobTool;
@@ -91,7 +91,7 @@ impl ParsedTool for GlobTool {
 }
 
 pub struct GlobCall {
-    /// As written by the model.
+    /// The pattern as the model wrote it.
     given: String,
     /// Relative to `root`.
     pattern: String,

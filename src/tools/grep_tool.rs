@@ -17,25 +17,26 @@ use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, PathPattern};
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 
-/// Default maximum of matching lines.
+/// Default maximum number of matching lines.
 pub const RESULTS: u64 = 100;
 
-/// Largest maximum that the model may request.
+/// Maximum number of matching lines that the model may request.
 pub const RESULTS_MAX: u64 = 1_000;
 
-/// Context lines that the model may request.
+/// Maximum number of context lines that the model may request.
 pub const SURROUND_MAX: u64 = 20;
 
-/// Displayed bytes of a line: they mostly include the match, and keep results for minified files small.
+/// Maximum bytes displayed per line: usually enough to include the match, while results for minified files stay
+/// small.
 const LINE_BYTES_MAX: usize = 400;
 
-/// Bytes of one line that a search keeps in memory.
+/// Maximum bytes of one line that a search keeps in memory.
 const HEAP_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Bytes of a compiled pattern: nested repetitions grow without limit.
+/// Maximum size in bytes of a compiled pattern; nested repetitions could otherwise grow without limit.
 const PATTERN_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of the lazy DFA's cache. Beyond it, matching gets slower.
+/// Maximum size in bytes of the lazy DFA's cache. Beyond it, matching gets slower.
 const PATTERN_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub struct GrepTool;
@@ -160,7 +161,7 @@ impl GrepCall {
 
     fn files(&self) -> Result<Option<PathPattern>, String> {
         let Some(include) = &self.include else { return Ok(None) };
-        // Models write comma-separated lists; commas only have another meaning within braces.
+        // Models write comma-separated lists; commas have another meaning only within braces.
         let patterns: Vec<&str> = match include.contains('{') {
             true => vec![include.trim()],
             false => include.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).collect(),

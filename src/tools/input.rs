@@ -1,9 +1,9 @@
-//! Parses tool inputs. Tolerates type mistakes with only one possible meaning (`"20"` for 20, `"true"` for
-//! true, `null` for an absent key); guesses nothing else and never renames keys.
+//! Parses tool inputs. Tolerates type mistakes that have only one possible meaning (`"20"` for 20, `"true"` for true,
+//! `null` for a missing key); guesses nothing else and never renames keys.
 
 use serde_json::Value;
 
-/// A required text, which may be empty.
+/// Returns a required text, which may be empty.
 pub fn text(input: &Value, key: &str) -> Result<String, String> {
     match optional_text(input, key)? {
         Some(text) => Ok(text),
@@ -11,7 +11,7 @@ pub fn text(input: &Value, key: &str) -> Result<String, String> {
     }
 }
 
-/// A required text that isn't blank: a path, a pattern, a command.
+/// Returns a required text that isn't blank: a path, a pattern, a command.
 pub fn named(input: &Value, key: &str) -> Result<String, String> {
     let text = text(input, key)?;
     if text.trim().is_empty() {
@@ -23,7 +23,7 @@ pub fn named(input: &Value, key: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// An optional text.
+/// Returns an optional text.
 pub fn optional_text(input: &Value, key: &str) -> Result<Option<String>, String> {
     match input.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -34,7 +34,7 @@ pub fn optional_text(input: &Value, key: &str) -> Result<Option<String>, String>
     }
 }
 
-/// An optional path or pattern; a blank one counts as absent.
+/// Returns an optional path or pattern; a blank one counts as missing.
 pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String> {
     match optional_text(input, key)? {
         Some(text) if !text.trim().is_empty() => named(input, key).map(Some),
@@ -42,7 +42,7 @@ pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String
     }
 }
 
-/// An optional nonnegative integer.
+/// Returns an optional nonnegative integer.
 pub fn whole(input: &Value, key: &str) -> Result<Option<u64>, String> {
     let wrong = || format!("`{key}` must be a whole number from 0.");
     let from_float = |number: f64| {
@@ -61,7 +61,7 @@ pub fn whole(input: &Value, key: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// An optional boolean; absent means false.
+/// Returns an optional boolean; a missing one is false.
 pub fn flag(input: &Value, key: &str) -> Result<bool, String> {
     let wrong = || format!("`{key}` must be true or false.");
     match input.get(key) {

@@ -1,5 +1,5 @@
-//! The `Tool` trait, its inputs and its results; each tool has its own file. `permission` decides whether a
-//! call may run and the session asks for that decision; a tool never decides for itself.
+//! The `Tool` trait, its inputs and its results; each tool has its own file. `permission` decides whether a call may
+//! run, and the session requests that decision; a tool never decides for itself.
 
 mod apply_patch;
 pub mod ask_user;
@@ -73,22 +73,22 @@ pub trait Tool: Send + Sync {
     /// The name, description and input schema that the model receives.
     fn spec(&self) -> ToolSpec;
 
-    /// The tool card that clients display before the call runs. Tolerant of invalid input; looks at the disk for no more
-    /// than where paths lead and where a small file is edited.
+    /// Returns the tool card that clients display before the call runs. Tolerates invalid input. Accesses the disk
+    /// only to resolve paths and to locate an edit in a small file.
     fn display(&self, input: &Value, workspace: &Workspace) -> CallDisplay;
 
-    /// The resources that the call would access, for the permission decision. Rejects invalid input with a
+    /// Returns the resources that the call would access, for the permission decision. Rejects invalid input with a
     /// message for the model, so that the user is never asked about a call that cannot run.
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String>;
 
-    /// Content that the permission prompt displays with the title, such as the diff of an edit or the
+    /// Returns the content that the permission prompt displays below the title, such as the diff of an edit or the
     /// command. Empty for tools whose title is sufficient.
     fn preview(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         Box::pin(async { Vec::new() })
     }
 
-    /// Whether the tool is in the tool list that the model receives. An unlisted tool can still be called,
-    /// for example through another tool.
+    /// Whether the tool is in the tool list that the model receives. An unlisted tool can still be called, for
+    /// example through another tool.
     fn is_listed(&self) -> bool {
         true
     }
@@ -98,24 +98,24 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Wraps the input of a forwarded call in an input of this tool: the inverse of `forwarded_call`. Only called
-    /// for calls for which `forwarded_call` returns `Some`.
+    /// Wraps the input of a forwarded call in an input of this tool: the inverse of `forwarded_call`. Called only if
+    /// `forwarded_call` returns `Some`.
     fn wrap_forwarded(&self, _name: &str, input: Value) -> Value {
         input
     }
 
-    /// Checks whether the call can succeed in the current state, so that the user isn't asked about one that
-    /// can't. The error is a message for the model. May read the disk, but changes nothing.
+    /// Checks whether the call can succeed in the current state, so that the user isn't asked about one that can't.
+    /// The error is a message for the model. May read the disk, but changes nothing.
     fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// What the tool's context must contain besides what every tool gets.
+    /// The part of the context that this tool needs in addition to what every tool gets.
     fn needs(&self) -> Needs {
         Needs::Nothing
     }
 
-    /// The agent that the call would start, if it would start one. Its context then has what starts agents.
+    /// The agent that the call would start, if any. Its context then contains an `AgentRunner`.
     fn agent_order(&self, _input: &Value) -> Option<task::TaskOrder> {
         None
     }
@@ -130,7 +130,7 @@ pub enum Needs {
     Nothing,
     /// The conversation log.
     Log,
-    /// Unsaved text of the user's editor, which is asked for it.
+    /// Unsaved text of the user's editor, which is queried for it.
     EditorBuffers,
 }
 
@@ -146,7 +146,7 @@ pub struct ToolContext {
     pub log: Arc<RecallLog>,
     /// The session's mode at the start of the call.
     pub mode: Mode,
-    /// What the decision about the call's permission was about. `None` outside of a session.
+    /// The access that was decided about when the call was permitted. `None` outside of a session.
     pub decided: Option<Arc<Access>>,
     /// Starts subagents; `None` for tools that don't need it.
     pub agents: Option<Arc<dyn task::AgentRunner>>,
@@ -160,7 +160,7 @@ pub struct ToolContext {
     pub sandbox: Arc<sandbox::SandboxRules>,
     /// The session's background commands.
     pub background: Arc<background::BackgroundCommands>,
-    /// Paths that searches skip below their directory.
+    /// Paths below the searched directory that searches skip.
     pub hidden: Arc<permission::ruled::HiddenFiles>,
     /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
@@ -189,13 +189,13 @@ impl ToolContext {
 }
 
 impl ToolContext {
-    /// Resolves a path of the call's input: the only way to the paths that the functions of `disk` open. Fails if it
+    /// Resolves a path of the call's input: the only source of paths for the functions of `disk`. Fails if the path
     /// leads to another file than when the permission was decided. The error is a message for the model.
     pub fn permitted(&self, path: &str) -> Result<PathBuf, String> {
         self.permitted_path(&self.workspace.resolve(path))
     }
 
-    /// The same for a path that is absolute already.
+    /// Like `permitted`, for an absolute path.
     pub fn permitted_path(&self, path: &Path) -> Result<PathBuf, String> {
         let real = real_path(path);
         match self.decided.as_deref() {
@@ -213,23 +213,23 @@ impl ToolContext {
 /// The directories and the environment of a session. `Debug` omits the environment, which contains API keys.
 #[derive(Clone)]
 pub struct Workspace {
-    /// Absolute; tool inputs' relative paths are resolved against it. Read only: `roots` has it too.
+    /// Absolute; relative paths in tool inputs are resolved against it. Don't modify it: `roots` contains it too.
     pub cwd: PathBuf,
     /// Additional directories opened by the client; together with `cwd` they make up the workspace.
     pub directories: Vec<PathBuf>,
-    /// The environment of the editor that sent the prompt, with its keys. Programs get the part of it that
-    /// `exposure` determines.
+    /// The environment of the editor that sent the prompt, with its API keys. Programs get the part of it that
+    /// `exposure` selects.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     exposure: Arc<Exposure>,
-    /// `cwd` and `directories`, opened when the session began to work there.
+    /// `cwd` and `directories`, opened when the session started to work there.
     roots: Roots,
-    /// What commands may not change in them.
+    /// Repositories and other paths in these directories that commands may not change.
     found: Arc<sandbox::FoundRepositories>,
-    /// Folders outside of them that may be read without asking, with links resolved: the user's skills.
+    /// Directories outside of the workspace that may be read without asking, with links resolved: the user's skills.
     readable: Arc<[PathBuf]>,
-    /// The commands that run, of all sessions.
+    /// The running commands of all sessions.
     running: RunningCommands,
-    /// Shell code that each command begins with.
+    /// Shell code that precedes each command.
     exports: Option<Arc<str>>,
 }
 
@@ -263,8 +263,8 @@ impl Workspace {
         .changed(directories, environment)
     }
 
-    /// The same working directory with other directories and another environment. Directories that it has already
-    /// are not opened again.
+    /// Returns a workspace with the same working directory and with other directories and another environment.
+    /// Directories that are already open are not opened again.
     pub fn changed(
         &self,
         directories: Vec<PathBuf>,
@@ -275,37 +275,37 @@ impl Workspace {
         Workspace { directories, environment, roots, ..self.clone() }
     }
 
-    /// The same workspace, with other folders that may be read without asking; links must be resolved.
+    /// Returns the workspace with other directories that may be read without asking; their links must be resolved.
     pub fn reading(&self, readable: Vec<PathBuf>) -> Workspace {
         Workspace { readable: readable.into(), ..self.clone() }
     }
 
-    /// The same workspace, in which each shell command begins with this code: what hooks of the session's start export.
+    /// Returns the workspace with this code before each shell command: the exports of session start hooks.
     pub fn exporting(&self, exports: impl Into<Arc<str>>) -> Workspace {
         Workspace { exports: Some(exports.into()), ..self.clone() }
     }
 
-    /// The code that each shell command begins with.
+    /// The shell code that precedes each command.
     pub fn exports(&self) -> Option<&Arc<str>> {
         self.exports.as_ref()
     }
 
-    /// Whether a path with links resolved may be read without asking, though it is outside of the workspace.
+    /// Whether a path outside of the workspace, with links resolved, may be read without asking.
     fn is_readable(&self, real: &Path) -> bool {
         self.readable.iter().any(|folder| real.starts_with(folder))
     }
 
-    /// The same workspace, in which programs get other parts of the environment.
+    /// Returns the workspace with other rules for the environment of programs.
     pub fn exposing(self, exposure: Arc<Exposure>) -> Workspace {
         Workspace { exposure, ..self }
     }
 
-    /// The same workspace, which shares the list of running commands with others.
+    /// Returns the workspace with a list of running commands that it shares with others.
     pub fn sharing(self, running: RunningCommands) -> Workspace {
         Workspace { running, ..self }
     }
 
-    /// Which variables of the environment programs get.
+    /// The rules that select which environment variables programs get.
     pub fn exposure(&self) -> &Exposure {
         &self.exposure
     }
@@ -314,12 +314,12 @@ impl Workspace {
         &self.found
     }
 
-    /// The directories, opened.
+    /// The opened directories.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
 
-    /// Returns the absolute, lexically normalised form of a path from a tool's input.
+    /// Returns the absolute, lexically normalized form of a path from a tool's input.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match path.strip_prefix("~/").zip(self.home()) {
             Some((below, home)) => normal(&home.join(below)),
@@ -327,16 +327,16 @@ impl Workspace {
         }
     }
 
-    /// Returns the same path with every symbolic link resolved, including links with a missing target.
+    /// Returns the path with every symbolic link resolved, including links with a missing target.
     ///
-    /// Tools name this path in `Access` and open it, so that a permission applies to the file itself and not
-    /// to a link to it. A session that waited for the user between the two compares a fresh `access` with the
-    /// permitted one, which reveals a link that was replaced in the meantime.
+    /// Tools name this path in `Access` and open it, so that a permission applies to the file and not to a link to
+    /// it. A session that waited for the user in between compares a fresh `access` with the permitted one, which
+    /// reveals a link that was replaced in the meantime.
     pub fn real(&self, path: &str) -> PathBuf {
         real_path(&self.resolve(path))
     }
 
-    /// Whether the path is inside the workspace once every symbolic link is resolved.
+    /// Whether the path is inside the workspace after every symbolic link is resolved.
     pub fn contains(&self, path: &Path) -> bool {
         self.roots.containing(&real_path(path)).is_some()
     }
@@ -350,8 +350,8 @@ impl Workspace {
         }
     }
 
-    /// The file that a path leads to, as clients know it: links are resolved, but not those above the directories
-    /// of the workspace.
+    /// Returns the file that a path leads to, as shown to clients: links are resolved, except those above the
+    /// directories of the workspace.
     pub fn target(&self, path: &Path) -> PathBuf {
         let real = real_path(path);
         match self.roots.containing(&real) {
@@ -360,8 +360,8 @@ impl Workspace {
         }
     }
 
-    /// A path for the title of a card of this kind: with the file that it leads to, if that is another one, and
-    /// whether that is outside of the workspace.
+    /// Returns a path for the title of a card of this kind. If it leads to another file, or outside of the workspace,
+    /// the text says so.
     pub fn describe(&self, path: &Path, kind: ToolKind) -> String {
         let target = self.target(path);
         let name = |path: &Path| name_in_title(kind, &self.display_home(path)).into_owned();
@@ -384,7 +384,7 @@ impl Workspace {
         }
     }
 
-    /// The secret places of the editor's user. Looks at the disk.
+    /// Finds the secret places of the editor's user. Accesses the disk.
     pub fn secrets(&self) -> SecretPlaces {
         SecretPlaces::find(self.home().as_deref())
     }
@@ -411,10 +411,10 @@ pub fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Links with a missing target that are followed in a row; the same limit as in Linux.
+/// Maximum number of dangling links followed in a row; the same limit as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// Maximum bytes of a path in a system call. A longer path can't be opened.
+/// Maximum length of a path in a system call, in bytes. A longer path can't be opened.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Resolves the links in the longest existing prefix of a path and appends the rest.
@@ -430,8 +430,8 @@ fn real_path(path: &Path) -> PathBuf {
     let mut followed = path.to_path_buf();
     let mut links = 0;
     loop {
-        // Walk from the root down, not from the end up: for a path with a thousand missing components, the
-        // latter would look up each ancestor.
+        // Walk down from the root, not up from the end: for a path with a thousand missing components, the latter
+        // would look up each ancestor.
         let mut existing = PathBuf::new();
         let mut rest = followed.components();
         let missing = rest.by_ref().find(|part| {
@@ -460,7 +460,7 @@ fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Joins two paths without adding a trailing slash if `rest` is empty.
+/// Joins two paths without a trailing slash if `rest` is empty.
 fn below(mut path: PathBuf, rest: &Path) -> PathBuf {
     path.extend(rest.components());
     path
@@ -478,10 +478,10 @@ pub enum Access {
     /// Runs this command line, which may do anything that its sandbox permits.
     Command {
         line: String,
-        /// Whether the command runs in the sandbox if the system supports one; the model may request to run
-        /// outside of it.
+        /// Whether the command runs in the sandbox if the system supports one; the model may request to run outside
+        /// of it.
         confined: bool,
-        /// Whether it may change the Git repositories of the workspace, which are read-only otherwise.
+        /// Whether it may change the workspace's Git repositories, which are read-only otherwise.
         changes_git: bool,
     },
     /// Fetches this address from the network.
@@ -494,7 +494,7 @@ pub enum Access {
     External {
         server: String,
         tool: String,
-        /// The server's claim that the tool changes nothing; not verified.
+        /// The server's unverified claim that the tool changes nothing.
         reads_only: bool,
     },
 }
@@ -503,15 +503,15 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
     pub status: OutcomeStatus,
-    /// What the model reads, already truncated by `truncate`.
+    /// The model's text, already truncated by `truncate`.
     pub content: Vec<OutcomeContent>,
     /// The complete text, if `content` has only a part of it.
     pub whole: Option<String>,
-    /// What clients display; if empty, the text of `content`.
+    /// The content that clients display; if empty, they display the text of `content`.
     pub shown: Vec<ToolDisplay>,
     pub locations: Vec<Location>,
     pub raw: Option<Value>,
-    /// The new plan; only set by `todo_write`.
+    /// The new plan; set only by `todo_write`.
     pub plan: Option<Vec<PlanStep>>,
 }
 
@@ -532,7 +532,7 @@ impl ToolResult {
         ToolResult { status: OutcomeStatus::Failed, ..ToolResult::completed(text) }
     }
 
-    /// A result with file text. What clients display is fenced, because an editor would render it as
+    /// Creates a result with a file's text. Clients get it in a fenced block, because an editor would render it as
     /// Markdown.
     fn with_file_text(text: String) -> ToolResult {
         let shown = vec![ToolDisplay::Text { text: disk::fenced("", &text) }];
@@ -554,7 +554,7 @@ impl Toolbox {
         Toolbox { tools: tools.into_iter().map(|tool| (Arc::new(tool.spec()), tool)).collect() }
     }
 
-    /// The tools that are part of Epitome.
+    /// Creates the built-in tools.
     pub fn built_in(reaper: Arc<reaper::Reaper>) -> Toolbox {
         Toolbox::new(vec![
             Arc::new(file_read::FileRead),
@@ -595,12 +595,12 @@ impl Toolbox {
         Toolbox { tools: named.cloned().collect() }
     }
 
-    /// Returns the toolbox without the tools of these specs.
+    /// Returns the toolbox without the tools whose spec matches `is_left_out`.
     pub fn without(&self, is_left_out: impl Fn(&ToolSpec) -> bool) -> Toolbox {
         Toolbox { tools: self.tools.iter().filter(|(spec, _)| !is_left_out(spec)).cloned().collect() }
     }
 
-    /// Returns the toolbox with further tools appended; a tool whose name is taken is ignored.
+    /// Returns the toolbox with further tools appended; tools whose name is taken are ignored.
     pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Toolbox {
         let mut tools = self.tools.to_vec();
         for tool in more {
@@ -629,6 +629,6 @@ impl Toolbox {
 
 #[cfg(test)]
 mod lib_tests;
-/// The worked example of `CONTRIBUTING.md`.
+/// The worked example in `CONTRIBUTING.md`.
 #[cfg(test)]
 mod line_count;

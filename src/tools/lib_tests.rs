@@ -1,4 +1,4 @@
-//! Real paths, and the worked tool of `CONTRIBUTING.md`.
+//! Real paths, and the example tool of `CONTRIBUTING.md`.
 
 use std::fs::{create_dir_all, write};
 use std::os::unix::fs::symlink;
@@ -57,8 +57,8 @@ fn real_path_follows_links_with_missing_targets() {
 
 #[test]
 fn real_path_is_fast_with_many_missing_components() {
-    // Regression test: this took seconds, because each ancestor was looked up from the root, and a path
-    // with a few thousand components blocked the session.
+    // Regression test: this took seconds, because each ancestor was looked up from the root, and a path with a few
+    // thousand components blocked the session.
     let home = tempfile::tempdir().expect("a temporary directory");
     let root = home.path().canonicalize().expect("it is there");
     symlink("missing", root.join("link")).expect("made");

@@ -1,20 +1,20 @@
-//! Lists of names with descriptions within the description of a tool. Such a list is part of every request, so
-//! its size is bounded by the model's window. Pure.
+//! Lists of names with descriptions that are part of a tool's description. Such a list is sent with every request, so
+//! its size is limited by the model's window. Pure.
 
 use super::truncate;
 
-/// The share of a window for one list, in percent. The lists of skills of Claude Code (CHANGELOG 2.1.32) and Codex have the
-/// same. Of the 4,296 skills of 15 public repositories, whose descriptions have 256 bytes in the median, 50 fit into a
-/// window of 200,000 tokens without a cut, 25 into one of 128,000, and 200 into one of a million.
+/// Share of a window for one list, in percent. Claude Code (CHANGELOG 2.1.32) and Codex use the same share for their
+/// lists of skills. Of the 4,296 skills of 15 public repositories, whose descriptions have a median of 256 bytes, 50
+/// fit into a window of 200,000 tokens without truncation, 25 into one of 128,000, and 200 into one of a million.
 const WINDOW_PERCENT: u64 = 2;
-/// Bytes of a token, roughly; it only scales the list.
+/// Approximate bytes per token; it only scales the list.
 const TOKEN_BYTES: u64 = 4;
-/// Bounds of a list in bytes: in the smallest and the largest window.
+/// Limits of a list's size in bytes: in the smallest and the largest window.
 const LIST_BYTES_MIN: u64 = 6 * 1024;
 const LIST_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes of one description at most: the Agent Skills specification allows 1,024 characters.
+/// Maximum bytes of a description: the Agent Skills specification allows 1,024 characters.
 pub const ABOUT_BYTES_MAX: usize = 1_024;
-/// Bytes of a description at least; a shorter one doesn't say what it is for.
+/// Minimum bytes of a truncated description; a shorter one doesn't explain the item.
 const ABOUT_BYTES_MIN: usize = 48;
 
 /// An entry of a list.
@@ -25,13 +25,13 @@ pub struct ListedItem<'a> {
     pub about: &'a str,
 }
 
-/// The bytes that a list may have in a window of so many tokens.
+/// Maximum size in bytes of a list in a window of `window` tokens.
 pub fn bytes_in(window: u64) -> usize {
     let bytes = window.saturating_mul(TOKEN_BYTES) / 100 * WINDOW_PERCENT;
     usize::try_from(bytes.clamp(LIST_BYTES_MIN, LIST_BYTES_MAX)).unwrap_or(usize::MAX)
 }
 
-/// One line for each item, each behind a newline. If there is no room for all descriptions, the longest are
+/// Formats the items as one line each, preceded by a newline. If the descriptions don't all fit, the longest are
 /// shortened first; if that is not enough, the last items are only named.
 pub fn lines(items: &[ListedItem<'_>], bytes_max: usize) -> String {
     let most = about_max(items, bytes_max);
@@ -50,10 +50,10 @@ pub fn lines(items: &[ListedItem<'_>], bytes_max: usize) -> String {
     list
 }
 
-/// How the last line of a list begins if not everything has room.
+/// Prefix of the last line of a list if not everything fits.
 pub const WITHOUT_ROOM: &str = "and, without room for";
 
-/// One entry, with a description of at most so many bytes.
+/// Formats an entry with a description of at most `about_max` bytes.
 pub fn line(item: ListedItem<'_>, about_max: usize) -> String {
     let about = item.about.split_whitespace().collect::<Vec<_>>().join(" ");
     let cut = match about.len() > about_max {
@@ -63,12 +63,12 @@ pub fn line(item: ListedItem<'_>, about_max: usize) -> String {
     format!("{}{cut}", head(item.name))
 }
 
-/// The start of an entry, which identifies the item.
+/// Returns the start of an entry, which identifies the item.
 pub fn head(name: &str) -> String {
     format!("- {name}: ")
 }
 
-/// The largest limit of a description with which all items have room.
+/// Returns the largest description limit at which all items fit.
 fn about_max(items: &[ListedItem<'_>], bytes_max: usize) -> usize {
     let fits = |most: usize| {
         let bytes = items.iter().map(|item| line(*item, most).len() + 1);
@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(list, format!("\n- pdf: Fills forms.\n- xlsx: {}", long.trim_end()));
     }
 
-    /// Regression: eleven of 27 published skills had no description at all, because the first sixteen took all
-    /// the room, and each description ended after 400 bytes.
+    /// Regression test: eleven of 27 published skills had no description, because the first sixteen took all the
+    /// space, and each description was truncated after 400 bytes.
     #[test]
     fn without_room_the_longest_are_shortened_first() {
         let long = "word ".repeat(200);

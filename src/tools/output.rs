@@ -1,14 +1,13 @@
 //! Converts a command's output to plain text of limited size.
 //!
-//! Removes terminal control sequences and keeps only the beginning and the end of long output, in bounded
-//! memory however much is written.
+//! Removes terminal control sequences and keeps only the beginning and the end of long output, in bounded memory.
 
 use super::truncate;
 
-/// Bytes of the beginning that are kept.
+/// Bytes kept of the beginning.
 const HELD_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
 
-/// Bytes of the end that are kept; up to twice as many while collecting.
+/// Bytes kept of the end; up to twice as many while collecting.
 const HELD_TAIL_BYTES: usize = truncate::WHOLE_BYTES_MAX - HELD_HEAD_BYTES;
 
 /// How the model can get the omitted part.
@@ -29,14 +28,14 @@ pub struct CommandOutput {
 /// The output of a command that has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// For the model, truncated to `truncate::OUTPUT_BYTES_MAX` with a note if needed.
+    /// The output for the model, truncated to `truncate::OUTPUT_BYTES_MAX` with a note if needed.
     pub shown: String,
     /// The complete output, up to about `truncate::WHOLE_BYTES_MAX`, if `shown` is only a part.
     pub whole: Option<String>,
 }
 
 impl CommandOutput {
-    /// Takes the next bytes and returns their text.
+    /// Adds the next bytes and returns their text.
     pub fn take(&mut self, bytes: &[u8]) -> String {
         let text = self.cleaner.clean(bytes);
         self.keep(&text);
@@ -75,7 +74,7 @@ impl CommandOutput {
             if self.tail.is_empty() { text.split_at(text.floor_char_boundary(space)) } else { ("", text) };
         self.head.push_str(head);
         self.tail.push_str(tail);
-        // Only at twice the limit, so that each byte is moved once on average.
+        // Truncated only at twice the limit, so that each byte is moved once on average.
         if self.tail.len() > 2 * HELD_TAIL_BYTES {
             let start = self.tail.ceil_char_boundary(self.tail.len() - HELD_TAIL_BYTES);
             self.dropped_bytes += start as u64;
@@ -183,7 +182,7 @@ impl Cleaner {
             (EscapeState::Control, '\u{40}'..='\u{7e}') => EscapeState::Text,
             (EscapeState::Control, '\u{20}'..='\u{3f}') => EscapeState::Control,
             (EscapeState::Text, '\u{1b}') | (EscapeState::Control, '\u{1b}') => EscapeState::Escape,
-            // Not a sequence after all: continue with text.
+            // Not an escape sequence: continue with text.
             (EscapeState::Text | EscapeState::Control, character) => {
                 if !character.is_control() || matches!(character, '\n' | '\t' | '\r') {
                     text.push(character);

@@ -1,5 +1,5 @@
-//! Tools whose input is parsed into a type, once for each question about a call. Nothing is asked of a call with
-//! invalid input: the error is its result.
+//! Tools whose input is parsed into a type, once per query about a call. Calls with invalid input skip all queries:
+//! the parse error is their result.
 
 use std::future::ready;
 
@@ -9,9 +9,9 @@ use super::task::TaskOrder;
 use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
 use epitome_thread::{CallDisplay, ToolDisplay, ToolSpec};
 
-/// See the methods of [`Tool`], which every such tool is.
+/// A tool with parsed input; implements [`Tool`], whose methods have the same meaning.
 pub trait ParsedTool: Send + Sync {
-    /// A valid input.
+    /// The parsed input.
     type Call: Send + 'static;
 
     const NEEDS: Needs = Needs::Nothing;

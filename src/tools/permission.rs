@@ -1,5 +1,5 @@
-//! Decides whether a call is allowed, denied, or needs to be confirmed by the user. Pure: what it needs to know from the
-//! disk is looked up before (`DiskFacts`); it prompts nobody and stores nothing.
+//! Decides whether a call is allowed, denied, or needs the user's confirmation. Pure: facts about the disk are looked
+//! up before (`DiskFacts`); it sends no prompts and stores nothing.
 //!
 //! "Always" never grants more than the permission prompt showed: this exact command line, all edits in this
 //! workspace, or reads below the directory of the file.
@@ -35,31 +35,32 @@ pub enum PermissionVerdict {
 /// Why the user wasn't asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedBy {
-    /// It touches nothing, or only reads what every mode permits.
+    /// It accesses nothing, or only reads what every mode permits.
     Harmless,
     Mode(Mode),
     /// The user chose "always" before.
     Rule(Rule),
 }
 
-/// Directories below which "always" is never offered: what is there belongs to processes and devices.
+/// Directories below which "always" is never offered: they contain processes and devices.
 const OF_THE_SYSTEM: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 /// Text of the permission prompt for `Rule::EditsInWorkspace`.
 const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
 
-/// What a decision needs to know from the disk.
+/// The facts about the disk on which a decision depends.
 #[derive(Clone, Debug, Default)]
 pub struct DiskFacts {
     secrets: SecretPlaces,
     /// The user's home, resolved.
     home: Option<PathBuf>,
-    /// Which of the paths that are read are directories.
+    /// The directories among the paths that are read.
     directories: Vec<PathBuf>,
 }
 
 impl DiskFacts {
-    /// Looks up what matters for one access: up to a few hundred system calls for files, none for other things.
+    /// Looks up the facts about one access: up to a few hundred system calls for files, none for other kinds of
+    /// access.
     pub fn look_up(access: &Access, workspace: &Workspace) -> DiskFacts {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return DiskFacts::default() };
         DiskFacts {
@@ -70,7 +71,7 @@ impl DiskFacts {
     }
 }
 
-/// Decides about one access. The paths of `access` are already resolved.
+/// Decides about one access. The paths of `access` must be resolved.
 pub fn decide(
     access: &Access,
     mode: Mode,
@@ -121,7 +122,8 @@ fn read(
     {
         return PermissionVerdict::Allow { by: AllowedBy::Rule(rule.clone()) };
     }
-    // One rule must cover all displayed paths and nothing above them, and never a home or other secret places.
+    // One rule must cover all displayed paths and nothing above them, and never a home directory or other secret
+    // places.
     let is_directory = facts.directories.contains(first);
     let directory = if is_directory { Some(first.as_path()) } else { first.parent() };
     let directory = directory.filter(|directory| {
@@ -167,14 +169,14 @@ fn write(
     PermissionVerdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
 }
 
-/// Whether a file is likely to contain keys or passwords, by its name or by its place.
+/// Whether a file is likely to contain keys or passwords, by its name or location.
 fn is_secret(path: &Path, facts: &DiskFacts) -> bool {
     is_secret_name(path) || facts.secrets.contain(path)
 }
 
-/// Whether writing this file may cause something to be executed later without a prompt, or change what agents do. Only
-/// the path below the workspace's directory counts: a workspace that is itself below a `.claude` directory is an
-/// ordinary one.
+/// Whether writing this file may later cause something to be executed without a prompt, or change what agents do.
+/// Only the path below the workspace's directory counts: a workspace that is below a `.claude` directory is treated
+/// like any other.
 fn runs_later(path: &Path, workspace: &Workspace, facts: &DiskFacts) -> bool {
     let (root, below) = match workspace.roots().containing(path) {
         Some((root, below)) => (Some(root.path()), below),
@@ -197,7 +199,7 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
         Mode::Full => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
         // `ruled::judge` has checked that the sandbox is complete.
         Mode::Auto if confined && !changes_git => PermissionVerdict::Allow { by: AllowedBy::Mode(mode) },
-        // A rule about the line says nothing about what its programs do to a repository.
+        // A rule for the line doesn't cover the effects of its programs on a repository.
         _ if changes_git && !changes_repository(line) => PermissionVerdict::Ask { always: None },
         Mode::Ask | Mode::AcceptEdits | Mode::Auto if rules.contains(&rule) => {
             PermissionVerdict::Allow { by: AllowedBy::Rule(rule) }
@@ -208,7 +210,7 @@ fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[R
     }
 }
 
-/// An address can leak data to the owner of the host, so fetching asks in every mode except full.
+/// An address can leak data to the host's owner, so fetching asks in every mode except full.
 fn fetch(host: &str, mode: Mode, rules: &[Rule]) -> PermissionVerdict {
     if mode == Mode::Full {
         return PermissionVerdict::Allow { by: AllowedBy::Mode(mode) };
@@ -268,7 +270,7 @@ mod tests {
         Access::Read(vec![path.into()])
     }
 
-    /// The skill tool names files of the user's own folders, and then the user was asked about each of them.
+    /// The skill tool mentions files of the user's skill directories, and then the user was asked about each of them.
     #[test]
     fn files_of_the_users_skills_are_read_without_asking_and_not_written() {
         let workspace = at("/w").reading(vec!["/home/me/.claude/skills/pdf".into()]);

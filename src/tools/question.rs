@@ -1,5 +1,5 @@
-//! Questions to the user other than permission requests: a form to fill in, or an address to visit. The
-//! asking side has a `QuestionSender`; the session displays the question in its clients and returns the answer.
+//! Questions to the user other than permission requests: a form to fill in, or an address to visit. The asking code
+//! has a `QuestionSender`; the session displays the question in its clients and returns the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,21 +10,21 @@ use tokio::sync::{mpsc, oneshot};
 
 use epitome_thread::CallId;
 
-/// Questions that may wait for the session.
+/// Maximum number of questions queued for the session.
 const WAITING_MAX: usize = 16;
 
 /// A question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserQuestion {
-    /// The text of the question, including who asks and why.
+    /// The text of the question, including its source and reason.
     pub message: String,
     pub wants: QuestionKind,
-    /// The tool call that asks, if it is known.
+    /// The tool call that asks, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
 
-/// What the user has to do.
+/// The kind of answer that the user has to give.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum QuestionKind {
@@ -50,7 +50,7 @@ pub enum QuestionReply {
     Cancelled,
     /// No attached client can display it.
     Unable,
-    /// It was open for too long.
+    /// The user didn't answer in time.
     TimedOut,
 }
 
@@ -90,7 +90,7 @@ pub struct QuestionSender {
 }
 
 impl QuestionSender {
-    /// Creates a door and the receiver of its messages.
+    /// Creates a sender and the receiver of its messages.
     pub fn new() -> (QuestionSender, mpsc::Receiver<QuestionMessage>) {
         let (asked, receiver) = mpsc::channel(WAITING_MAX);
         (QuestionSender { asked, shows: Arc::default() }, receiver)
@@ -98,7 +98,7 @@ impl QuestionSender {
 
     /// The kinds of questions that the attached clients can display.
     pub fn shows(&self) -> QuestionSupport {
-        // A lone value that publishes no other data, so relaxed ordering is sufficient.
+        // A single value that publishes no other data, so relaxed ordering is sufficient.
         let bits = self.shows.load(Ordering::Relaxed);
         QuestionSupport { forms: bits & 1 != 0, urls: bits & 2 != 0 }
     }
@@ -116,7 +116,7 @@ impl QuestionSender {
         if self.asked.send(QuestionMessage::Question { question, reply }).await.is_err() {
             return QuestionReply::Unable;
         }
-        // Dropped without an answer: the session is ending.
+        // The channel was dropped without an answer: the session is ending.
         replied.await.unwrap_or(QuestionReply::Cancelled)
     }
 

@@ -1,9 +1,9 @@
-//! Tracks which state of which file the model knows. Edits of a file that the model has not read, or that
-//! changed since, are refused with a description of the changes. Reads no files itself.
+//! Tracks which state of which file the model knows. Edits of a file that the model has not read, or that has changed
+//! since, are refused with a description of the changes. Reads no files.
 //!
-//! File tools record the files that they read or wrote in their result (`raw.files`), so that everything here
-//! can be rebuilt from the log after a restart. In addition, tools record it here immediately: the next call
-//! of the same reply may begin before the previous result is an entry.
+//! File tools record the files that they read or wrote in their result (`raw.files`), so that this state can be
+//! rebuilt from the log after a restart. Tools also record it here immediately, because the next call of the same
+//! reply may begin before the previous result is logged.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -23,22 +23,23 @@ use super::{Access, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, DiffTag, diff, line_ops};
 use epitome_thread::{Change, Content, Entry, Thread, ToolDisplay, ToolOutcome};
 
-/// Files whose state is kept per session. Of more, the least recently touched ones have to be read again.
+/// Maximum number of files whose state is kept per session. Beyond it, the least recently accessed ones have to be
+/// read again.
 const FILES_MAX: usize = 10_000;
 
-/// Files dropped at once when there are more: finding the oldest one takes as long as finding all of these.
+/// Number of files dropped at once: finding the oldest one takes as long as finding all of these.
 const FILES_LET_GO: usize = 1_000;
 
-/// Lines of the diff in a refusal: enough to see the change, but no substitute for reading the file.
+/// Maximum lines of the diff in a refusal: enough to show the change, but no substitute for reading the file.
 const CHANGE_LINES_MAX: usize = 60;
 
 /// Bytes of such a diff.
 const CHANGE_BYTES_MAX: usize = 4 * 1024;
 
-/// Total bytes of both texts that are compared; the time of a comparison grows with their square.
+/// Maximum total bytes of the two texts that are compared; the time of a comparison grows quadratically.
 const COMPARED_BYTES_MAX: usize = 512 * 1024;
 
-/// The key of the states in a result's `raw`.
+/// The key of the file states in a result's `raw`.
 const FILES: &str = epitome_thread::RAW_FILES;
 
 /// The model's knowledge of files in one session, and the order in which the calls of a reply access them.
@@ -75,19 +76,19 @@ pub enum FileStatus {
     Changed,
 }
 
-/// The state of a file with this content.
+/// Returns the state of a file with this content.
 pub fn state_of(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// The state of a file that is too large to be read completely.
+/// Returns the state of a file that is too large to be read completely.
 pub fn state_of_large(metadata: &Metadata) -> String {
     format!("large:{}:{}.{:09}", metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// The error for a file that `file_read` can't display; asking the model to read it first would lead nowhere.
+/// The error for a file that `file_read` can't display; a request to read it first would be pointless.
 pub fn binary(name: &str) -> String {
     format!("{name} is a binary file, which is not changed here. Use a command for that.")
 }
@@ -100,8 +101,8 @@ pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
 }
 
 impl ReadState {
-    /// Processes new log entries. On a session's first call all of them count; later only those from the
-    /// user, because the tools record theirs directly and are ahead of the log.
+    /// Processes new log entries: all of them on the session's first call, and only those from the user later,
+    /// because the tools record their states directly and are ahead of the log.
     pub fn follow(&self, thread: &Thread, workspace: &Workspace) {
         let mut known = self.known();
         let is_first = known.followed == 0;
@@ -170,8 +171,8 @@ impl ReadState {
         }
     }
 
-    /// Queues a call after the earlier ones: writers are exclusive, readers wait for earlier writers. A
-    /// command waits for earlier calls that change files, but blocks none.
+    /// Queues a call after the earlier ones: writers are exclusive, readers wait for earlier writers. A command waits
+    /// for earlier calls that change files, but blocks none.
     pub fn enter(&self, access: &Access) -> QueuedAccess {
         let order = self.order.clone();
         let mut waiting: Pin<Box<dyn Future<Output = AccessTurn> + Send>> = match access {
@@ -185,7 +186,7 @@ impl ReadState {
                 return QueuedAccess::Entered(AccessTurn::Free);
             }
         };
-        // The first poll takes the place in the queue.
+        // The first poll takes the position in the queue.
         match (&mut waiting).now_or_never() {
             Some(turn) => QueuedAccess::Entered(turn),
             None => QueuedAccess::Waiting(waiting),
@@ -197,14 +198,14 @@ impl ReadState {
     }
 }
 
-/// A place in the queue of a session's file calls.
+/// A position in the queue of a session's file calls.
 pub enum QueuedAccess {
     Entered(AccessTurn),
     Waiting(Pin<Box<dyn Future<Output = AccessTurn> + Send>>),
 }
 
 impl QueuedAccess {
-    /// Waits for the turn, which ends when the returned value is dropped.
+    /// Waits for the call's turn, which ends when the returned guard is dropped.
     pub async fn turn(self) -> AccessTurn {
         match self {
             QueuedAccess::Entered(turn) => turn,
@@ -213,7 +214,7 @@ impl QueuedAccess {
     }
 }
 
-/// The right to access files while it exists.
+/// The right to access files, until it is dropped.
 pub enum AccessTurn {
     Free,
     Reading(OwnedRwLockReadGuard<()>),
@@ -221,8 +222,8 @@ pub enum AccessTurn {
 }
 
 impl KnownFiles {
-    /// Processes an entry that shows a file in some state. With `sets` the state is recorded; without, the
-    /// entry is only attached to a matching state.
+    /// Processes an entry that shows a file in some state. If `sets`, the state is recorded; otherwise the entry is
+    /// only attached to a matching state.
     fn showed(&mut self, path: &Path, state: Option<String>, entry: &Arc<Entry>, sets: bool) {
         if sets {
             return self.set(path, state, Some(entry.clone()));
@@ -240,8 +241,8 @@ impl KnownFiles {
             self.files.remove(path);
             return;
         };
-        // A repeated read of an unchanged file keeps the earlier entry, which may show more of it, until a
-        // newer one exists.
+        // A repeated read of an unchanged file keeps the earlier entry, which may show more of it, until a newer one
+        // exists.
         let kept =
             self.files.get(path).filter(|seen| seen.state == state).and_then(|seen| seen.entry.clone());
         let seen = SeenFile { state, entry: entry.or(kept), at: self.clock };
@@ -254,7 +255,7 @@ impl KnownFiles {
     }
 }
 
-/// The files recorded in a tool result.
+/// Returns the files recorded in a tool result.
 fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
     let files = outcome.raw.as_ref().and_then(|raw| raw.get(FILES)).and_then(Value::as_array);
     let one = |file: &Value| {
@@ -276,7 +277,7 @@ fn resource(content: &Content) -> Option<(&str, &str)> {
     }
 }
 
-/// The path of a file URI; `None` for parts of a file (`#L10-20`).
+/// Returns the path of a file URI; `None` for parts of a file (`#L10-20`).
 fn path_of(uri: &str) -> Option<String> {
     let path =
         uri.strip_prefix("file://").filter(|path| path.starts_with('/') && !path.contains(['#', '?']))?;
@@ -291,7 +292,7 @@ enum ShownContent {
     Part(String),
 }
 
-/// The content of a file according to an entry.
+/// Returns the content of a file according to an entry.
 fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
     match &entry.change {
         Change::ToolFinished { outcome } => {
@@ -315,7 +316,7 @@ fn before(entry: &Entry, path: &Path) -> Option<ShownContent> {
     }
 }
 
-/// The displayed path may be the requested one, with unresolved links.
+/// Whether two paths name the same file. The displayed path may be the requested one, with unresolved links.
 fn same_file(shown: &Path, real: &Path) -> bool {
     shown == real || shown.canonicalize().is_ok_and(|shown| shown == real)
 }
@@ -343,7 +344,7 @@ fn numbered(text: &str) -> Option<ShownContent> {
     expected.map(|_| ShownContent::Part(part))
 }
 
-/// A short diff between the content shown to the model and the current one. `None` if the texts are too long
+/// Returns a short diff between the content shown to the model and the current one; `None` if the texts are too long
 /// to compare.
 fn what_changed(before: &ShownContent, now: &str) -> Option<String> {
     let lines_only = |text: &str| {
@@ -382,12 +383,12 @@ fn what_changed(before: &ShownContent, now: &str) -> Option<String> {
     Some(shown.trim_end_matches('\n').to_owned())
 }
 
-/// The part of a text that corresponds to an earlier excerpt, without the lines before and after it.
+/// Returns the part of a text that corresponds to an earlier excerpt, without the lines before and after it.
 fn window(part: &str, text: &str) -> String {
     let ops = line_ops(part, text);
     let matched = || ops.iter().filter(|op| op.tag() != DiffTag::Insert);
     let (Some(first), Some(last)) = (matched().next(), matched().next_back()) else { return text.to_owned() };
-    // Lines that replaced those at the borders may include lines from outside the excerpt.
+    // Lines that replaced those at the excerpt's ends may include lines from outside the excerpt.
     let (first_new, last_new) = (first.new_range(), last.new_range());
     let end = last_new.start + last_new.len().min(last.old_range().len());
     let start = match first.old_range() == last.old_range() {
@@ -441,7 +442,7 @@ mod tests {
 
     #[test]
     fn least_recently_touched_files_are_dropped() {
-        // Regression test: the oldest was searched for each time, so that restoring a long log took seconds.
+        // Regression test: each drop searched for the oldest file, so restoring a long log took seconds.
         let path = |nth: usize| PathBuf::from(format!("/w/f{nth}"));
         let files = ReadState::default();
         for nth in (0..FILES_MAX).chain([0, FILES_MAX]) {
@@ -491,8 +492,8 @@ mod tests {
         assert_eq!(files.standing(Path::new("/w/c.rs"), &state_of(b"x\n")), FileStatus::Unread);
     }
 
-    /// Regression test for two edits in one reply: the first result was logged after the second edit, and its
-    /// state was taken for the newest.
+    /// Regression test for two edits in one reply: the first result was logged after the second edit, and its state
+    /// was taken for the newest.
     #[test]
     fn older_log_entries_do_not_override_newer_states() {
         let files = files(Vec::new());

@@ -1,5 +1,5 @@
-//! `recall`: searches and reads the conversation's own log, including entries that are no longer in the
-//! model's view. It accesses nothing else, so it needs no permission.
+//! `recall`: searches and reads the conversation's log, including entries that are no longer in the model's view. It
+//! accesses nothing else, so it needs no permission.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,10 +11,10 @@ use epitome_recall::{self as recall, Clock, RecallQuery, RecordKind};
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
-/// Maximum time of one search. Even the largest logs take a fraction of it, whatever the expression.
+/// Timeout of one search. Even the largest logs take a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes of the search terms in a title.
+/// Maximum bytes of the search terms in a title.
 const TITLE_BYTES_MAX: usize = 80;
 
 pub struct RecallTool;

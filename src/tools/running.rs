@@ -1,23 +1,24 @@
-//! Which commands run, and in which directories: an editor is not asked to write a file while one might put a link in its
-//! way.
+//! Tracks which commands run in which directories: an editor is not asked to write a file while a command might
+//! create a link on its path.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Workspace;
 
-/// The directories of each running command, of all sessions that share this: several can work in one directory.
+/// The directories of each running command, of all sessions that share this list: several sessions can work in one
+/// directory.
 #[derive(Clone, Debug, Default)]
 pub struct RunningCommands(Arc<Mutex<Vec<Arc<Vec<PathBuf>>>>>);
 
-/// A command that runs, until it is dropped.
+/// Marks a command as running until it is dropped.
 pub(super) struct RunningNote {
     directories: Arc<Vec<PathBuf>>,
     commands: RunningCommands,
 }
 
 impl RunningCommands {
-    /// Notes a command that starts in the directories of this workspace.
+    /// Records a command that starts in the directories of this workspace.
     pub(super) fn note(&self, workspace: &Workspace) -> RunningNote {
         let directories = workspace.roots().iter().map(|root| root.path().to_path_buf());
         let directories = Arc::new(directories.collect());
@@ -25,7 +26,7 @@ impl RunningCommands {
         RunningNote { directories, commands: self.clone() }
     }
 
-    /// Whether a command of any session runs in a directory of this workspace, or in one around or below it.
+    /// Whether a command of any session runs in a directory of this workspace, or in a parent or child of one.
     pub(super) fn are_in(&self, workspace: &Workspace) -> bool {
         let is_shared = |directory: &PathBuf| {
             workspace

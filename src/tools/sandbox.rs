@@ -1,10 +1,9 @@
-//! The sandbox for commands: restricts what a command line written by the model can read, write and connect
-//! to.
+//! The sandbox for commands: restricts what a command line from the model can read, write and connect to.
 //!
 //! This module decides what is allowed; `epitome_platform::sandbox` enforces it.
 //!
-//! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
-//! consented to; they run without it.
+//! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs to which the user
+//! consented; they run without it.
 
 mod denied;
 mod git;
@@ -25,7 +24,7 @@ pub use repositories::FoundRepositories;
 
 use super::Workspace;
 
-/// Directories for temporary files that programs use whatever the environment specifies.
+/// Directories for temporary files that programs use regardless of the environment.
 pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Sandbox settings for a session's commands. The default is no sandbox.
@@ -35,12 +34,12 @@ pub struct SandboxRules {
     /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
     pub network: bool,
-    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
-    /// every sandbox.
+    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of every
+    /// sandbox.
     pub unix_sockets: bool,
-    /// Processes and threads that one command may have at a time; `None` is unlimited.
+    /// Maximum number of processes and threads of one command at a time; `None` is unlimited.
     pub processes: Option<u64>,
-    /// Bytes of memory that the processes of one command may use together; `None` is unlimited.
+    /// Maximum memory in bytes of one command's processes together; `None` is unlimited.
     pub memory: Option<u64>,
     /// Directories for temporary files, in addition to the one named by the environment.
     pub temporary: Vec<PathBuf>,
@@ -48,12 +47,12 @@ pub struct SandboxRules {
     pub write: Vec<PathBuf>,
     /// Additional files and directories that commands may not read; absolute.
     pub hide: Vec<PathBuf>,
-    /// Path patterns of deny rules for reading; what they match when a command starts is hidden from it.
+    /// Path patterns of deny rules for reading; paths that match when a command starts are hidden from it.
     pub deny_read: Vec<String>,
 }
 
-/// The memory of one command where the settings name none: three quarters of the machine's, so that what else runs
-/// there goes on.
+/// The default memory limit of one command in bytes: three quarters of the machine's memory, so that other programs
+/// keep running.
 pub fn default_memory() -> Option<u64> {
     epitome_platform::process::machine_memory_bytes().map(|all| all / 4 * 3)
 }
@@ -64,37 +63,37 @@ impl SandboxRules {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
     }
 
-    /// Whether the sandbox is enabled, and this system has all that it needs.
+    /// Whether the sandbox is enabled and this system supports all of it.
     pub fn is_complete(&self) -> bool {
         self.enabled && support().gap().is_none()
     }
 
-    /// Why commands are only partially sandboxed or not at all, as a message for the user; `None` if the
-    /// sandbox is complete or disabled.
+    /// Returns a message for the user that explains why commands are only partially sandboxed or not at all; `None`
+    /// if the sandbox is complete or disabled.
     pub fn gap(&self) -> Option<String> {
         if self.enabled { support().gap() } else { None }
     }
 }
 
-/// What a command may change of the workspace's repositories.
+/// The parts of the workspace's repositories that a command may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitChanges {
     None,
-    /// All but settings and hooks.
+    /// Everything except settings and hooks.
     WithoutSettings,
-    /// All but hooks, and settings as far as they are harmless.
+    /// Everything except hooks; harmless changes of settings are accepted.
     WithSettings,
 }
 
 /// The sandbox of a command.
 pub struct CommandSandbox {
     pub confinement: Confinement,
-    /// To be finished when the command has ended.
+    /// Call `finish` on it after the command has ended.
     pub settings: Option<StagedSettings>,
 }
 
-/// The sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
-/// mechanisms. `git`: what the user agreed to.
+/// Creates the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
+/// mechanisms. `git`: the changes that the user permitted.
 pub fn confinement(rules: &SandboxRules, workspace: &Workspace, git: GitChanges) -> Option<CommandSandbox> {
     let support = support();
     if support.is_nothing() {

@@ -1,17 +1,17 @@
-//! Places in which programs keep keys, tokens, passwords, browser data and what the user typed. One list for the
-//! sandbox, which hides them from commands, for the file tools, which ask for them in every mode but full access,
-//! and for searches, which skip them.
+//! Locations in which programs keep keys, tokens, passwords, browser data and the history of user input. One list for
+//! the sandbox, which hides them from commands, for the file tools, which ask before accessing them in every mode
+//! except full, and for searches, which skip them.
 //!
-//! Names of files that are secret wherever they are (`.env`, `*.pem`) count too, but only below the directories
-//! in which programs keep their data are they hidden from commands: a build may need them.
+//! Names of files that are secret anywhere (`.env`, `*.pem`) count too, but are hidden from commands only below the
+//! data directories of programs, because a build may need them elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Places below a home directory that no rule below covers. Most belong to programs that use a network, which a
-/// sandboxed command can't.
+/// Locations below a home directory that no rule below covers. Most belong to programs that use a network, which a
+/// sandboxed command can't access.
 const IN_HOME: &[&str] = &[
-    // Keys, and the tools around them.
+    // Keys and related tools.
     ".ssh",
     ".gnupg",
     ".local/share/gnupg",
@@ -119,7 +119,7 @@ const IN_HOME: &[&str] = &[
     ".claude.json",
     ".claude/.credentials.json",
     ".codex/auth.json",
-    // Our own logins, also where `EPITOME_HOME` is the usual directory.
+    // Epitome's logins, also if `EPITOME_HOME` is the usual directory.
     ".local/share/epitome/logins",
     ".local/share/epitome/mcp-logins",
     ".epitome/data/logins",
@@ -169,13 +169,13 @@ const IN_HOME: &[&str] = &[
     "snap/chromium",
     ".var/app",
     ".Xauthority",
-    // What was typed, where its file is not named a history.
+    // User input, if the file's name doesn't identify it as a history.
     ".lesshst",
     ".viminfo",
     ".local/share/atuin",
 ];
 
-/// The same outside of home directories; most are unreadable without root anyway.
+/// Secret locations outside of home directories; most are readable only for root anyway.
 const ELSEWHERE: &[&str] = &[
     "/etc/shadow",
     "/etc/gshadow",
@@ -190,14 +190,15 @@ const ELSEWHERE: &[&str] = &[
     "/run/secrets",
 ];
 
-/// Directories below a home directory of which each entry belongs to one program. The hidden directories of the
-/// home itself are the others.
+/// Directories below a home directory in which each entry belongs to one program, in addition to the hidden
+/// directories of the home directory.
 const OF_PROGRAMS: [&str; 4] = [".config", ".local/share", ".local/state", ".cache"];
 
-/// What only the profile of a Chromium browser or of an Electron program has: its cookies and logins.
+/// Entries that exist only in the profile of a Chromium browser or Electron program: its cookies and logins.
 const OF_CHROMIUM: [&str; 4] = ["Cookies", "Local Storage", "Local State", "Login Data"];
 
-/// Words of names below the directories of programs: `auth.json`, `access_tokens.db`, `.credentials`.
+/// Words in the names of secret files below the directories of programs: `auth.json`, `access_tokens.db`,
+/// `.credentials`.
 const SECRET_WORDS: &[&str] = &[
     "apikey",
     "apikeys",
@@ -221,57 +222,59 @@ const SECRET_WORDS: &[&str] = &[
     "tokens",
 ];
 
-/// Programs of one directory that are looked at, and entries of one program. More of them is not a home.
+/// Maximum number of programs per directory, and of entries per program. A directory with more isn't a home.
 const ENTRIES_MAX: usize = 4_096;
 
-/// The secret places of one user that exist, canonical.
+/// The existing secret locations of one user; canonical paths.
 #[derive(Clone, Debug, Default)]
 pub struct SecretPlaces(Vec<PathBuf>);
 
 impl SecretPlaces {
-    /// Looks for them on the disk: some hundred system calls, a millisecond or two.
+    /// Searches the disk for them: some hundred system calls, a millisecond or two.
     pub fn find(home: Option<&Path>) -> SecretPlaces {
         let mut found: Vec<PathBuf> = ELSEWHERE.iter().map(PathBuf::from).collect();
         if let Some(home) = home {
             found.extend(IN_HOME.iter().map(|place| home.join(place)));
             find_in_home(home, &mut found);
         }
-        // Most are not there, which one call tells; to resolve a path takes one for each of its components.
+        // Check for existence first, with one call: most don't exist, and resolving a path takes a call per
+        // component.
         let is_there = |place: &PathBuf| place.symlink_metadata().is_ok();
         let real = found.into_iter().filter(is_there).filter_map(|place| place.canonicalize().ok());
         let mut places: Vec<PathBuf> = real.collect();
-        // A link to the home or above it would hide everything.
+        // A link to the home directory or a parent of it would hide everything.
         let home = home.and_then(|home| home.canonicalize().ok());
         places.retain(|place| home.as_ref().is_none_or(|home| !home.starts_with(place)));
         places.sort();
-        // Sorted, what is below a directory comes after it.
+        // In sorted order, the contents of a directory follow it.
         places.dedup_by(|later, kept| later.starts_with(kept));
         SecretPlaces(places)
     }
 
-    /// The places, each canonical and none below another.
+    /// The locations; all canonical, none below another.
     pub fn paths(&self) -> &[PathBuf] {
         &self.0
     }
 
-    /// Whether this resolved path is one of the places or below one.
+    /// Whether this resolved path is one of the locations or below one.
     pub fn contain(&self, path: &Path) -> bool {
         self.0.iter().any(|place| path.starts_with(place))
     }
 
-    /// Those below this resolved directory. A directory in a secret place has none: a search there was asked for by name.
+    /// Returns those below this resolved directory. For a directory inside a secret location that is none: the search
+    /// there was requested explicitly.
     pub fn below(mut self, directory: &Path) -> SecretPlaces {
         self.0.retain(|place| place != directory && place.starts_with(directory));
         self
     }
 
-    /// Whether one of the places is this resolved directory, below it, or above it.
+    /// Whether one of the locations is equal to this resolved directory, below it, or above it.
     pub fn touch(&self, directory: &Path) -> bool {
         self.contain(directory) || self.0.iter().any(|place| place.starts_with(directory))
     }
 }
 
-/// The places that the rules find.
+/// Finds the locations that match the rules.
 fn find_in_home(home: &Path, found: &mut Vec<PathBuf>) {
     for Listed { name, path, may_be_directory } in entries(home) {
         if !name.starts_with('.') {
@@ -311,7 +314,7 @@ fn find_of_program(entries: &[Listed], found: &mut Vec<PathBuf>) {
 struct Listed {
     name: String,
     path: PathBuf,
-    /// A directory, or a link, which may lead to one.
+    /// Whether it is a directory or a link, which may lead to one.
     may_be_directory: bool,
 }
 
@@ -325,7 +328,7 @@ fn entries(directory: &Path) -> Vec<Listed> {
     listed.collect()
 }
 
-/// Whether an entry of a home or of a program's directory is secret by its name.
+/// Whether an entry of a home directory or of a program's directory is secret by its name.
 fn is_secret_entry(name: &str, path: &Path) -> bool {
     let lower = name.to_ascii_lowercase();
     let (stem, _) = lower.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((&lower, ""));
@@ -335,8 +338,8 @@ fn is_secret_entry(name: &str, path: &Path) -> bool {
         || stem.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SECRET_WORDS.contains(&word))
 }
 
-/// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files
-/// don't count.
+/// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files don't
+/// count.
 pub fn is_secret_name(path: &Path) -> bool {
     let Some(name) = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()) else {
         return false;
@@ -365,7 +368,7 @@ pub fn is_secret_name(path: &Path) -> bool {
     let key = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"]
         .iter()
         .any(|end| name.ends_with(end));
-    // Names of SSH keys; `id_map.rs` and the like are sources.
+    // Names of SSH keys; names such as `id_map.rs` are source files.
     let ssh = name.starts_with("id_") && !name.contains('.');
     !template && (exact.contains(&name.as_str()) || environment || key || ssh)
 }
@@ -374,7 +377,7 @@ pub fn is_secret_name(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A home with these files.
+    /// Creates a home directory with these files.
     fn home(files: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let home = directory.path().canonicalize().expect("it is there").join("me");
@@ -386,8 +389,8 @@ mod tests {
         (directory, home)
     }
 
-    /// The file tools knew 5 of 15 places that the sandbox hid, and neither knew the rest: one list was by file
-    /// name and the other by path, and new programs were in none.
+    /// The file tools knew 5 of the 15 locations that the sandbox hid, and neither knew the rest: one list contained
+    /// file names and the other paths, and neither covered new programs.
     #[test]
     fn places_of_secrets_are_found() {
         let secret = [

@@ -1,5 +1,5 @@
-//! The output of a recipe's shell call. It runs like the bash tool, in its own process group and with limits
-//! on time and output, but outside of the sandbox. The caller is responsible for permission.
+//! The output of a recipe's shell call. It runs like the bash tool, in a separate process group and with limits on
+//! time and output, but outside of the sandbox. The caller is responsible for permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{ToolContext, Toolbox, Workspace};
 use epitome_thread::OutcomeContent;
 
-/// Maximum seconds for one shell call of a recipe.
+/// Timeout in seconds for one shell call of a recipe.
 const SHELL_SECONDS_MAX: u64 = 30;
 /// Additional seconds allowed for ending it.
 const SHELL_GRACE_SECONDS: u64 = 5;
@@ -23,7 +23,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "timeout": SHELL_SECONDS_MAX,
     });
     // The user consented to the recipe, which may need the network, so it isn't sandboxed. It gets the same
-    // environment as the model's commands, because its output goes to the model.
+    // environment as the model's commands, because its output is sent to the model.
     let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
@@ -33,8 +33,8 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         .unwrap_or_else(|| result.content.iter().filter_map(OutcomeContent::as_text).collect())
 }
 
-/// Both outputs of a command, followed by a nonzero exit code: a reader of the prompt must not mistake a
-/// failure for an empty result.
+/// Both outputs of a command, followed by a nonzero exit code: a reader of the prompt must not mistake a failure for
+/// an empty result.
 fn printed(raw: Option<&Value>) -> Option<String> {
     let raw = raw?;
     let mut text = raw["stdout"].as_str()?.to_owned();

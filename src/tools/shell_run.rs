@@ -21,26 +21,26 @@ use super::sandbox::{self, GitChanges, SandboxRules, StagedSettings};
 use epitome_platform::group::{CommandExit, RunningCommand};
 use epitome_platform::reaper::Reaper;
 
-/// Time for which output is still read after the shell has ended while another process keeps the pipe open.
+/// How long output is still read after the shell has ended, if another process keeps the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// Bytes per read: the size of a Linux pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Minimum interval between two pieces of output passed on while a command runs.
+/// Minimum interval between two pieces of live output.
 const PASS_ON_EVERY: Duration = Duration::from_millis(100);
 
-/// Divisor of the elapsed time that raises that interval: after minutes there is no need for ten pieces a
-/// second. A command of ten minutes passes on some 300 of them.
+/// The interval is at least the elapsed time divided by this: after minutes, ten pieces a second are unnecessary. A
+/// command of ten minutes sends some 300 of them.
 const PASS_ON_PART: u32 = 50;
 
-/// Bytes of one piece. When there is more output in so short a time, only its end is useful.
+/// Maximum bytes of one piece. If more output arrives in so short a time, only its end is useful.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// Marks omitted output at the start of a piece.
 const LEFT_OUT: &str = "[…]\n";
 
-/// Variables that keep programs from prompting; each is only set if the environment doesn't define it.
+/// Variables that keep programs from prompting; each is set only if the environment doesn't define it.
 const NOT_INTERACTIVE: [(&str, &str); 5] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_EDITOR", "true"),
@@ -53,16 +53,16 @@ const NOT_INTERACTIVE: [(&str, &str); 5] = [
 pub(super) struct StartedShell {
     pub running: RunningCommand,
     pub pipe: pipe::Receiver,
-    /// While it is kept, the command counts as running in the workspace.
+    /// The command counts as running in the workspace until this is dropped.
     pub note: RunningNote,
     /// Whether it is sandboxed.
     pub is_held: bool,
-    /// Settings of repositories that it may change, to be finished when it has ended.
+    /// Settings of repositories that it may change; call `finish` on them after the command has ended.
     pub settings: Option<StagedSettings>,
 }
 
 /// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
-/// rules, and what the command may change of the workspace's repositories.
+/// rules, and which parts of the workspace's repositories the command may change.
 pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
@@ -135,13 +135,13 @@ pub(super) fn start(
         }
     };
     let running = running.map_err(failed)?;
-    // They contain our copies of the pipe's write end, and the reader sees no end of file while they are open.
+    // They contain this process's copies of the pipe's write end; the reader would not get EOF while they are open.
     drop((command, write));
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
     Ok(StartedShell { running, pipe, note, is_held, settings })
 }
 
-/// The line, after what hooks export. A fault in that does not keep the line from running.
+/// Prepends the exports of hooks to the line. An error in them does not prevent the line from running.
 fn with_exports(line: &str, workspace: &Workspace) -> String {
     match workspace.exports() {
         Some(exports) => format!("eval '{}'\n{line}", exports.replace('\'', "'\\''")),
@@ -149,7 +149,7 @@ fn with_exports(line: &str, workspace: &Workspace) -> String {
     }
 }
 
-/// Returns the `bash` in the environment's PATH, else the system's, else `sh`.
+/// Returns the `bash` in the environment's PATH, or else the system's, or else `sh`.
 pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
@@ -177,7 +177,7 @@ impl OutputReader {
         self.pipe.is_some()
     }
 
-    /// Returns the available output; empty at the end, and never resolves after it. Cancel-safe: dropping the
+    /// Returns the available output; empty at the end, and never resolves afterwards. Cancel-safe: dropping the
     /// future loses no bytes.
     pub async fn next(&mut self) -> &[u8] {
         let Some(pipe) = &mut self.pipe else { return pending().await };
@@ -190,19 +190,19 @@ impl OutputReader {
         }
     }
 
-    /// Reads what the shell left in the pipe; another process may keep the pipe open.
+    /// Reads what the shell left in the pipe, with a timeout because another process may keep the pipe open.
     pub async fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let rest = async {
             while self.is_open() {
                 take(self.next().await);
             }
         };
-        // A timeout isn't an error: the output is complete as far as the shell wrote it.
+        // A timeout isn't an error: the shell's output is complete.
         let _ = timeout(DRAIN, rest).await;
     }
 }
 
-/// Passes output on while the command runs, in pieces of limited size and number.
+/// Forwards output while the command runs, in pieces of limited size and number.
 pub(super) struct LiveOutput {
     began: Instant,
     passed_on: Instant,
@@ -235,7 +235,7 @@ impl LiveOutput {
         }
     }
 
-    /// Waits until pending output is due; forever if there is none.
+    /// Waits until pending output is due; forever if there is no pending output.
     pub async fn wait(&self) {
         match self.waiting.is_empty() {
             true => pending().await,
@@ -259,9 +259,9 @@ impl LiveOutput {
     }
 }
 
-/// Describes an end, without brackets, and returns its exit code as shells report it.
+/// Describes an exit, without brackets, and returns its exit code as shells report it.
 pub(super) fn ended(ending: CommandExit) -> (String, Option<i32>) {
-    // Shells report the end by a signal as 128 plus its number.
+    // Shells report the end by a signal as 128 plus the signal number.
     const BY_SIGNAL: i32 = 128;
     match ending {
         CommandExit::Code(code) => (format!("exit code {code}"), Some(code)),

@@ -1,5 +1,5 @@
-//! `skill`: returns the text of a skill, a folder with instructions for one kind of task. The calls that follow
-//! from the text need the same permissions as all others.
+//! `skill`: returns the text of a skill, a directory with instructions for one kind of task. Calls that follow from
+//! the text need the same permissions as all others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use epitome_thread::{CallDisplay, ToolDisplay, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
 
-/// Bytes of the names in an error.
+/// Maximum bytes of the names listed in an error.
 const NAMES_BYTES_MAX: usize = 6 * 1024;
-/// Bytes of a skill's name in the title of a card.
+/// Maximum bytes of a skill's name in the title of a card.
 const TITLE_BYTES_MAX: usize = 200;
 
 /// A skill that the session can offer.
 #[derive(Clone, Debug)]
 pub struct Skill {
     pub name: String,
-    /// What it is for, and when to use it.
+    /// Its purpose, and when to use it.
     pub about: String,
-    /// Whether it is in the list; another one can be called by its name.
+    /// Whether it is in the list; an unlisted skill can be called by its name.
     pub is_listed: bool,
-    /// The agent that it runs in instead of the conversation.
+    /// The agent that runs it instead of the current conversation.
     pub fork: Option<String>,
     pub text: SkillText,
 }
 
-/// Makes the instructions of a skill when they are asked for, with what is said after its name. The error is a sentence
-/// for the model.
+/// Renders the instructions of a skill on request, with the arguments after its name. The error is a sentence for the
+/// model.
 #[derive(Clone)]
 pub struct SkillText(Arc<MakeText>);
 
@@ -59,7 +59,7 @@ pub struct SkillTool {
 }
 
 impl SkillTool {
-    /// `list_bytes_max` is the size of the list in the tool's description.
+    /// `list_bytes_max` is the maximum size in bytes of the list in the tool's description.
     pub fn new(skills: Vec<Skill>, list_bytes_max: usize) -> SkillTool {
         SkillTool { skills, list_bytes_max }
     }
@@ -84,7 +84,7 @@ pub struct SkillCall {
     arguments: String,
 }
 
-/// A skill as an entry of the list.
+/// Returns a skill as an entry of the list.
 pub fn item(skill: &Skill) -> ListedItem<'_> {
     ListedItem { name: &skill.name, about: &skill.about }
 }
@@ -152,7 +152,7 @@ impl ParsedTool for SkillTool {
     }
 }
 
-/// What the agent of a skill is to do.
+/// Returns the task of a skill's agent.
 fn order(skill: &Skill, agent: String, prompt: String) -> TaskOrder {
     let description = format!("the skill {}", skill.name);
     TaskOrder { description, prompt, agent: Some(agent), model: None }

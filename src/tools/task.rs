@@ -31,8 +31,8 @@ pub struct TaskOrder {
 
 /// Starts subagents.
 pub trait AgentRunner: Send + Sync {
-    /// Runs a subagent to its end; dropping the future stops it and everything that it started. Its activity
-    /// is reported line by line to the context's `progress`.
+    /// Runs a subagent to its end; dropping the future stops it and everything that it started. Its activity is
+    /// reported line by line to the context's `progress`.
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
@@ -78,7 +78,7 @@ impl ParsedTool for Task {
         read(input)
     }
 
-    // The call itself accesses nothing: each call of the subagent is decided separately.
+    // The call accesses nothing: each call of the subagent is decided separately.
 
     fn agent_order(&self, input: &Value) -> Option<TaskOrder> {
         read(input).ok()

@@ -8,7 +8,7 @@ use epitome_thread::{CallDisplay, PLAN_TOOL, PlanPriority, PlanStatus, PlanStep,
 
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
-/// Maximum steps of a plan; longer ones wouldn't be read.
+/// Maximum steps of a plan; users wouldn't read longer ones.
 pub const STEPS_MAX: usize = 100;
 
 /// Maximum bytes of a step's text, which is displayed as one line.
@@ -107,7 +107,7 @@ fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
     Ok(steps)
 }
 
-/// `None` if the item is invalid, `Some(None)` if the step was cancelled and is removed from the plan.
+/// Parses a step. `None` if the item is invalid, `Some(None)` if the step was cancelled and is removed from the plan.
 fn step(item: &Value) -> Option<Option<PlanStep>> {
     let content = match item {
         Value::String(content) => content,
@@ -130,7 +130,7 @@ fn step(item: &Value) -> Option<Option<PlanStep>> {
     Some(Some(PlanStep { content: truncate::line(content.trim(), STEP_BYTES_MAX), status, priority }))
 }
 
-/// Normalises a word: `In-Progress`, `in progress` and `IN_PROGRESS` are equal.
+/// Normalizes a word: `In-Progress`, `in progress` and `IN_PROGRESS` become equal.
 fn plain(word: &str) -> String {
     word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

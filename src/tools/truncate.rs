@@ -1,26 +1,26 @@
 //! Truncates texts to a size that fits the model's context and notes what was omitted. Pure. Never cuts
 //! inside a character, and cuts at a line boundary if one is near.
 
-/// Bytes of one tool's text that the model reads: about 8,000 tokens, so that a dozen calls fit into the
+/// Maximum bytes of a tool result's text for the model: about 8,000 tokens, so that a dozen calls fit into the
 /// smallest supported context window.
 pub const OUTPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// The part of it for the beginning (a command's first error); the rest is for the end, because a failing
-/// build reports most there.
+/// The part of it for the beginning (a command's first error); the rest is for the end, where a failing build reports
+/// most.
 pub const OUTPUT_HEAD_BYTES: usize = 10 * 1024;
 
-/// Bytes of one complete output stored in addition to what the model reads: enough for a large build or test
-/// run, and small enough that a hundred of them are harmless.
+/// Maximum bytes of one complete output stored in addition to the text for the model: enough for a large build or
+/// test run, and small enough that a hundred of them are harmless.
 pub const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Describes the middle of an output that exceeds even that limit.
 pub const KEPT_NOWHERE: &str = "too much to be kept";
 
-/// Displayed bytes of one line; longer lines are minified code, which is not worth reading.
+/// Maximum bytes displayed of one line; longer lines are minified code, which is not worth reading.
 pub const LINE_BYTES_MAX: usize = 2_000;
 
-/// Keeps the beginning and the end of a text of more than `max` bytes. A note between them reports how much
-/// is omitted and ends with `rest`, which explains how to get it.
+/// Shortens a text of more than `max` bytes to its beginning and end. A note between them reports how much is omitted
+/// and ends with `rest`, which explains how to get it.
 pub fn head_and_tail(text: &str, max: usize, head: usize, rest: &str) -> String {
     if text.len() <= max {
         return text.to_string();
@@ -38,7 +38,7 @@ pub fn joined(head: &str, tail: &str, bytes: u64, lines: u64, rest: &str) -> Str
     format!("{head}{open}[… {bytes} bytes ({lines}) left out here; {rest} …]\n{tail}")
 }
 
-/// The longest prefix of at most `max` bytes, cut at a line boundary if there is one in its second half.
+/// Returns the longest prefix of at most `max` bytes, cut at a line boundary if there is one in its second half.
 pub fn head_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
@@ -50,7 +50,7 @@ pub fn head_of(text: &str, max: usize) -> &str {
     }
 }
 
-/// The longest suffix of at most `max` bytes, cut at a line boundary if there is one in its first half.
+/// Returns the longest suffix of at most `max` bytes, cut at a line boundary if there is one in its first half.
 pub fn tail_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;

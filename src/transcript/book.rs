@@ -1,8 +1,8 @@
 //! The state of a connection that shorthand depends on: open requests of both sides, names, and tools by
 //! call.
 //!
-//! It is maintained by code that sees both directions (the runner of fixtures, the recorder), and never
-//! judges a message itself.
+//! It is maintained by code that sees both directions (the runner of fixtures, the recorder), and never judges a
+//! message.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ impl Shorthand {
         }
     }
 
-    /// The tool of a call: its name, or its kind if the agent sends no names.
+    /// Returns the tool of a call: its name, or its kind if the agent sends no names.
     pub fn tool(&self, call: &str) -> &str {
         self.tools.get(call).map_or("other", String::as_str)
     }
@@ -98,7 +98,7 @@ impl Shorthand {
             .unwrap_or(RequestRef::Null)
     }
 
-    /// The connection ended; open requests stay unanswered.
+    /// Forgets the open requests after the connection has ended; they remain unanswered.
     pub fn restarted(&mut self) {
         self.editor_open.clear();
         self.agent_open.clear();
@@ -117,13 +117,13 @@ impl Shorthand {
 /// The request that an answer belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestRef {
-    /// The oldest open request; written as nothing.
+    /// The oldest open request; written as an empty reference.
     Oldest,
     /// The oldest open request with this method; written as the method.
     Method(String),
     /// The n-th request of the editor; written as `#n`.
     Number(usize),
-    /// No request, since the line could not be parsed; written as `#null`.
+    /// No request, because the line could not be parsed; written as `#null`.
     Null,
 }
 

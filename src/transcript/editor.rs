@@ -34,7 +34,7 @@ pub enum EditorReply {
     Choose(String),
 }
 
-/// The parameters of a call: a value that may contain placeholders, or a request to cancel.
+/// The parameters of a call: a value that may contain placeholders, or the request to be cancelled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallParams {
     Value(Value),
@@ -90,7 +90,7 @@ impl EditorAct {
         }
     }
 
-    /// Returns the line to send, and the message in it if it is one. `id` is used for a new request.
+    /// Returns the line to send, and the message in it, if any. `id` is used for a new request.
     pub fn line(&self, book: &Shorthand, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
         let message = match self {
             EditorAct::Raw { text, times } => {
@@ -128,7 +128,7 @@ impl EditorAct {
     }
 }
 
-/// The answer that selects the option of a kind in a permission request.
+/// Returns the answer that selects the option of a kind in a permission request.
 fn choice(kind: &str, request: &Value) -> Result<Value, String> {
     if kind == "cancelled" {
         return Ok(json!({"outcome": {"outcome": "cancelled"}}));
@@ -185,7 +185,7 @@ fn params(method: &str, words: &[LineWord]) -> Result<CallParams, String> {
     Ok(CallParams::Value(value))
 }
 
-/// Writes an editor's message as words, in the shortest form that is read back as the same message.
+/// Writes an editor's message as words, in the shortest form that is parsed to the same message.
 pub fn words_of(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
     let bare = |text: &str| LineWord::Bare(text.to_owned());
     let Some(method) = method(message).map(str::to_owned) else {
@@ -232,7 +232,7 @@ fn answer_words(message: &Value, book: &mut Shorthand) -> Vec<LineWord> {
     vec![LineWord::Json(book.names.with_names(message))]
 }
 
-/// The shorthand for exactly these parameters, if there is one.
+/// The shorthand for exactly these parameters, if it exists.
 fn short_params(given: &str, original: &Value, named: &Value, book: &Shorthand) -> Option<Vec<LineWord>> {
     let text = |key: &str| named.get(key).and_then(Value::as_str);
     let session =

@@ -1,6 +1,6 @@
 //! The readable transcript of a protocol connection, used as fixture, recording and documentation.
 //!
-//! Pure: text in, data out, and back. Starts no process and reads no file. The runner of fixtures is
+//! Pure: converts text to data and back. Starts no processes and reads no files. The runner of fixtures is
 //! `cli::check`, the scripted model is `tests/scripted_model`.
 //!
 //! ```text
@@ -53,7 +53,7 @@ pub struct Fixture {
     pub lines: Vec<FixtureLine>,
 }
 
-/// A line, or several that belong together (a file's text, a wide JSON value).
+/// A line, or several lines that form a unit (a file's text, a wide JSON value).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixtureLine {
     /// The number of its first line in the file, from 1.
@@ -91,7 +91,7 @@ pub struct ParseError {
 }
 
 impl Fixture {
-    /// Parses a transcript. Lines without a meaning are errors.
+    /// Parses a transcript. Unrecognized lines are errors.
     pub fn parse(text: &str) -> Result<Fixture, ParseError> {
         let mut lines = Vec::new();
         let mut source = text.lines().enumerate().map(|(at, line)| (at + 1, line)).peekable();
@@ -149,7 +149,7 @@ impl Fixture {
         })
     }
 
-    /// Whether it can be run against any agent: it is marked so, or it contains no lines of a model.
+    /// Whether it can be run against any agent: it is marked as such, or it contains no lines of a model.
     pub fn is_for_any_agent(&self) -> bool {
         let marked = self.setups().any(|setup| *setup == Setup::AnyAgent);
         marked
@@ -157,7 +157,7 @@ impl Fixture {
     }
 }
 
-/// The canonical text, which [`Fixture::parse`] reads back as the same lines.
+/// Writes the canonical text, which [`Fixture::parse`] parses to the same lines.
 impl fmt::Display for Fixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))

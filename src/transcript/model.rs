@@ -1,7 +1,7 @@
 //! The `model!` and `model?` lines: the script of a model, and the requests that its provider receives.
 //!
-//! Both are provider-neutral: one fixture runs against every wire format that the scripted model supports.
-//! Properties of a single provider (cache markers, signatures, the system prompt) are not shown.
+//! Both are provider-neutral: one fixture runs against every wire format that the scripted model supports. Properties
+//! of a single provider (cache markers, signatures, the system prompt) are omitted.
 
 use serde_json::Value;
 
@@ -34,14 +34,14 @@ pub enum ModelStep {
     Cut,
     /// `hang`: nothing more is sent until the client gives up.
     Hang,
-    /// `wait`: nothing more is sent until `ScriptedModel::release`. In a fixture, this happens when the
+    /// `wait`: nothing more is sent until `ScriptedModel::release`. In a fixture, this is called when the
     /// conversation reaches the next `model!` line, which continues the same reply.
     Wait,
     /// `flood COUNT "…"`: this many deltas with the text, written as fast as the socket accepts them.
     Flood { count: usize, text: String },
 }
 
-/// The stop reason of a scripted model, where its steps do not determine it.
+/// The stop reason of a scripted model, if its steps do not determine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptedStop {
     MaxTokens,
@@ -100,7 +100,7 @@ impl ModelStep {
         }
     }
 
-    /// This step with placeholders replaced by their values.
+    /// Returns this step with placeholders replaced by their values.
     pub fn filled(&self, names: &Names) -> Result<ModelStep, String> {
         Ok(match self {
             ModelStep::Text(text) => ModelStep::Text(names.fill_text(text)?),
@@ -179,7 +179,7 @@ fn read_error(status: &str, more: &[LineWord]) -> Result<ModelStep, String> {
 pub enum SeenPart {
     /// `anew`: the following parts are the complete request, which does not extend the previous one.
     Anew,
-    /// `again`: the previous request again, with nothing new.
+    /// `again`: the previous request is repeated without changes.
     Again,
     /// `user "…"`
     User(String),
@@ -244,7 +244,7 @@ impl SeenPart {
         }
     }
 
-    /// This part with placeholders for ids and paths.
+    /// Returns this part with placeholders for ids and paths.
     pub fn with_names(&self, names: &mut Names) -> SeenPart {
         match self {
             SeenPart::Anew | SeenPart::Again | SeenPart::UserPart(_) => self.clone(),

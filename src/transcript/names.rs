@@ -1,13 +1,13 @@
 //! Placeholders: `$S1` for the first session id, `$DIR` for the workspace, `*` for anything.
 //!
-//! A placeholder is bound at its first occurrence and has the same value from then on. Patterns with
-//! placeholders are compared with actual values, and actual values are written with placeholders.
+//! A placeholder is bound at its first occurrence and keeps that value. Patterns with placeholders are compared with
+//! actual values, and actual values are written with placeholders.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The key in an object pattern that permits other keys: `{"sessionId":"$S1","*":"*"}`.
+/// The key in an object pattern that permits additional keys: `{"sessionId":"$S1","*":"*"}`.
 pub const OTHER_KEYS: &str = "*";
 
 /// Matches any text within a text.
@@ -18,9 +18,9 @@ pub(super) const GAP: char = '…';
 pub struct Names {
     /// Values by placeholder.
     bound: BTreeMap<String, String>,
-    /// Placeholders by the letter of a kind and a value: recordings of long sessions have thousands.
+    /// Placeholders by the letter of their kind and their value: recordings of long sessions contain thousands.
     by_value: BTreeMap<(char, String), String>,
-    /// The last number that was assigned, for each kind.
+    /// The last number assigned to each kind.
     last: BTreeMap<char, u32>,
     /// Placeholders such as `$DIR` with their paths, longest path first. They are replaced within texts.
     places: Vec<(String, String)>,
@@ -31,7 +31,7 @@ pub struct Names {
 pub enum PlaceholderKind {
     /// `$S1`: a session.
     Session,
-    /// `$M1`: a message, or a compaction, whose id is that of its summary message.
+    /// `$M1`: a message, or a compaction, which has the id of its summary message.
     Message,
     /// `$C1`: a tool call.
     Call,
@@ -54,7 +54,7 @@ impl PlaceholderKind {
 }
 
 impl Names {
-    /// Binds a placeholder such as `$DIR` to a path, which is recognised within texts.
+    /// Binds a placeholder such as `$DIR` to a path, which is recognized within texts.
     pub fn bind_place(&mut self, name: &str, place: &str) {
         self.bound.insert(name.to_owned(), place.to_owned());
         self.places.retain(|(known, _)| known != name);
@@ -62,7 +62,7 @@ impl Names {
         self.places.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
     }
 
-    /// The placeholder for a value; a new one if it has none.
+    /// Returns the placeholder for a value, creating one if necessary.
     pub fn name(&mut self, kind: PlaceholderKind, value: &str) -> String {
         let letter = kind.letter();
         if let Some(name) = self.by_value.get(&(letter, value.to_owned())) {
@@ -123,7 +123,7 @@ impl Names {
 
     /// Whether a text matches the pattern. Unbound placeholders are bound if it does.
     ///
-    /// `*` matches any text, and `…` any text within one.
+    /// `*` as the entire pattern matches any text, and `…` matches any part of a text.
     pub fn matches_text(&mut self, pattern: &str, actual: &str) -> bool {
         if pattern == "*" {
             return true;
@@ -155,8 +155,8 @@ impl Names {
         true
     }
 
-    /// Whether the value has another placeholder of the same kind: `$S1` and `$S2` are different sessions.
-    /// Times may be equal.
+    /// Whether the value has another placeholder of the same kind: `$S1` and `$S2` are different sessions. Times may
+    /// be equal.
     fn has_other_name(&self, name: &str, value: &str) -> bool {
         let letter = name.chars().nth(1).unwrap_or('T');
         letter != 'T' && self.by_value.contains_key(&(letter, value.to_owned()))
@@ -164,7 +164,7 @@ impl Names {
 
     /// Whether a value matches the pattern. Nothing is bound if it does not.
     ///
-    /// `_meta` keys that are not in the pattern are ignored, since they are extensions.
+    /// `_meta` keys that are not in the pattern are ignored, because they are extensions.
     pub fn matches(&mut self, pattern: &Value, actual: &Value) -> bool {
         let before = self.clone();
         let fits = self.matches_inside(pattern, actual);
@@ -198,8 +198,7 @@ impl Names {
         }
     }
 
-    /// Writes a value with placeholders: for paths within texts, and for ids and times that are complete
-    /// strings.
+    /// Writes a value with placeholders: for paths within texts, and for ids and times that are entire strings.
     pub fn with_names(&mut self, value: &Value) -> Value {
         self.named(None, value)
     }
@@ -283,7 +282,7 @@ fn name_length(text: &str) -> usize {
     if text.starts_with(['S', 'M', 'C', 'T', 'R']) && digits > 0 { 1 + digits } else { 0 }
 }
 
-/// Whether the atoms match the complete text.
+/// Whether the atoms match the entire text.
 fn matches_atoms(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
     match atoms {
         [] => text.is_empty(),
@@ -301,7 +300,7 @@ fn matches_atoms(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String
                     .strip_prefix(known.as_str())
                     .is_some_and(|text| matches_atoms(rest, text, found));
             }
-            // The longest value first, so that an id is never matched in part.
+            // Try the longest value first, so that an id is never matched in part.
             let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
             for end in ends.into_iter().rev() {
                 found.insert(name.clone(), text[..end].to_owned());

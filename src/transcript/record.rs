@@ -1,7 +1,7 @@
 //! Recording of a live connection in the fixture format.
 //!
-//! Recordings are meant to be shared: ids are replaced by placeholders, and secrets are masked. The texts of
-//! prompts, replies and tools are kept, because a recording is useless without them.
+//! Recordings are meant to be shared: ids are replaced by placeholders, and secrets are masked. The texts of prompts,
+//! replies and tools are kept, because a recording is useless without them.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use super::book::{MessageDirection, Shorthand};
 use super::editor;
 use super::words::{self, LineWord};
 
-/// Replaces a secret.
+/// The replacement for a secret.
 const MASK: &str = "[secret]";
 
 /// Minimum length in characters of a token that is masked because of its prefix.
@@ -52,8 +52,8 @@ impl<W: Write> Recorder<W> {
         Recorder { writer, book: Shorthand::default(), begun: false }
     }
 
-    /// Writes a line of the connection, without its newline, and flushes it: recordings are needed most when
-    /// a crash follows.
+    /// Writes a line of the connection (passed without its newline) and flushes it: recordings are needed most when a
+    /// crash follows.
     pub fn line(&mut self, direction: MessageDirection, line: &[u8]) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
@@ -96,7 +96,7 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// The directory of the first session is the workspace of the recording.
+    /// Binds the directory of the first session as the workspace of the recording.
     fn learn_workspace(&mut self, message: &Value) {
         let cwd = message.pointer("/params/cwd").and_then(Value::as_str).filter(|cwd| cwd.len() > 1);
         if let Some(cwd) = cwd.filter(|_| self.book.names.fill_text("$DIR").is_err()) {

@@ -5,7 +5,7 @@ use std::fmt;
 /// A set-up line, which has no gutter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// `any agent`: not specific to Epitome.
+    /// `any agent`: the fixture is not specific to Epitome.
     AnyAgent,
     /// `needs sessionCapabilities.list`: skipped for agents whose `initialize` does not offer it.
     Needs(String),
@@ -15,7 +15,7 @@ pub enum Setup {
     NoModel,
     /// `aside usage title`: updates of these kinds are covered by other transcripts and not compared.
     Aside(Vec<String>),
-    /// `file PATH: text`: a file of the workspace. `home PATH: text`: a file of the agent's home.
+    /// `file PATH: text`: a file of the workspace. `home PATH: text`: a file in the agent's home directory.
     File { place: FileLocation, path: String, body: FileBody },
     /// `env NAME=VALUE`
     Env { name: String, value: String },

@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Compares the line with a chunk of text of a session `s_1`.
+/// Compares the line with a text chunk of a session `s_1`.
 fn against_chunk(line: &str, text: &str) -> agent::Comparison {
     let (words, _) = words::read(line).expect("the line is well formed");
     let expected = Expected::read(&words).expect("the line has a meaning");

@@ -66,7 +66,7 @@ impl ChunkKind {
         }
     }
 
-    /// The key of the id that the chunk belongs to.
+    /// Returns the JSON key of the id that the chunk belongs to.
     fn id_key(self) -> &'static str {
         match self {
             ChunkKind::Text | ChunkKind::Think | ChunkKind::User => "messageId",
@@ -83,7 +83,7 @@ pub struct TextChunk<'a> {
     pub text: &'a str,
 }
 
-/// The chunk in an update, if it is one.
+/// Returns the chunk in an update, if it is one.
 pub fn chunk_of(update: &Value) -> Option<TextChunk<'_>> {
     let name = update.get("sessionUpdate").and_then(Value::as_str)?;
     let kind = ChunkKind::ALL.into_iter().find(|kind| kind.wire() == name)?;
@@ -95,7 +95,7 @@ pub fn chunk_of(update: &Value) -> Option<TextChunk<'_>> {
     })
 }
 
-/// The word for the kind of an update, as used by `aside`, or the name on the wire if there is none.
+/// Returns the word for the kind of an update, as used by `aside`; its name on the wire if there is no word.
 pub fn word_for(update: &Value) -> &str {
     match update.get("sessionUpdate").and_then(Value::as_str).unwrap_or("") {
         "agent_message_chunk" => "text",
@@ -112,7 +112,7 @@ pub fn word_for(update: &Value) -> &str {
     }
 }
 
-/// Whether the position of the update among others is irrelevant: clients accept it at any time.
+/// Whether the update may appear anywhere among others: clients accept it at any time.
 pub fn is_free(update: &Value) -> bool {
     matches!(word_for(update), "available_commands" | "title" | "usage")
 }
@@ -355,7 +355,7 @@ impl ExpectedUpdate {
     }
 }
 
-/// The error of a compaction, or the text of its summary, with blocks joined by a blank line.
+/// Returns the error of a compaction, or the text of its summary, with blocks joined by a blank line.
 fn compaction_text(update: &Value) -> Option<String> {
     if let Some(error) = update["error"].as_str() {
         return Some(error.to_owned());

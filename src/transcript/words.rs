@@ -1,14 +1,14 @@
 //! The words of a transcript line: bare words, JSON values, and `key=value` pairs.
 //!
-//! Parsing and writing are inverse: `write` writes every sequence of words returned by `read` so that `read`
+//! Parsing and writing are inverse: `write` formats every sequence of words that `read` returns so that `read`
 //! returns the same sequence again.
 
 use serde_json::Value;
 
-/// Number of characters of a line that are quoted in an error.
+/// Maximum number of characters of a line that are quoted in an error.
 const NEAR_CHARS_MAX: usize = 20;
 
-/// Maximum width in columns before JSON values in a line are spread over several lines.
+/// Maximum line width in columns; JSON values in a wider line are spread over several lines.
 const WIDTH: usize = 110;
 
 /// Columns before the first word of a message line, and of each continuation line.
@@ -37,7 +37,7 @@ impl LineWord {
     }
 }
 
-/// The text of a bare word or a JSON string.
+/// Returns the text of a bare word or a JSON string.
 pub fn as_text(word: &LineWord) -> Option<String> {
     match word {
         LineWord::Bare(text) | LineWord::Json(Value::String(text)) => Some(text.clone()),
@@ -45,7 +45,7 @@ pub fn as_text(word: &LineWord) -> Option<String> {
     }
 }
 
-/// An attribute, quoted if necessary.
+/// Creates an attribute, quoted if necessary.
 pub fn pair(key: &str, text: &str) -> LineWord {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '['])
@@ -57,7 +57,7 @@ pub fn pair(key: &str, text: &str) -> LineWord {
     }
 }
 
-/// A word for a text, quoted only if necessary.
+/// Creates a word for a text, quoted only if necessary.
 pub fn bare_or_json(text: &str) -> LineWord {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '[', '#'])
@@ -66,7 +66,7 @@ pub fn bare_or_json(text: &str) -> LineWord {
     if plain { LineWord::Bare(text.to_owned()) } else { LineWord::Json(Value::String(text.to_owned())) }
 }
 
-/// Splits a line into its words and the comment after them. A comment begins with `# `.
+/// Splits a line into its words and the comment after them. A comment starts with `# `.
 pub fn read(line: &str) -> Result<(Vec<LineWord>, Option<String>), String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -111,7 +111,7 @@ fn read_json(text: &str) -> Result<(Value, &str), String> {
     }
 }
 
-/// Writes words after a gutter. Lines that would be too wide are continued below the gutter.
+/// Writes words after a gutter. Lines that would be too wide are continued with the same indentation.
 pub fn write(gutter: &str, words: &[LineWord], comment: Option<&str>) -> String {
     let mut out = format!("{gutter:<GUTTER$}");
     let flat: Vec<String> = words.iter().map(flat).collect();

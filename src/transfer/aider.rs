@@ -1,6 +1,6 @@
-//! Sessions of aider: its chat history, a Markdown file for users. Prompts are headings of the fourth level,
-//! aider's own messages are quoted, and everything else is from the model. There are no tool calls; edits are
-//! blocks in the model's text.
+//! Sessions of aider: its chat history, a Markdown file for users. Prompts are headings of the fourth level, aider's
+//! messages are quoted, and everything else is from the model. There are no tool calls; edits are blocks in the
+//! model's text.
 //!
 //! The file contains all chats of a project, each of which started without the earlier ones. They are
 //! imported as one conversation with the newest chat in view.
@@ -18,17 +18,17 @@ const BY: &str = "aider";
 /// Prefix of a user's line.
 const PROMPT: &str = "####";
 
-/// Prefix and suffix of aider's own lines. Quotations by the model do not have this suffix.
+/// Prefix and suffix of aider's lines. Quotations by the model do not have this suffix.
 const TOLD: &str = "> ";
 const TOLD_END: &str = "  ";
 
 /// Prefixes of the model's name, in aider's messages.
 const MODELS: [&str; 2] = ["Main model: ", "Model: "];
 
-/// Messages of aider about each reply that are of no further use.
+/// Messages of aider about each reply that are not imported.
 const SILENT: [&str; 2] = ["Tokens: ", "Cost: "];
 
-/// Replaces the contents of earlier chats.
+/// The replacement for the contents of earlier chats.
 const NEW_CHAT: &str = "A new chat begins here. What was said in the chats before it was not in its context.";
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
@@ -58,7 +58,7 @@ fn opening(line: &str) -> Option<u64> {
 struct AiderReader {
     log: Builder,
     model: String,
-    /// Whether a chat has started without a prompt so far.
+    /// Whether a chat has started but has no prompt yet.
     is_new: bool,
     /// Pending lines, of one kind at a time.
     prompt: Vec<String>,
@@ -93,7 +93,7 @@ impl AiderReader {
         }
     }
 
-    /// Whether the chat has no prompt yet. Everything before the first one is aider's start-up output.
+    /// Whether the chat has no prompt yet. Everything before the first prompt is aider's start-up output.
     fn is_opening(&self) -> bool {
         self.is_new && self.prompt.is_empty()
     }
@@ -115,7 +115,7 @@ impl AiderReader {
             self.log.turn_ended(StopReason::EndTurn);
             self.log.compacted(None, NEW_CHAT.to_owned(), Trigger::Manual, 0);
         }
-        // Commands of aider, such as `/run`, are answered only by aider itself.
+        // Only aider responds to its commands, such as `/run`.
         if prompt.starts_with('/') && reply.is_empty() {
             self.log.context(vec![ran(&prompt, &told)], BY);
             return;

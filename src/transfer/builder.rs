@@ -1,5 +1,5 @@
-//! Builds a log from another program's recording that satisfies our invariants: every call has one outcome
-//! after its reply, every turn has an end, and all ids are ours.
+//! Builds a log from another program's recording that satisfies the invariants of logs: every call has one outcome
+//! after its reply, every turn has an end, and all ids are Epitome's.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(super) struct Builder {
     foreign_id: Option<String>,
 }
 
-/// A call as recorded by another program.
+/// A call that another program recorded.
 #[derive(Default)]
 pub(super) struct ForeignCall {
     pub id: String,
@@ -63,10 +63,10 @@ pub(super) struct ForeignCall {
     pub input: Value,
 }
 
-/// An entry that must not come between a call and its outcome.
+/// An entry that must not be placed between a call and its outcome.
 pub(super) enum DelayedEntry {
     Prompt(Vec<Content>),
-    /// A message for the model by this author.
+    /// A message for the model, with its author.
     Context(Vec<Content>, &'static str),
     Compacted {
         kept: Option<Seq>,
@@ -77,7 +77,7 @@ pub(super) enum DelayedEntry {
 }
 
 impl Builder {
-    /// Begins a log. `cwd` and `at` are the directory and the time of its start, if they are recorded.
+    /// Begins a log. `cwd` and `at` are the directory and time of its start, if recorded.
     pub fn new(cwd: Option<&str>, at: Option<u64>, context: &ImportContext) -> Builder {
         let mut builder = Builder {
             entries: Vec::new(),
@@ -110,12 +110,12 @@ impl Builder {
         Seq(self.entries.len() as u64)
     }
 
-    /// Whether the log has nothing but its opening entry and a title.
+    /// Whether the log contains nothing but its opening entry and titles.
     pub fn is_empty(&self) -> bool {
         self.entries.iter().skip(1).all(|entry| matches!(entry.change, Change::Titled { .. }))
     }
 
-    /// Counts something that has no place in a log. `what` is a plural.
+    /// Counts something that can't be represented in a log. `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
         self.left_out_times(1, what);
     }
@@ -133,7 +133,7 @@ impl Builder {
         self.remarks.push(sentence.into());
     }
 
-    /// Sets the session's id in the other agent, by which a second import is recognised.
+    /// Sets the session's id in the other agent, by which a second import is recognized.
     pub fn foreign_id(&mut self, id: &str) {
         self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
@@ -163,12 +163,12 @@ impl Builder {
         Some(self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } }))
     }
 
-    /// Adds something once the open calls have their outcomes, or `settle` is called.
+    /// Adds an entry after the open calls have their outcomes, or when `settle` is called.
     pub fn later(&mut self, what: DelayedEntry) {
         self.pending.push(what);
     }
 
-    /// Adds what waits for the outcomes of calls.
+    /// Adds the entries that wait for the outcomes of calls.
     pub fn settle(&mut self) {
         for what in std::mem::take(&mut self.pending) {
             match what {
@@ -188,7 +188,7 @@ impl Builder {
         }
     }
 
-    /// Returns the part of a reply for a call, of which nothing but this is recorded.
+    /// Returns the part of a reply for a call whose only recorded data are these arguments.
     pub fn call(&mut self, id: Option<&str>, name: Option<&str>, input: &Value) -> Content {
         self.foreign_call(ForeignCall {
             id: id.unwrap_or_default().to_owned(),
@@ -198,7 +198,7 @@ impl Builder {
         })
     }
 
-    /// Returns the part of a reply for a call. It always gets a new id, so a repeated original id is another call.
+    /// Returns the part of a reply for a call. Each call gets a new id, even if its original id is repeated.
     pub fn foreign_call(&mut self, call: ForeignCall) -> Content {
         let id = self.fresh_call(&call.id);
         self.calls.insert(call.id, id.clone());
@@ -235,8 +235,8 @@ impl Builder {
         !self.open.is_empty()
     }
 
-    /// Adds the outcome of a call, and the exit code if it was a command. An outcome of an unknown call, or a second
-    /// one, is left out.
+    /// Adds the outcome of a call, and the exit code if it was a command. Ignores outcomes of unknown calls, and
+    /// repeated ones.
     pub fn outcome(
         &mut self,
         id: Option<&str>,
@@ -282,7 +282,7 @@ impl Builder {
     }
 
     /// Adds a compaction by the other agent. `summary` replaces everything before the entry `kept`, or everything so
-    /// far.
+    /// far if `kept` is `None`.
     pub fn compacted(
         &mut self,
         kept: Option<Seq>,
@@ -310,8 +310,8 @@ impl Builder {
         })
     }
 
-    /// Moves `through` before the reply whose calls have results after it, if there is one: a call and its
-    /// results stay together.
+    /// Moves `through` before the reply whose calls have results after it, if any: a call and its results must not be
+    /// separated.
     fn whole_rounds(&self, through: Seq) -> Seq {
         let behind = self.entries.iter().skip(through.0 as usize + 1);
         let first = behind
@@ -342,7 +342,7 @@ impl Builder {
         Message { id, content }
     }
 
-    /// Ends the current turn, if there is one.
+    /// Ends the current turn, if any.
     pub fn turn_ended(&mut self, reason: StopReason) {
         self.close_calls();
         if std::mem::take(&mut self.in_turn) {
@@ -351,7 +351,7 @@ impl Builder {
         }
     }
 
-    /// Completes the log. `broken` are the lines that could not be read. A log in which nothing is said is an error.
+    /// Completes the log. `broken` are the lines that could not be read. A log without messages is an error.
     pub fn finish(
         mut self,
         source: ImportSource,
@@ -371,7 +371,7 @@ impl Builder {
         Ok(ImportDraft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
     }
 
-    /// Gives an outcome to each call without one: no provider accepts a call without an outcome.
+    /// Adds an outcome to each call without one, because providers require it.
     fn close_calls(&mut self) {
         for call in std::mem::take(&mut self.open) {
             let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "No result was recorded.");
@@ -399,7 +399,7 @@ fn first_line(message: &Message) -> String {
     shortened(line, TITLE_CHARS_MAX)
 }
 
-/// The kind of a tool, by its name in common agents.
+/// Returns the kind of a tool by its name in common agents.
 fn kind_of(name: &str) -> ToolKind {
     match name.to_ascii_lowercase().as_str() {
         "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files"
@@ -417,7 +417,7 @@ fn kind_of(name: &str) -> ToolKind {
     }
 }
 
-/// The files named in a call's input.
+/// Returns the files named in a call's input.
 fn paths_in(input: &Value) -> Vec<Location> {
     let path = ["path", "file_path"].iter().find_map(|key| input.get(*key)?.as_str()).map(PathBuf::from);
     path.filter(|path| path.is_absolute()).map(|path| Location { path, line: None }).into_iter().collect()

@@ -1,12 +1,10 @@
-//! Sessions of Claude Code: JSON lines that form a tree by `uuid` and `parentUuid`. The branch of the newest
-//! message is imported, the others are left out.
+//! Sessions of Claude Code: JSON lines that form a tree by `uuid` and `parentUuid`. The branch of the newest message
+//! is imported, the others are skipped.
 //!
-//! - A reply is written as several lines with one `message.id`, which are merged. Calls of a reply run in
-//!   parallel, so not all of their results are on the branch of the newest message; they are looked up.
-//! - A compaction starts a new root, `compact_boundary`, whose `logicalParentUuid` refers to what it
-//!   replaced.
-//! - A prompt typed while the agent worked is an `attachment`; in older versions it is only in the queue
-//!   operations.
+//! - A reply is written as several lines with one `message.id`, which are merged. Calls of a reply run in parallel,
+//!   so not all of their results are on the branch of the newest message; they are looked up.
+//! - A compaction starts a new root, `compact_boundary`, whose `logicalParentUuid` refers to the replaced part.
+//! - A prompt typed while the agent worked is an `attachment`; in older versions it is only in the queue operations.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -27,13 +25,13 @@ const BY: &str = "Claude Code";
 /// Start of the result of a call that the user refused.
 const REFUSED: &str = "The user doesn't want to proceed with this tool use";
 
-/// Replaces a prompt where the user interrupted the agent.
+/// Appears as a prompt where the user interrupted the agent.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
 /// Precedes the path of a result that was too large for the model.
 const SAVED_TO: &str = "Full output saved to: ";
 
-/// User text that is not imported: commands to the program itself, and their output.
+/// Prefixes of user text that is not imported: commands to the program, and their output.
 const LOCAL: [&str; 5] = [
     "<local-command-",
     "<command-name>",
@@ -42,7 +40,7 @@ const LOCAL: [&str; 5] = [
     "(no content)",
 ];
 
-/// User text for the model that the user did not type as a prompt.
+/// Prefixes of user text for the model that the user did not type as a prompt.
 const TOLD: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
 /// Types of lines that are not part of the conversation.
@@ -84,7 +82,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     }
     reader.log.settle();
     reader.log.title(title(&lines).unwrap_or_default());
-    // A file is named after its session; if it was copied elsewhere, the id is still in its lines.
+    // A file is named after its session; if it was copied, the id is still in its lines.
     let is_uuid = |name: &&str| name.len() == 36 && name.split('-').count() == 5;
     let name = file.path.file_stem().and_then(|name| name.to_str()).filter(is_uuid);
     let id = name.or_else(|| lines.iter().rev().find_map(|line| line["sessionId"].as_str()));
@@ -92,7 +90,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     reader.log.finish(ImportSource::ClaudeCode, file, broken)
 }
 
-/// The indices of the lines that lead to the newest message, and of lines that belong to them.
+/// Returns the indices of the lines that lead to the newest message, and of lines that belong to them.
 fn newest_branch(lines: &[Value]) -> HashSet<usize> {
     let places = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
     let by_id: HashMap<&str, usize> =
@@ -107,7 +105,7 @@ fn newest_branch(lines: &[Value]) -> HashSet<usize> {
         let goes_on = parent.is_some() || is_boundary(line) || is_summary(line);
         next = parent.and_then(|parent| by_id.get(parent)).copied();
         if next.is_none() && goes_on {
-            // Its parent is missing or not recorded: the preceding line is the best guess.
+            // Its parent is missing or not recorded: use the preceding line as the best guess.
             next = (0..at).rfind(|at| is_main(&lines[*at]) && !kept.contains(at));
         }
     }
@@ -139,12 +137,12 @@ fn is_summary(line: &Value) -> bool {
     line["isCompactSummary"] == true
 }
 
-/// The parts of a message, if it has any.
+/// The parts of a message.
 fn parts(line: &Value) -> impl Iterator<Item = &Value> {
     list(&line["message"]["content"])
 }
 
-/// A prompt typed while the agent worked.
+/// Returns a prompt that was typed while the agent worked.
 fn attached_prompt(line: &Value) -> Option<Vec<Content>> {
     let attachment = &line["attachment"];
     let is_prompt = attachment["type"] == "queued_command"
@@ -161,7 +159,7 @@ struct ClaudeCodeReply<'a> {
     stop: Option<&'a str>,
 }
 
-/// The replies of a branch, by id.
+/// Returns the replies of a branch, by id.
 fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, ClaudeCodeReply<'a>> {
     let mut replies: HashMap<&str, ClaudeCodeReply> = HashMap::new();
     for (_, line) in
@@ -183,7 +181,7 @@ fn reply_id(line: &Value) -> &str {
     line["message"]["id"].as_str().or_else(|| line["uuid"].as_str()).unwrap_or_default()
 }
 
-/// The title given by the user, or else by Claude Code.
+/// Returns the title set by the user, or else by Claude Code.
 fn title(lines: &[Value]) -> Option<&str> {
     let last = |kind: &str, field: &str| {
         let line = lines.iter().rev().find(|line| line["type"] == kind)?;
@@ -200,18 +198,18 @@ struct ClaudeCodeReader<'a> {
     context: &'a ImportContext<'a>,
     /// Replies that are not in the log yet.
     replies: HashMap<&'a str, ClaudeCodeReply<'a>>,
-    /// Queued prompts that also have a line of their own.
+    /// Queued prompts that also have a separate line.
     attached: HashSet<String>,
     /// The first entry of each line, for compactions that keep a part.
     first: HashMap<&'a str, Seq>,
-    /// The metadata of the compaction whose summary comes next.
+    /// The metadata of the compaction whose summary follows.
     boundary: Option<&'a Value>,
     /// Prompts in the queue.
     queue: VecDeque<String>,
 }
 
 impl<'a> ClaudeCodeReader<'a> {
-    /// Handles a line on the branch, or one outside of the tree.
+    /// Handles a line on the branch, or a line outside of the tree.
     fn line(&mut self, line: &'a Value) {
         if let Some(at) = time(line) {
             self.log.at(at);
@@ -245,14 +243,14 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// Handles a queue operation. A prompt is removed from the queue either to be sent immediately, or to
-    /// become a line of its own.
+    /// Handles a queue operation. A prompt is removed from the queue either to be sent immediately, or to become a
+    /// separate line.
     fn queued(&mut self, line: &Value) {
         match line["operation"].as_str() {
             Some("enqueue") => self.queue.extend(line["content"].as_str().map(str::to_owned)),
             Some("remove") => {
                 let words = self.queue.pop_front().filter(|words| !self.attached.contains(words));
-                // Not a command to the program, nor the end of a background task.
+                // Skip commands to the program and notices about the end of background tasks.
                 let words = words.filter(|words| !words.starts_with(['/', '<']) && !words.trim().is_empty());
                 if let Some(words) = words {
                     self.log.later(DelayedEntry::Prompt(vec![text(words)]));
@@ -292,7 +290,7 @@ impl<'a> ClaudeCodeReader<'a> {
         if prompt.is_empty() {
             return;
         }
-        // The results of calls that the user refused with this message are written after it.
+        // The results of calls that the user refused with this message are recorded after it.
         self.log.later(DelayedEntry::Prompt(prompt));
         if !self.log.has_open_calls() {
             self.log.settle();
@@ -342,7 +340,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// The complete text of a result of which the model read only the beginning.
+    /// Returns the complete text of a result of which the model read only the beginning.
     fn saved(&self, said: &str) -> Option<String> {
         let (_, path) = said.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;
@@ -360,7 +358,7 @@ impl<'a> ClaudeCodeReader<'a> {
     }
 }
 
-/// The text that the user typed, for a command that Claude Code expanded to a prompt.
+/// Returns the text that the user typed, for a command that Claude Code expanded to a prompt.
 fn typed(said: &str) -> Option<String> {
     let tagged = |tag: &str| {
         let (_, rest) = said.split_once(&format!("<{tag}>"))?;
@@ -373,7 +371,7 @@ fn typed(said: &str) -> Option<String> {
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
 }
 
-/// Text, images and documents.
+/// Parses text, images and documents.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| {
         let source = &part["source"];

@@ -1,15 +1,14 @@
-//! Sessions of Cline and of its fork Roo Code: messages as they were sent.
+//! Sessions of Cline and its fork Roo Code: messages in the form in which they were sent.
 //!
 //! | program | file |
 //! | --- | --- |
 //! | Cline in an editor and its CLI up to version 2, Roo Code | `api_conversation_history.json`, an array |
 //! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
-//! - For models without tool support, calls are written as tags into the text. Their results are text too,
-//!   after `[TOOL for '…'] Result:`.
-//! - Messages that are no longer sent are given by `conversationHistoryDeletedRange` in `ui_messages.json`
-//!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, begins with fixed words or is
-//!   marked.
+//! - For models without tool support, calls are written as tags in the text. Their results are text too, and follow
+//!   `[TOOL for '…'] Result:`.
+//! - Messages that are no longer sent are determined by `conversationHistoryDeletedRange` in `ui_messages.json`
+//!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, starts with a fixed text or is marked.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -30,7 +29,7 @@ use epitome_thread::{
 /// The author of messages that the user did not type.
 const BY: &str = "Cline";
 
-/// Tools that are called by tags.
+/// Tools that can be called by tags.
 const TOOLS: [&str; 39] = [
     "access_mcp_resource",
     "act_mode_respond",
@@ -87,10 +86,10 @@ const LONG: [&str; 7] = ["content", "diff", "result", "response", "context", "ar
 /// Tags around the text that the user typed.
 const TYPED: [&str; 4] = ["task", "feedback", "user_message", "user_input"];
 
-/// Text that is added to messages and is of no further use.
+/// Text that is added to messages and not imported.
 const SURROUNDINGS: [&str; 4] = ["<environment_details>", "# task_progress", "# TODO LIST", "# Todo List"];
 
-/// Start of a compaction's summary, which is the result of a call.
+/// Start of a compaction's summary, which is recorded as the result of a call.
 const CONTINUED: &str = "This session is being continued from a previous conversation";
 
 const DENIED: &str = "The user denied this operation";
@@ -147,14 +146,14 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     log.finish(ImportSource::Cline, file, None)
 }
 
-/// The id of a task, which is the name of its folder: a timestamp or a UUID.
+/// Returns the id of a task, which is the name of its directory: a timestamp or a UUID.
 fn task_id(path: &Path) -> Option<&str> {
     let name = path.parent()?.file_name()?.to_str()?;
     let is_id = name.len() >= 12 && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     is_id.then_some(name)
 }
 
-/// The first match in the text of the messages.
+/// Returns the first match in the text of the messages.
 fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
     let texts = messages.iter().flat_map(blocks).filter_map(|block| match block {
         Value::String(text) => Some(text.as_str()),
@@ -163,7 +162,7 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
     texts.filter_map(|text| pattern.captures(text)).map(|found| found[1].to_owned()).next()
 }
 
-/// For each truncation, the index of the message before which it happened, and of the first message that was
+/// For each truncation, returns the index of the message before which it happened, and of the first message that was
 /// still sent.
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
     let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
@@ -184,7 +183,7 @@ fn at(message: &Value) -> Option<u64> {
     message["ts"].as_u64().or_else(|| time(message))
 }
 
-/// The parts of a message; a plain text is a single part.
+/// Returns the parts of a message; a plain text is a single part.
 fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
     match &message["content"] {
         Value::Array(blocks) => blocks.as_slice(),
@@ -210,16 +209,16 @@ struct ClineReader {
     open: Vec<ClineCall>,
     /// Number of calls so far, for generating ids.
     calls: usize,
-    /// The user's first request.
+    /// The user's first prompt.
     task: Option<String>,
 }
 
-/// A call, which may be several calls in our log.
+/// A call, which may become several calls in the log.
 struct ClineCall {
-    /// Its original id; calls by tags have none.
+    /// Its original id; `None` for calls by tags.
     id: Option<String>,
     name: String,
-    /// Their ids in the log.
+    /// The ids of the resulting calls in the log.
     names: Vec<String>,
 }
 
@@ -265,7 +264,7 @@ impl ClineReader {
             None => blocks(message).filter_map(block_text).collect::<Vec<_>>().join("\n\n"),
         };
         if self.log.is_empty() {
-            // The messages that it summarises are not in the file.
+            // The summarized messages are not in the file.
             self.log.context(vec![text(summary)], BY);
         } else {
             self.log.summarized(None, &summary, Trigger::Threshold, 0);
@@ -304,7 +303,7 @@ impl ClineReader {
                 match &mut result {
                     Some((_, content)) if !rest.is_empty() => content.push(text(rest)),
                     Some(_) => {}
-                    // Messages of the agent have no result but the user's answer.
+                    // Messages of the agent have no result except the user's answer.
                     None => typed(&rest, &mut said),
                 }
             } else if let Some((_, content)) = &mut result {
@@ -324,8 +323,7 @@ impl ClineReader {
             self.open.clear();
             self.log.compacted(None, summary, Trigger::Threshold, 0);
         }
-        // Text without tags is from the user if there was no call, unless it starts with a bracket or a
-        // heading.
+        // Text without tags is from the user if there was no call, unless it starts with a bracket or a heading.
         let is_program =
             |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
         if said.is_empty() && !told.is_empty() && !told.iter().any(is_program) {
@@ -338,7 +336,7 @@ impl ClineReader {
         self.log.context(told, BY);
     }
 
-    /// The call by tags that this result belongs to; `None` for messages to the user.
+    /// Returns the call by tags that this result belongs to; `None` for messages to the user.
     fn called(&mut self, name: &str) -> Option<ClineCall> {
         let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
         Some(self.open.remove(place))
@@ -361,7 +359,7 @@ impl ClineReader {
         let id = block["tool_use_id"].as_str();
         let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
         else {
-            // Messages of the agent have no result but the user's answer.
+            // Messages of the agent have no result except the user's answer.
             blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
             return;
         };
@@ -472,7 +470,7 @@ impl ClineReader {
     }
 }
 
-/// Splits a call that does several things at once into one call for each, so that each has its own result.
+/// Splits a call with several actions into one call per action, so that each has its result.
 fn parts(name: &str, input: &Value) -> Vec<Value> {
     let (many, one) = match name {
         "run_commands" => ("commands", "command"),
@@ -488,7 +486,7 @@ fn parts(name: &str, input: &Value) -> Vec<Value> {
     }
 }
 
-/// The result of one of the things that a call did.
+/// Returns the result of one action of a call.
 fn shown(part: &Value) -> Option<String> {
     let result = match &part["result"] {
         Value::Null => "",
@@ -507,7 +505,7 @@ enum ClinePiece {
     Call(String, Value),
 }
 
-/// Splits the text of a reply at its calls by tags. A tag without an end is text.
+/// Splits the text of a reply at its calls by tags. A tag that is not closed is text.
 fn pieces(words: &str) -> Vec<ClinePiece> {
     let mut pieces = Vec::new();
     let (mut rest, mut from) = (words, 0);
@@ -539,7 +537,7 @@ fn parse_words(words: &str) -> Option<ClinePiece> {
     (!words.is_empty()).then(|| ClinePiece::Text(words.to_owned()))
 }
 
-/// The parameters of a call by tags.
+/// Parses the parameters of a call by tags.
 fn parameters(body: &str) -> Value {
     let mut parameters = Map::new();
     let mut rest = body.trim_start();
@@ -555,7 +553,7 @@ fn parameters(body: &str) -> Value {
     Value::Object(parameters)
 }
 
-/// Adds the text that the user typed, from within its tags.
+/// Adds the text that the user typed, extracted from its tags.
 fn typed(words: &str, said: &mut Vec<Content>) {
     TYPED.iter().for_each(|tag| typed_tag(words, tag, said));
 }
@@ -569,7 +567,7 @@ fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
     said.extend(found.filter(|inner| !inner.is_empty()).map(text));
 }
 
-/// The status of a call, by the fixed words at the start of its result.
+/// Returns the status of a call according to the start of its result.
 fn status(words: &str) -> OutcomeStatus {
     match () {
         () if words.starts_with(DENIED) => OutcomeStatus::Denied,
@@ -587,7 +585,7 @@ fn image(block: &Value) -> Option<Content> {
     file_part(mime, data, None)
 }
 
-/// The steps of a Markdown checklist.
+/// Parses the steps of a Markdown checklist.
 fn plan(list: &str) -> Vec<PlanStep> {
     let step = |found: regex::Captures| PlanStep {
         content: found[2].trim().to_owned(),
@@ -601,7 +599,8 @@ fn plan(list: &str) -> Vec<PlanStep> {
     STEP.captures_iter(list).map(step).collect()
 }
 
-/// Some providers include cached tokens in the input and some do not; we do.
+/// Returns the usage of a reply, with cached tokens included in the input, as some providers count them and others
+/// don't.
 fn usage(metrics: &Value) -> Option<Usage> {
     let counted = token_counts(&metrics["tokens"], ["prompt", "completion", "cached", "", ""]);
     counted.or_else(|| {

@@ -1,9 +1,8 @@
-//! Sessions of Codex ("rollouts"): JSON lines with a `type` and a `payload`. The `response_item` lines
-//! contain what the model read and wrote; most `event_msg` lines repeat that for the screen.
+//! Sessions of Codex ("rollouts"): JSON lines with a `type` and a `payload`. The `response_item` lines contain the
+//! model's input and output; most `event_msg` lines repeat them for the screen.
 //!
 //! A `compacted` line replaces everything before it: with the items of its `replacement_history`, or in older
-//! versions with the user's messages and a summary. A summary encrypted by the service cannot be read by
-//! anyone else.
+//! versions with the user's messages and a summary. A summary that the service encrypted is readable only for Codex.
 
 use std::collections::HashMap;
 
@@ -20,14 +19,14 @@ use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
 /// The author of messages that the user did not type.
 const BY: &str = "Codex";
 
-/// Maximum number of bytes of user messages that older versions keep next to a summary.
+/// Maximum bytes of user messages that older versions keep in addition to a summary.
 const KEPT_BYTES_MAX: usize = 80_000;
 
-/// Replaces a summary that only Codex can use.
+/// The replacement for a summary that only Codex can use.
 pub const ENCRYPTED: &str = "(A summary that the service encrypted, so that only Codex can use it.)";
 
-/// User messages that Codex adds before each turn: its environment and the project's instructions. Epitome
-/// provides both itself.
+/// Prefixes of user messages that Codex adds before each turn: its environment and the project's instructions.
+/// Epitome adds its equivalents.
 const SCAFFOLDING: [&str; 6] = [
     "<environment_context>",
     "<user_instructions>",
@@ -37,7 +36,7 @@ const SCAFFOLDING: [&str; 6] = [
     "<turn_aborted>",
 ];
 
-/// User messages for the model that the user did not type as a prompt.
+/// Prefixes of user messages for the model that the user did not type as a prompt.
 const TOLD: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
 /// Whether this is the first line of a rollout from before lines had types.
@@ -73,7 +72,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     reader.log.finish(ImportSource::Codex, file, broken)
 }
 
-/// Converts a line to the form that newer versions write.
+/// Converts a line to the form of newer versions.
 fn in_envelope(line: Value) -> Value {
     let kind = match () {
         () if line["payload"].is_object() => return line,
@@ -84,7 +83,7 @@ fn in_envelope(line: Value) -> Value {
     json!({ "timestamp": line["timestamp"], "type": kind, "payload": line })
 }
 
-/// The lines without the turns that the user rolled back, and the number of these turns.
+/// Returns the lines without the turns that the user rolled back, and the number of these turns.
 fn without_rolled_back(lines: &[Value]) -> (Vec<&Value>, usize) {
     let mut kept: Vec<&Value> = Vec::new();
     let mut count = 0;
@@ -104,7 +103,7 @@ fn without_rolled_back(lines: &[Value]) -> (Vec<&Value>, usize) {
     (kept, count)
 }
 
-/// The user's prompt, if the item is one.
+/// Returns the user's prompt, if the item is one.
 fn prompt_of(item: &Value) -> Option<Vec<Content>> {
     if item["type"] != "message" || item["role"] != "user" {
         return None;
@@ -122,9 +121,9 @@ struct CodexReader {
     parts: Vec<Content>,
     /// Exit codes of commands, by call.
     exit_codes: HashMap<String, i64>,
-    /// The most recently reported total of the session.
+    /// The session's total tokens, as last reported.
     total_tokens: Option<u64>,
-    /// The size of the last request and its reply, as reported.
+    /// The tokens of the last request and its reply, as reported.
     context_tokens: u64,
     /// The user's messages so far.
     said: Vec<String>,
@@ -248,7 +247,7 @@ impl CodexReader {
     }
 
     fn compaction(&mut self, compacted: &Value) {
-        // The reply that contains the summary is written before it.
+        // The reply that contains the summary is recorded before it.
         let reply = joined_text(&self.parts);
         if !reply.is_empty() && compacted["message"].as_str().is_some_and(|message| message.ends_with(&reply))
         {
@@ -284,7 +283,7 @@ impl CodexReader {
     }
 }
 
-/// An item that is kept after a compaction, as text.
+/// Formats an item that is kept after a compaction as text.
 fn kept_item(item: &Value) -> Option<String> {
     let said = || joined_text(&contents(&item["content"]));
     match (item["type"].as_str(), item["role"].as_str()) {
@@ -297,7 +296,7 @@ fn kept_item(item: &Value) -> Option<String> {
     }
 }
 
-/// The exit code of a command, from the first lines of the text for the model.
+/// Returns the exit code of a command from the first lines of the text for the model.
 fn exit_code(output: &str) -> Option<i64> {
     const HEAD_LINES: usize = 6;
     let told = output.lines().take(HEAD_LINES).find_map(|line| {
@@ -306,7 +305,7 @@ fn exit_code(output: &str) -> Option<i64> {
     told?.trim().parse().ok()
 }
 
-/// Text and images.
+/// Parses text and images.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| match part["type"].as_str() {
         Some("input_text" | "output_text" | "text") => text_part(&part["text"]),

@@ -1,9 +1,9 @@
-//! Sessions of Copilot CLI: JSON lines of events, in `events.jsonl` in the session's folder.
+//! Sessions of Copilot CLI: JSON lines of events, in `events.jsonl` in the session's directory.
 //!
 //! - A reply may be split over several events of one model call, before the results of its calls.
 //! - A compaction may run while the conversation continues: messages after its start are kept.
 //! - `session.snapshot_rewind` removes events.
-//! - Messages of subagents carry their id; the session has their result as the result of a call.
+//! - Messages of subagents contain their id; in the session, their result is the result of a call.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::{
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
-/// The author of messages that Copilot CLI added itself.
+/// The author of messages that Copilot CLI added.
 const BY: &str = "Copilot CLI";
 
 /// Precedes the exit code, at the end of a shell tool's result.
@@ -80,7 +80,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     log.finish(ImportSource::Copilot, file, broken)
 }
 
-/// The events without those that were rewound, and the number of the latter.
+/// Returns the events without the rewound ones, and the number of the latter.
 fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
     let mut kept: Vec<Value> = Vec::new();
     let mut rewound = 0;
@@ -138,7 +138,7 @@ struct CopilotReader {
     known: HashSet<String>,
     /// Commands that the user ran outside of the conversation, by call.
     asked: HashMap<String, String>,
-    /// For the running compaction: the next entry at its start, its trigger, and the number of tokens.
+    /// The running compaction: the next entry at its start, its trigger, and the number of tokens.
     compaction: Option<(Seq, Trigger, u64)>,
 }
 
@@ -223,7 +223,7 @@ impl CopilotReader {
         self.log.settle();
     }
 
-    /// Adds something to the log as soon as no call is running.
+    /// Adds an entry as soon as no call is running.
     fn add_when_idle(&mut self, what: DelayedEntry) {
         self.flush();
         self.log.later(what);
@@ -240,7 +240,7 @@ impl CopilotReader {
                 None => self.log.left_out("attachments of a form that is not known here"),
             }
         }
-        // Skills, other agents and the autopilot write as the user too.
+        // Messages of skills, other agents and the autopilot also have the user's role.
         let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
             && data["isAutopilotContinuation"] != true;
         self.add_when_idle(if is_typed {
@@ -279,7 +279,7 @@ impl CopilotReader {
         self.reply_of(data, call).append(&mut content);
     }
 
-    /// Handles the start of a call that its reply did not announce, as in older versions.
+    /// Handles the start of a call that was not announced by its reply, as in older versions.
     fn started(&mut self, data: &Value) {
         let id = data["toolCallId"].as_str().unwrap_or_default();
         if !self.known.contains(id) && !self.asked.contains_key(id) {
@@ -293,7 +293,7 @@ impl CopilotReader {
         self.log.call(id.as_str(), name.as_str(), input)
     }
 
-    /// The parts of the current reply.
+    /// Returns the parts of the current reply.
     fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
         let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
         &mut self.reply.get_or_insert(CopilotReply { call, model, content: Vec::new() }).content

@@ -1,4 +1,4 @@
-//! Our own export: a log as JSON lines, each entry as it is stored, with its blobs inlined.
+//! Epitome's export format: a log as JSON lines, each entry as it is stored, with its blobs inlined.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
 
-/// Writes a log as text to be shared: anything that looks like a key is masked, even in the user's messages.
-/// Apart from that, it imports to the same log.
+/// Writes a log as text for sharing: anything that looks like a key is masked, even in the user's messages. Otherwise
+/// the text imports to the same log.
 pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     let masker = Masker::default();
@@ -24,7 +24,7 @@ pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String,
     Ok(text)
 }
 
-/// An entry as it is stored. A compaction also gets a boundary record, for programs that know only that form.
+/// Returns an entry as it is stored. A compaction also gets a boundary record, for programs that know only that form.
 pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_json::Error> {
     let mut written = serde_json::to_value(entry)?;
     if let Some(boundary) = boundary_of(&session.0, entry) {
@@ -56,7 +56,7 @@ pub(super) fn read(file: ImportFile, text: &str) -> Result<ImportDraft, Problem>
     draft_from_log(&entries).map_err(|error| file.problem(1, format!("this is not a conversation: {error}")))
 }
 
-/// Creates a draft from another log of ours, such as a journal in a backup.
+/// Creates a draft from another log of Epitome, such as a journal in a backup.
 pub fn draft_from_log(entries: &[Arc<Entry>]) -> Result<ImportDraft, ReplayError> {
     let thread = Thread::replay(entries.iter().cloned())?;
     Ok(ImportDraft {
@@ -68,7 +68,7 @@ pub fn draft_from_log(entries: &[Arc<Entry>]) -> Result<ImportDraft, ReplayError
     })
 }
 
-/// Reports the export of a newer version as such, whatever else it contains.
+/// Rejects exports of newer versions with a specific error, whatever else they contain.
 fn check_format(file: ImportFile, number: usize, line: &str) -> Result<(), Problem> {
     let first: Value = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
     match first.get("format").and_then(Value::as_u64) {
@@ -81,7 +81,8 @@ fn check_format(file: ImportFile, number: usize, line: &str) -> Result<(), Probl
     }
 }
 
-/// Notes about what the conversation may do without permission, which the importing user may not know.
+/// Returns notes about actions that the conversation may perform without permission, because the importing user may
+/// not know them.
 fn powers(thread: &Thread) -> Vec<String> {
     let mut notes = Vec::new();
     match thread.mode() {

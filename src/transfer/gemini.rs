@@ -2,8 +2,8 @@
 //!
 //! - A message written again with the same id replaces the earlier one, for example to add results to calls.
 //! - `$rewindTo` removes a message and everything after it.
-//! - `$set` with `messages` replaces what the model sees. A compaction does this with its summary, an
-//!   acknowledgement and the kept messages, which get new ids.
+//! - `$set` with `messages` replaces the model's view. A compaction does this with its summary, an acknowledgment and
+//!   the kept messages, which get new ids.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -31,13 +31,13 @@ const SURROUNDINGS: &str = "<session_context>";
 /// Start of a hook's context for the model.
 const HOOK: &str = "<hook_context>";
 
-/// Precedes the folders of a session, in the initial context.
+/// Precedes the directories of a session, in the initial context.
 const FOLDERS: &str = "**Workspace Directories:**";
 
 /// Precedes the exit code in the result of a command.
 const EXIT_CODE: &str = "Exit Code: ";
 
-/// The author of messages that Gemini CLI added itself.
+/// The author of messages that Gemini CLI added.
 const BY: &str = "Gemini CLI";
 
 pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Result<ImportDraft, Problem> {
@@ -68,7 +68,7 @@ pub(super) fn read(file: ImportFile, text: &str, context: &ImportContext) -> Res
     log.finish(ImportSource::Gemini, file, broken)
 }
 
-/// The state of a session after all records of a file.
+/// The state of a session after processing all records of a file.
 #[derive(Default)]
 struct GeminiSession {
     id: Option<String>,
@@ -81,7 +81,7 @@ struct GeminiSession {
 }
 
 struct GeminiItem {
-    /// Its current id, by which it can be replaced or rewound.
+    /// Its current id, used to replace or rewind it.
     id: String,
     what: GeminiItemKind,
 }
@@ -113,12 +113,12 @@ impl GeminiSession {
         }
     }
 
-    /// Reads the fields that concern the complete session.
+    /// Reads the fields that concern the entire session.
     fn set(&mut self, fields: &Value) {
         let told = |name: &str| fields[name].as_str().map(str::to_owned);
         self.id = told("sessionId").or(self.id.take());
         self.project = told("projectHash").or(self.project.take());
-        // For a subagent, the summary is its answer.
+        // For a subagent, the summary is its answer instead of a title.
         let title = told("summary").filter(|_| fields["kind"] != "subagent");
         self.title = title.or(self.title.take());
         self.started = self.started.or_else(|| moment(&fields["startTime"]));
@@ -140,7 +140,7 @@ impl GeminiSession {
         }
     }
 
-    /// Replaces what the model sees. Messages that it no longer sees stay in the log.
+    /// Replaces the model's view. Messages that are no longer in it remain in the log.
     fn replaced(&mut self, messages: &[Value]) {
         let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.place(id).is_some());
         let summary = messages.iter().enumerate().position(|(at, message)| {
@@ -170,8 +170,8 @@ impl GeminiSession {
         }
     }
 
-    /// Finds the newest items that are equal to these messages, and gives them the new ids. Returns the index
-    /// of the first one.
+    /// Finds the newest items that are equal to these messages, and changes their ids to the new ones. Returns the
+    /// index of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
         let is_said = |item: &GeminiItem| match &item.what {
             GeminiItemKind::Message(message) => message["type"] == "user" || message["type"] == "gemini",
@@ -195,7 +195,7 @@ impl GeminiSession {
         places.first().copied()
     }
 
-    /// The working directory, and whether it is certain. It is recorded as text and as a hash that verifies
+    /// Returns the working directory, and whether it is certain. It is recorded as text and as a hash that verifies
     /// it.
     fn cwd(&self, context: &ImportContext) -> (PathBuf, bool) {
         let told = self.items.iter().find_map(|item| match &item.what {
@@ -223,7 +223,7 @@ struct GeminiReader {
     log: Builder,
     /// The first entry of each item, for compactions.
     first: Vec<Seq>,
-    /// Calls whose results are recorded with them.
+    /// Calls that are recorded together with their results.
     answered: HashSet<String>,
 }
 
@@ -240,7 +240,7 @@ impl GeminiReader {
                 match message["type"].as_str() {
                     Some("user") => self.prompt(message),
                     Some("gemini") => self.reply(message),
-                    // Messages of the program to the user.
+                    // Messages from the program to the user.
                     Some("info" | "error" | "warning") => {}
                     Some(_) | None => self.log.left_out("messages of an unknown type"),
                 }
@@ -260,7 +260,7 @@ impl GeminiReader {
             let told = self.contents(content);
             self.log.context(told, BY);
         } else if !words(typed).is_empty() && typed != content {
-            // Contents of mentioned files and the like follow the user's text.
+            // Contents of mentioned files and other additions follow the user's text.
             let said = self.contents(typed);
             let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
             let told: Vec<Content> =
@@ -292,7 +292,7 @@ impl GeminiReader {
         }
     }
 
-    /// Adds the outcome that is recorded with a call. Without one, it may follow later.
+    /// Adds the outcome that is recorded with a call. If there is none, it may follow later.
     fn result(&mut self, call: &Value) {
         let id = call["id"].as_str().unwrap_or_default();
         if call["result"].is_null() {
@@ -334,7 +334,7 @@ impl GeminiReader {
         self.log.outcome(Some(id), status, outcome_content(content), code);
     }
 
-    /// Text, images and documents, from a string, a part or a list of parts.
+    /// Parses text, images and documents from a string, a part or a list of parts.
     fn contents(&mut self, value: &Value) -> Vec<Content> {
         let mut contents = Vec::new();
         for part in one_or_many(value) {
@@ -351,7 +351,7 @@ impl GeminiReader {
     }
 }
 
-/// The elements of a list, or a single part; none for `null`.
+/// Returns the elements of a list, or a single part; empty for `null`.
 fn one_or_many(value: &Value) -> &[Value] {
     match value {
         Value::Array(parts) => parts,
@@ -373,7 +373,7 @@ fn is_same(one: &Content, other: &Content) -> bool {
     }
 }
 
-/// The text of a string, a part or a list of parts.
+/// Returns the text of a string, a part or a list of parts.
 fn words(value: &Value) -> String {
     match value {
         Value::Array(parts) => parts.iter().map(words).collect(),
@@ -389,7 +389,7 @@ fn thought(value: &Value) -> Option<Content> {
     }
 }
 
-/// The result of a call, as the model read it.
+/// Returns the result of a call, as the model read it.
 fn outcome(part: &Value) -> Option<Content> {
     let response = &part["functionResponse"]["response"];
     let words = text_of(&response["output"])

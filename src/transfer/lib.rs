@@ -1,9 +1,9 @@
-//! Import and export of conversations as files. Pure: text in, entries out, and back. Opens no files and
-//! stores nothing.
+//! Import and export of conversations as files. Pure: converts text to entries and back. Opens no files and stores
+//! nothing.
 //!
-//! | format | recognised by | module |
+//! | format | recognized by | module |
 //! | --- | --- | --- |
-//! | our own export | the first line opens a log | `export` |
+//! | Epitome's export | the first line opens a log | `export` |
 //! | a protocol transcript, recorded with `--transcript` | `editor>` lines | `recorded` |
 //! | a session of the pi coding agent, versions 1 to 3 | the first line has `"type":"session"` | `pi` |
 //! | Claude Code | a line has `parentUuid` | `claude_code` |
@@ -14,10 +14,10 @@
 //! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
 //! | aider | `# aider chat started at` | `aider` |
 //!
-//! In our own formats and pi's, a line that cannot be read fails the import with a `Problem` that names the
-//! line. The formats of other agents change without notice, so their unreadable lines and unknown types are
-//! left out and counted. Contents that have no place in a log (another branch, an unknown kind of image) are
-//! left out and reported.
+//! In Epitome's formats and pi's, a line that cannot be read fails the import with a `Problem` that names the line.
+//! The formats of other agents change without notice, so their unreadable lines and unknown types are skipped and
+//! counted. Contents that can't be represented in a log (another branch, an unknown kind of image) are skipped and
+//! reported.
 
 mod aider;
 mod builder;
@@ -45,7 +45,7 @@ pub use export::{draft_from_log, entry_json, json_lines};
 /// Maximum size in bytes of an imported file.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Upper limit for a number of tokens: more than any conversation has used, while sums still fit.
+/// Upper limit for token counts: more than any conversation has used, and small enough that sums can't overflow.
 const TOKENS_MAX: u64 = 1 << 40;
 
 /// The program or format that a file comes from.
@@ -83,26 +83,26 @@ impl ImportSource {
 
 /// Information for an import that its file may lack.
 pub struct ImportContext<'a> {
-    /// The working directory for a conversation that names none.
+    /// The working directory for a conversation whose file doesn't contain one.
     pub cwd: &'a Path,
-    /// Milliseconds since the Unix epoch, for entries without a time of their own.
+    /// Milliseconds since the Unix epoch, for entries without a recorded time.
     pub now: u64,
-    /// Reads another file of the same session, by its path relative to the folder of the imported file.
-    /// `None` if there is no such file.
+    /// Reads another file of the same session, by its path relative to the directory of the imported file. `None` if
+    /// there is no such file.
     pub read_sibling: &'a dyn Fn(&Path) -> Option<String>,
 }
 
-/// A conversation that was read but is not stored yet.
+/// A conversation that has been read but not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportDraft {
     pub source: ImportSource,
-    /// Its id, if it is one of ours.
+    /// Its id, if it is one of Epitome's.
     pub session: Option<SessionId>,
-    /// The id that another agent gave it.
+    /// Its id in another agent.
     pub foreign_id: Option<String>,
     /// The log: numbered from 0, beginning with `Opened`.
     pub entries: Vec<Entry>,
-    /// Sentences about what was left out or should be known.
+    /// Sentences about skipped contents and other facts that the user should know.
     pub notes: Vec<String>,
 }
 
@@ -119,8 +119,8 @@ impl ImportDraft {
     }
 }
 
-/// Reads the conversations of a file. `path` is used for messages and as a hint to the session's folder and
-/// id. A transcript may contain several conversations.
+/// Reads the conversations of a file. `path` is used for messages and as a hint to the session's directory and id. A
+/// transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, context: &ImportContext) -> Result<Vec<ImportDraft>, Problem> {
     let file = ImportFile { path };
     let draft = match ImportSource::detect(text) {
@@ -194,22 +194,22 @@ impl ImportSource {
         })
     }
 
-    /// Whether it is a session of another agent that has a permanent id.
+    /// Whether it is a session of another agent with a permanent id.
     pub fn is_foreign(self) -> bool {
         !matches!(self, ImportSource::Export | ImportSource::Transcript | ImportSource::Pi)
     }
 }
 
-/// Lines of another agent's file that could not be read and were left out.
+/// Lines of another agent's file that could not be read and were skipped.
 struct BrokenLines {
-    /// The first of these lines, and the error.
+    /// The first of these lines, with the error.
     first: Problem,
     count: usize,
     is_last: bool,
 }
 
 impl BrokenLines {
-    /// A sentence for the user.
+    /// Describes them in a sentence for the user.
     fn words(&self) -> String {
         let (line, _) = self.first.place.unwrap_or_default();
         match (self.count, self.is_last) {
@@ -222,7 +222,7 @@ impl BrokenLines {
     }
 }
 
-/// The text of a JSON string that is not blank.
+/// Returns the text of a JSON string that is not blank.
 fn text_of(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.trim().is_empty())
 }
@@ -231,13 +231,13 @@ fn text(text: impl Into<String>) -> Content {
     Content::Text { text: text.into() }
 }
 
-/// A text as a part of a message, if it is not blank.
+/// Returns a text as a part of a message, if it is not blank.
 fn text_part(value: &Value) -> Option<Content> {
     text_of(value).map(text)
 }
 
-/// The model's reasoning as a part of a reply, if it is not blank. Signatures are not imported: they are valid only for
-/// requests of the program that recorded them.
+/// Returns the model's reasoning as a part of a reply, if it is not blank. Signatures are not imported: they are
+/// valid only in requests of the program that recorded them.
 fn thinking_part(value: &Value) -> Option<Content> {
     text_of(value).map(thinking)
 }
@@ -246,7 +246,7 @@ fn thinking(text: impl Into<String>) -> Content {
     Content::Thinking { text: text.into(), native: None }
 }
 
-/// An image or a document with its data in base64; `None` for other types, which no model reads.
+/// Returns an image or a document with its base64 data; `None` for other types, which no model accepts.
 fn file_part(mime_type: &str, data: &str, name: Option<&str>) -> Option<Content> {
     let data = data.to_owned();
     match mime_type {
@@ -261,18 +261,18 @@ fn file_part(mime_type: &str, data: &str, name: Option<&str>) -> Option<Content>
     }
 }
 
-/// An image or a document in a `data:` URL.
+/// Returns an image or a document in a `data:` URL.
 fn data_url_part(url: &str, name: Option<&str>) -> Option<Content> {
     let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
     file_part(mime_type, data, name)
 }
 
-/// The elements of a list; none if the value is not a list.
+/// Returns the elements of a list; empty if the value is not a list.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The content of a message: a plain text, or a list of parts.
+/// Parses the content of a message: a plain text, or a list of parts.
 fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<Content> {
     match text_part(value) {
         Some(text) => vec![text],
@@ -280,18 +280,18 @@ fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<C
     }
 }
 
-/// The texts of a message, joined by blank lines.
+/// Returns the texts of a message, joined by blank lines.
 fn joined_text(content: &[Content]) -> String {
     let texts = content.iter().filter_map(Content::as_text);
     texts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Whether a part is a text that begins with one of these words.
+/// Whether a part is a text that starts with one of these prefixes.
 fn begins_with(part: &Content, starts: &[&str]) -> bool {
     matches!(part, Content::Text { text } if starts.iter().any(|start| text.trim_start().starts_with(start)))
 }
 
-/// The parts of a call's result that a model can read.
+/// Converts the parts of a call's result that a model can read.
 fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
     let parts = content.into_iter().filter_map(|part| match part {
         Content::Text { text } => Some(OutcomeContent::Text { text }),
@@ -307,24 +307,24 @@ fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeCon
     parts.collect()
 }
 
-/// A command that the user ran outside of the conversation, with its output.
+/// Describes a command that the user ran outside of the conversation, with its output.
 fn ran(command: &str, output: &str) -> Content {
     text(format!("The user ran `{command}`:\n\n{output}").trim_end())
 }
 
-/// The token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and thinking. An
-/// empty name stands for a number that is not recorded.
+/// Returns the token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and
+/// thinking. An empty name means that the number is not recorded.
 fn token_counts(value: &Value, names: [&str; 5]) -> Option<Usage> {
     let [input, output, cache_read, cache_write, thinking] = names.map(|name| tokens(&value[name]));
     value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking })
 }
 
-/// Adds the cached tokens to the input, for agents that count them separately. Our input includes them.
+/// Adds the cached tokens to the input, for agents that count them separately. Epitome's input includes them.
 fn with_cache(usage: Usage) -> Usage {
     Usage { input: usage.input + usage.cache_read + usage.cache_write, ..usage }
 }
 
-/// Adds the thinking tokens to the output, for agents that count them separately. Our output includes them.
+/// Adds the thinking tokens to the output, for agents that count them separately. Epitome's output includes them.
 fn with_thinking(usage: Usage) -> Usage {
     Usage { output: usage.output + usage.thinking, ..usage }
 }
@@ -334,7 +334,7 @@ fn tokens(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default().min(TOKENS_MAX)
 }
 
-/// `provider/model`, with our names for providers.
+/// Returns `provider/model`, with Epitome's names for providers.
 fn model_name(provider: Option<&str>, default_provider: &str, model: Option<&str>) -> String {
     let provider = match provider {
         Some("google") => "gemini",
@@ -344,17 +344,17 @@ fn model_name(provider: Option<&str>, default_provider: &str, model: Option<&str
     format!("{provider}/{}", model.unwrap_or("unknown"))
 }
 
-/// The trigger of a compaction, where one at the user's request is called `manual`.
+/// Returns the trigger of a compaction. Most agents call a compaction at the user's request `manual`.
 fn trigger_of(value: &Value) -> Trigger {
     if value == "manual" { Trigger::Manual } else { Trigger::Threshold }
 }
 
-/// The time of a line in milliseconds since the Unix epoch, in the field used by most agents.
+/// Returns the time of a line in milliseconds since the Unix epoch, from the field that most agents use.
 fn time(value: &Value) -> Option<u64> {
     moment(&value["timestamp"])
 }
 
-/// A time as text, in milliseconds since the Unix epoch.
+/// Parses a time to milliseconds since the Unix epoch.
 fn moment(value: &Value) -> Option<u64> {
     let moment: jiff::Timestamp = value.as_str()?.parse().ok()?;
     u64::try_from(moment.as_millisecond()).ok()
@@ -376,9 +376,8 @@ impl ImportFile<'_> {
         }
     }
 
-    /// The objects in a file of JSON lines. An agent that was killed leaves an
-    /// incomplete line and may append the next object to it. Everything readable is returned, the rest is
-    /// reported.
+    /// Parses the objects in a file of JSON lines. An agent that was killed leaves an incomplete line and may append
+    /// the next object to it. Returns everything readable, and reports the rest.
     fn objects(self, text: &str) -> (Vec<Value>, Option<BrokenLines>) {
         let mut objects = Vec::new();
         let mut broken: Option<BrokenLines> = None;
@@ -404,7 +403,7 @@ impl ImportFile<'_> {
         (objects, broken)
     }
 
-    /// A file that consists of one JSON document.
+    /// Parses a file that consists of one JSON document.
     fn document(self, text: &str) -> Result<Value, Problem> {
         serde_json::from_str(text).map_err(|error| self.json_problem(error.line(), &error))
     }

@@ -1,10 +1,10 @@
-//! Sessions of opencode, in the format of `opencode export`: `{info, messages: [{info, parts}]}`. Its
-//! database and the folders of older versions are converted to this format when they are read.
+//! Sessions of opencode, in the format of `opencode export`: `{info, messages: [{info, parts}]}`. Its database and
+//! the directories of older versions are converted to this format when they are read.
 //!
 //! - A reply contains its calls and their results as parts, in steps. Each step is imported as a reply.
-//! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a
-//!   reply with the summary.
-//! - `revert` names the message from which on the user undid everything.
+//! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a reply
+//!   with the summary.
+//! - `revert` names the message from which the user reverted everything.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::{
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeStatus, ReplyCut, Seq, StopReason, Trigger, Usage};
 
-/// The author of messages that opencode added itself.
+/// The author of messages that opencode added.
 const BY: &str = "opencode";
 
 /// Prefixes of titles of unnamed sessions.
@@ -30,7 +30,7 @@ const REFUSED: [&str; 2] = [
     "The user has specified a rule which prevents you from using this specific tool call",
 ];
 
-/// The result of a call that was aborted.
+/// The result of an aborted call.
 const ABORTED: &str = "Tool execution aborted";
 
 /// Types of parts that are not part of the conversation.
@@ -128,7 +128,7 @@ impl OpencodeReader {
         self.log.context(told, BY);
     }
 
-    /// Reads the reply to a compaction. A failed compaction is left out.
+    /// Reads the reply to a compaction. Skips failed compactions.
     fn summary(&mut self, info: &Value, parts: &[&Value]) {
         let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
         let texts: Vec<&str> = parts
@@ -201,7 +201,7 @@ impl OpencodeReader {
                     };
                     (status, &state["error"])
                 }
-                // Still running; the builder adds an outcome.
+                // The call is still running; the builder adds an outcome.
                 Some(_) | None => continue,
             };
             let files = list(&state["attachments"]).filter_map(attachment);
@@ -223,7 +223,7 @@ impl OpencodeReader {
     }
 }
 
-/// An attached file: its contents from a data URL, or a link.
+/// Returns an attached file: its contents from a data URL, or a link.
 fn attachment(part: &Value) -> Option<Content> {
     let url = part["url"].as_str()?;
     let name = part["filename"].as_str();
@@ -233,7 +233,7 @@ fn attachment(part: &Value) -> Option<Content> {
     Some(Content::ResourceLink { uri: url.to_owned(), name: name.unwrap_or(url).to_owned() })
 }
 
-/// The way in which a reply, and its turn, ended.
+/// Returns how a reply and its turn ended.
 fn ended(info: &Value) -> (Option<ReplyCut>, Option<StopReason>) {
     let error = &info["error"];
     match (error["name"].as_str(), info["finish"].as_str()) {

@@ -1,5 +1,5 @@
-//! Sessions of the pi coding agent: a header and JSON lines, which form a tree by `id` and `parentId` from
-//! version 2 on. The branch of the newest line is imported, the others are left out.
+//! Sessions of the pi coding agent: a header and JSON lines, which in versions 2 and later form a tree by `id` and
+//! `parentId`. The branch of the newest line is imported, the others are skipped.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,13 +18,13 @@ use epitome_thread::{
 /// The newest supported version.
 const VERSION_MAX: u64 = 3;
 
-/// The author of messages that pi added itself.
+/// The author of messages that pi added.
 const BY: &str = "pi";
 
 /// A line of the file after its header.
 struct PiLine {
     number: usize,
-    /// Its own id, or one made from its position in files without ids.
+    /// Its recorded id, or one made from its position in files without ids.
     id: String,
     parent: Option<String>,
     value: Value,
@@ -67,7 +67,7 @@ fn lines(file: ImportFile, text: &str) -> Result<(Value, Vec<PiLine>), Problem> 
     let (_, header) = values.next().ok_or_else(|| file.problem(1, "the file is empty"))?;
     let mut lines: Vec<PiLine> = Vec::new();
     for (at, (number, value)) in (1..).zip(values) {
-        // In version 1, lines are a plain list, and a compaction counts them from the header.
+        // In version 1, lines form a plain list, and a compaction counts them from the header.
         let id = value["id"].as_str().map_or_else(|| format!("#{at}"), str::to_owned);
         let parent = match value.get("parentId") {
             Some(parent) => parent.as_str().map(str::to_owned),
@@ -78,7 +78,7 @@ fn lines(file: ImportFile, text: &str) -> Result<(Value, Vec<PiLine>), Problem> 
     Ok((header, lines))
 }
 
-/// The lines from the root to the newest one.
+/// Returns the lines from the root to the newest one.
 fn newest_branch(file: ImportFile, lines: Vec<PiLine>) -> Result<Vec<PiLine>, Problem> {
     let by_id: HashMap<&str, &PiLine> = lines.iter().map(|line| (line.id.as_str(), line)).collect();
     let mut wanted = HashSet::new();
@@ -136,7 +136,7 @@ impl PiReader {
         })
     }
 
-    /// The error is a sentence.
+    /// Adds a message. The error is a sentence.
     fn message(&mut self, message: &Value) -> Result<Option<Seq>, String> {
         Ok(match message["role"].as_str() {
             Some("user") => self.log.prompt(contents(&message["content"])),
@@ -181,7 +181,7 @@ impl PiReader {
         let model = model_name(message["provider"].as_str(), BY, message["model"].as_str());
         let seq = self.log.reply(content, &model, usage(&message["usage"]), cut);
         match end {
-            // Results of the calls may still follow.
+            // The results of the calls may follow.
             Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
             Some(end) => self.log.turn_ended(end),
             None => {}
@@ -210,7 +210,7 @@ impl PiReader {
     }
 }
 
-/// Text and images.
+/// Parses text and images.
 fn contents(value: &Value) -> Vec<Content> {
     super::contents(value, |part| match part["type"].as_str() {
         Some("text") => text_part(&part["text"]),
@@ -219,7 +219,7 @@ fn contents(value: &Value) -> Vec<Content> {
     })
 }
 
-/// A command that the user ran outside of the conversation, with its output.
+/// Describes a command that the user ran outside of the conversation, with its output.
 fn command_run(message: &Value) -> Content {
     let end = match (message["cancelled"].as_bool(), message["exitCode"].as_i64()) {
         (Some(true), _) => "It was cancelled.".to_owned(),

@@ -1,7 +1,7 @@
 //! Protocol transcripts, as recorded by `epitome acp --transcript`: prompts, replies, tool calls and their
 //! results are converted to a log.
 //!
-//! A transcript contains what an editor saw. It has no system prompt, signatures, hook actions or times.
+//! A transcript contains only data that an editor received: no system prompt, signatures, hook actions or times.
 //! Everything between two outcomes is one reply.
 
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ pub(super) fn read(
             talk.flush();
             talk.log
         })
-        // Conversations in which nothing is said are left out.
+        // Conversations without messages are skipped.
         .filter_map(|log| log.finish(ImportSource::Transcript, file, None).ok())
         .collect();
     if drafts.is_empty() {
@@ -85,14 +85,14 @@ pub(super) fn read(
 struct TranscriptReader<'a> {
     names: Names,
     context: &'a ImportContext<'a>,
-    /// By session name, in the order in which they begin.
+    /// By session name, in the order of their start.
     talks: Vec<(String, RecordedConversation)>,
     /// The session of the newest prompt, to which the next stop reason belongs.
     asked: Option<String>,
 }
 
 impl TranscriptReader<'_> {
-    /// The error is a sentence.
+    /// Handles an action of the editor. The error is a sentence.
     fn editor(&mut self, act: &EditorAct) -> Result<(), String> {
         let EditorAct::Call { method, params: CallParams::Value(params), .. } = act else { return Ok(()) };
         let Some(session) = params["sessionId"].as_str() else { return Ok(()) };
@@ -181,8 +181,7 @@ impl TranscriptReader<'_> {
         Ok(())
     }
 
-    /// Handles an update without shorthand: an image or file of the user, or one that is not part of a
-    /// conversation.
+    /// Handles an update without shorthand: an image or file of the user, or one that is not part of a conversation.
     fn json(&mut self, session: &str, update: &Value) -> Result<(), String> {
         match update["sessionUpdate"].as_str() {
             Some("user_message_chunk") => {
@@ -197,7 +196,7 @@ impl TranscriptReader<'_> {
         Ok(())
     }
 
-    /// The content blocks of a prompt.
+    /// Parses the content blocks of a prompt.
     fn blocks(&self, blocks: &Value) -> Result<Vec<Content>, String> {
         let blocks = self.names.fill(blocks)?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -263,7 +262,7 @@ impl RecordedConversation {
     fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, words: String) {
         let is_other = message.is_some() && self.message.as_deref() != message;
         match kind {
-            // Sent as a whole; it summarises what was sent before.
+            // The summary is complete; it summarizes chunks that were sent before.
             ChunkKind::Summary => return,
             ChunkKind::User => {
                 if is_other || !self.parts.is_empty() {
@@ -282,7 +281,7 @@ impl RecordedConversation {
         append(&mut self.parts, if kind == ChunkKind::Think { thinking(words) } else { text(words) });
     }
 
-    /// The error is a sentence.
+    /// Handles a call or its update. The error is a sentence.
     fn call(&mut self, announced: bool, call: CallShape) -> Result<(), String> {
         let Some(id) = call.call.clone() else {
             return Err(
@@ -363,7 +362,7 @@ fn kind(word: &str) -> Option<ToolKind> {
     serde_json::from_value(Value::String(word.to_owned())).ok()
 }
 
-/// A location in a transcript: `PATH` or `PATH:LINE`.
+/// Parses a location in a transcript: `PATH` or `PATH:LINE`.
 fn location(at: &str) -> Location {
     match at.rsplit_once(':').and_then(|(path, line)| Some((path, line.parse().ok()?))) {
         Some((path, line)) => Location { path: path.into(), line: Some(line) },

@@ -1,4 +1,4 @@
-//! The result of reading files of each format, and the errors for unreadable ones.
+//! The results of reading files of each format, and the errors for unreadable ones.
 
 mod agents;
 
@@ -31,7 +31,7 @@ fn thread(draft: ImportDraft) -> Thread {
     thread
 }
 
-/// What the model sees, in short form.
+/// Formats the model's view in short form.
 fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
@@ -75,7 +75,7 @@ fn our_own_export_is_imported_unchanged() {
         let same = draft.clone().into_entries(before.session());
         assert_eq!(same, entries, "{name}");
         assert_eq!(json_lines(before.session(), &same).expect("JSON"), exported, "{name}, to the byte");
-        // With another id, it is the same conversation.
+        // The conversation doesn't depend on the id.
         let other = SessionId("s_00000000000000000077".to_owned());
         let after = Thread::replay(draft.into_entries(&other)).expect("a log");
         assert_eq!(after.session(), &other);
@@ -85,9 +85,8 @@ fn our_own_export_is_imported_unchanged() {
     }
 }
 
-/// The lines have the form of a real session of pi,
-/// packages/coding-agent/test/fixtures/before-compaction.jsonl in github.com/badlogic/pi-mono, with other
-/// texts.
+/// Lines in the form of a real session of pi, packages/coding-agent/test/fixtures/before-compaction.jsonl in
+/// github.com/badlogic/pi-mono, with other texts.
 const PI_FIRST: &str = r#"{"type":"session","id":"ffae","timestamp":"2025-12-09T00:53:29.825Z","cwd":"/p/mono","provider":"anthropic","modelId":"claude-opus-4-5","thinkingLevel":"off"}
 {"type":"message","timestamp":"2025-12-08T22:41:05.306Z","message":{"role":"user","content":[{"type":"text","text":"Read main.ts.\nThen plan."}],"timestamp":1765233665292}}
 {"type":"message","timestamp":"2025-12-08T22:41:09.389Z","message":{"role":"assistant","content":[{"type":"thinking","thinking":"Two files.","thinkingSignature":"abc"},{"type":"toolCall","id":"toolu_1","name":"read","arguments":{"path":"/p/mono/main.ts"}},{"type":"toolCall","id":"fc|2","name":"bash","arguments":{"command":"ls"}}],"api":"anthropic-messages","provider":"anthropic","model":"claude-opus-4-5","usage":{"input":2775,"output":141,"cacheRead":10,"cacheWrite":5,"totalTokens":2931},"stopReason":"toolUse","timestamp":1765233665294}}
@@ -117,7 +116,7 @@ fn a_session_of_pi_is_read() {
     assert_eq!(thread.entries()[0].at, 1_765_241_609_825, "times are pi's");
 }
 
-/// Variations of a session's tree, and what is imported of each.
+/// Variations of a session's tree, and the part of each that is imported.
 #[test]
 fn the_newest_branch_of_a_pi_session_is_imported() {
     let head = r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/p"}"#;

@@ -1,5 +1,5 @@
-//! Redacts text: API keys by their form and by their names, secrets of the environment, and the user's identity. Rather
-//! redacts too much than too little.
+//! Redacts text: API keys by their form and name, secrets of the environment, and the user's identity. In doubt it
+//! redacts too much.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,17 +12,17 @@ use regex::{Captures, Regex};
 /// The replacement for redacted text.
 const GONE: &str = "<redacted>";
 
-/// Shorter secrets of the environment are not redacted: they would match parts of words.
+/// Minimum length in bytes of an environment secret that is redacted: shorter ones would match parts of words.
 const KNOWN_BYTES_MIN: usize = 5;
 
-/// A name whose value is a secret, as part of an expression.
+/// Part of an expression: a name whose value is a secret.
 const NAMES: &str = r"[A-Za-z0-9_.-]*(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|token|passwd|password|passphrase|credentials?|signature|session[_-]?key)(?:[_-](?:key|id|value))?";
 
 fn expression(text: &str) -> Regex {
     Regex::new(text).expect("the expression is well formed")
 }
 
-/// PEM blocks, also truncated at either end, also with newlines written as `\n`.
+/// PEM blocks, including those truncated at either end or with newlines escaped as `\n`.
 static BLOCKS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [
         r"(?s)-----BEGIN [^-\n]{1,60}-----.*?-----END [^-\n]{1,60}-----",
@@ -38,7 +38,7 @@ static SHAPES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         r#"(?i)\b({NAMES})(["'\\]*\s*(?:=>|[:=])\s*)(?:\\+"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|(?:(?:bearer|basic)\s+)?[^\s"',;&}})\]]+)"#
     );
     [
-        // The rest of the line, since values of such headers contain spaces.
+        // Matches the rest of the line, because values of such headers contain spaces.
         (r#"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(["'\\]*\s*[:=]\s*).+"#, "$1$2<redacted>"),
         (r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s]*@", "$1<redacted>@"),
         (r#"([^\s:/@"'=<>(]+):[^\s/@"'<>]+@([A-Za-z0-9.-]+)"#, "<redacted>@$2"),
@@ -60,7 +60,7 @@ static SHAPES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .collect()
 });
 
-/// What may be a key of an unknown form.
+/// Possible keys of an unknown form.
 static LONG: LazyLock<[Regex; 2]> =
     LazyLock::new(|| [r"[A-Za-z0-9_-]{32,}", r"[A-Za-z0-9+/]{38,}={0,2}"].map(expression));
 
@@ -68,7 +68,7 @@ static UUID: LazyLock<Regex> = LazyLock::new(|| {
     expression(r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
 });
 
-/// A name of a variable, a header or a setting whose value is a secret.
+/// A name of a variable, header or setting whose value is a secret.
 static SECRET_NAME: LazyLock<Regex> = LazyLock::new(|| {
     expression(r"(?i)key|token|secret|pass|auth|credential|cookie|headers|signature|bearer")
 });
@@ -81,12 +81,12 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 
 pub(super) struct ReportRedactor {
     known: Option<AhoCorasick>,
-    /// What identifies the user, with the replacements.
+    /// Patterns that identify the user, with their replacements.
     person: Vec<(Regex, &'static str)>,
 }
 
 impl ReportRedactor {
-    /// `secrets` must not appear in any form; `user` and `host` are names.
+    /// Texts in `secrets` are redacted in every form; `user` and `host` are names.
     pub(super) fn new(
         secrets: impl IntoIterator<Item = String>,
         home: Option<&Path>,
@@ -95,10 +95,10 @@ impl ReportRedactor {
     ) -> ReportRedactor {
         let mut known = BTreeSet::new();
         for secret in secrets {
-            // A variable may have several headers, one per line.
+            // A variable may contain several headers, one per line.
             let parts = secret.split(['\n', ';', ',']).map(|part| part.split_once(':').unwrap_or((part, "")));
             known.extend(parts.flat_map(|(name, value)| [name, value]).map(|part| part.trim().to_owned()));
-            // As escaped in JSON.
+            // The JSON-escaped form.
             known.insert(serde_json::Value::from(secret.as_str()).to_string().trim_matches('"').to_owned());
             known.insert(secret);
         }
@@ -107,7 +107,7 @@ impl ReportRedactor {
         });
         let known = (!known.is_empty())
             .then(|| AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(known))
-            // Too many secrets for the matcher: only known forms are redacted.
+            // If there are too many secrets for the matcher, only known forms are redacted.
             .and_then(Result::ok);
         let mut person = Vec::new();
         if let Some(home) = home.and_then(Path::to_str).filter(|home| home.len() > 1) {
@@ -122,7 +122,7 @@ impl ReportRedactor {
         ReportRedactor { known, person }
     }
 
-    /// Redacts the text.
+    /// Returns the redacted text.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = Cow::Borrowed(text);
         for block in BLOCKS.iter() {
@@ -145,7 +145,7 @@ impl ReportRedactor {
     }
 }
 
-/// The replacement for a long run of letters and digits. Without a digit, it is a name or a path.
+/// The replacement for a long run of letters and digits. A run without digits is kept: it is a name or a path.
 fn unless_plain(found: &Captures<'_>) -> String {
     let text = &found[0];
     let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);

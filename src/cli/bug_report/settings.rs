@@ -1,4 +1,4 @@
-//! The settings and hooks sections of a bug report: settings one per line without possible secrets; hooks with their
+//! The settings and hooks sections of a bug report: settings without possible secrets, one per line; hooks with their
 //! kinds and programs.
 
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use crate::cli::hooks::Project;
 use crate::config::Settings;
 use crate::hooks::hook::{Hook, HookKind};
 
-/// Of longer texts in the settings only the length is reported.
+/// Maximum length of a text in the settings, in characters; of longer ones only the length is reported.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// A settings file, one line per value.
+/// Formats a settings file, one line per value.
 pub(super) fn file(path: &Path) -> String {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -27,7 +27,7 @@ pub(super) fn file(path: &Path) -> String {
             flatten(&Value::Table(table), "", false, &mut out);
             out
         }
-        // The error quotes the line, which may have a secret.
+        // The error quotes the line, which may contain a secret.
         Err(_) => format!("it has {} bytes and is not valid TOML; see the findings of doctor\n", text.len()),
     }
 }
@@ -60,7 +60,7 @@ fn flatten(value: &Value, name: &str, is_secret: bool, out: &mut String) {
     let _ = writeln!(out, "{name} = {shown}");
 }
 
-/// The values of the settings and the logins that authenticate the user.
+/// Returns the values of the settings and logins that authenticate the user.
 pub(super) fn secrets(settings: &Settings) -> Vec<String> {
     let own = settings.providers.values().flat_map(|provider| provider.headers.values());
     let built_in = settings.built_in.values().flat_map(|provider| provider.headers.values());
@@ -68,14 +68,14 @@ pub(super) fn secrets(settings: &Settings) -> Vec<String> {
     own.chain(built_in).cloned().chain(logins).collect()
 }
 
-/// The environment variables with keys that the settings name.
+/// Returns the environment variables with keys that the settings name.
 pub(super) fn key_variables(settings: &Settings) -> Vec<String> {
     let own = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
     own.chain(built_in).collect()
 }
 
-/// The hooks of a session in this directory.
+/// Describes the hooks of a session in this directory.
 pub(super) fn hooks(project: &Project) -> String {
     let found = project.discover();
     let mut out = String::new();
@@ -107,7 +107,7 @@ fn what(hook: &Hook) -> String {
     }
 }
 
-/// The program that a shell command runs. Variables that are assigned before it may be secrets.
+/// Returns the program that a shell command runs. Variable assignments before it may contain secrets and are skipped.
 fn program(line: &str) -> &str {
     let word = line.split_whitespace().find(|word| !word.contains('=')).unwrap_or("?");
     file_name(Path::new(word.trim_matches(['"', '\''])))

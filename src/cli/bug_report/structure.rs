@@ -1,5 +1,5 @@
-//! The session section of a bug report: the entries of the log with their structure, numbers and names of tools and
-//! models, but without contents. Of every other text, only the length is reported.
+//! The session section of a bug report: the entries of the log with their structure, numbers and the names of tools
+//! and models, but without contents. Of every other text, only the length is reported.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::thread::Thread;
 
-/// The newest entries, which are listed one by one.
+/// Maximum number of entries that are listed individually, newest first.
 const ENTRIES_MAX: usize = 5_000;
 
-/// Fields whose texts are reported: words of a fixed set, models, and the names of events.
+/// Fields whose text is reported: values of a fixed set, models, and names of events.
 const SHOWN: [&str; 15] = [
     "change",
     "type",
@@ -29,7 +29,8 @@ const SHOWN: [&str; 15] = [
     "mime_type",
 ];
 
-/// Fields of any structure, of which only the length as JSON is reported, since their keys may be contents too.
+/// Fields with arbitrary structure; only the length of their JSON is reported, because their keys may be contents
+/// too.
 const OPAQUE: [&str; 5] = ["input", "raw", "schema", "native", "rule"];
 
 pub(super) fn text(thread: &Thread) -> String {
@@ -55,7 +56,7 @@ pub(super) fn text(thread: &Thread) -> String {
     out
 }
 
-/// A value without its contents: a number in place of each text that is not known to be sanitized, its length in bytes.
+/// Removes the contents of a value: each text that is not known to be harmless is replaced by its length in bytes.
 fn without_contents(field: &str, value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) if OPAQUE.contains(&field) => value.to_string().len().into(),

@@ -1,8 +1,8 @@
 //! `epitome config schema`: JSON Schemas for editors.
 //!
-//! The schema of the settings comes from their reader. Those of recipes and hooks are found by asking their readers
-//! which values each field accepts, so none of them is a second list of fields. Descriptions are those of
-//! docs/configuration.md, docs/recipes.md and docs/hooks.md.
+//! The schema of the settings comes from their parser. Those of recipes and hooks are derived by passing values to
+//! their parsers, so there is no second list of fields. Descriptions are taken from docs/configuration.md,
+//! docs/recipes.md and docs/hooks.md.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl SchemaFile {
     }
 }
 
-/// A description and the default of a setting.
+/// Returns the description and the default of a setting.
 fn describe(key: &ConfigKey) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(text) = described(&key.path) {
@@ -53,7 +53,7 @@ fn describe(key: &ConfigKey) -> Map<String, Value> {
     fields
 }
 
-/// What the guide says about a setting, without links and marks.
+/// Returns the guide's text about a setting, without links and markup.
 fn described(path: &[String]) -> Option<String> {
     let rows = rows(GUIDE);
     let name = path.join(".").replace(ANY_NAME, "NAME");
@@ -76,7 +76,7 @@ fn rows(guide: &str) -> Vec<GuideRow> {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let mut keys: Vec<String> = Vec::new();
         for name in cells.first()?.split(", ").map(|name| name.trim_matches('`').replace('"', "")) {
-            // `.ask` behind `permissions.allow` is in the same table.
+            // `.ask` after `permissions.allow` is in the same table.
             let table = keys.last().and_then(|key| key.rsplit_once('.')).map(|(table, _)| table.to_owned());
             keys.push(match (name.strip_prefix('.'), table) {
                 (Some(name), Some(table)) => format!("{table}.{name}"),
@@ -88,7 +88,7 @@ fn rows(guide: &str) -> Vec<GuideRow> {
     .collect()
 }
 
-/// Markdown without links and marks.
+/// Returns Markdown text without links and markup.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -103,7 +103,7 @@ fn plain(text: &str) -> String {
 
 // ── Recipes and hooks ──────────────────────────────────────────────────────────────────────────────
 
-/// Why a field does not accept a value, as the reader says it; `None` if it does.
+/// Returns the parser's error for a field's value; `None` if the value is accepted.
 type FieldRefusal = fn(&str, &Value) -> Option<String>;
 
 fn object(
@@ -151,7 +151,7 @@ fn field_schema(field: &str, refusal: FieldRefusal) -> Value {
                     let words: Vec<&str> = words.split(", ").collect();
                     return json!({ "enum": words });
                 }
-                // A word that the error quotes is one that is accepted.
+                // A word quoted in the error is an accepted value.
                 let quoted = why.split_once("must be \"").and_then(|(_, word)| word.split('"').next());
                 if quoted.is_some_and(|word| refusal(field, &json!(word)).is_none())
                     && !types.contains(&"string")
@@ -164,7 +164,7 @@ fn field_schema(field: &str, refusal: FieldRefusal) -> Value {
     }
     match types[..] {
         [kind] => json!({ "type": kind }),
-        // The reader takes other simple values for text.
+        // The parser converts other simple values to text.
         ["string", "integer", "boolean"] => json!({ "type": "string" }),
         ["string", "boolean"] => json!({ "type": "boolean" }),
         _ => json!({ "type": types }),
@@ -194,7 +194,7 @@ fn hook_accepts(field: &str, value: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The reader, the schema and the guide have the same settings.
+    /// The parser, the schema and the guide contain the same settings.
     #[test]
     fn the_guide_has_every_setting_and_no_other() {
         let keys = Settings::default().keys();
@@ -203,7 +203,7 @@ mod tests {
         let rows = rows(GUIDE);
         for (key, name) in keys.iter().zip(&names) {
             let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
-            // A row for a table may name what is in it.
+            // The row of a table may describe the table's contents.
             let is_in_row = |row: &GuideRow| {
                 row.keys.iter().any(|key| key == table || table.ends_with(&format!(".{key}")))
             };
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Rows about variables and providers are no settings.
+    /// Rows about variables and providers are not settings.
     fn is_setting(key: &str) -> bool {
         key.chars().all(|c| c.is_ascii_lowercase() || "_.NAME".contains(c)) && !key.contains('/')
     }

@@ -13,10 +13,10 @@ use crate::problem::{Problem, nearest};
 use crate::secrets;
 use crate::thread::visible::visible;
 
-/// Widest column of settings; longer ones move their source to the right.
+/// Maximum width of the settings column; longer settings move their source to the right.
 const SETTING_CHARS_MAX: usize = 60;
 
-/// A setting and where it comes from.
+/// A setting and its origin.
 #[derive(Debug, PartialEq, Serialize)]
 struct ShownSetting {
     key: String,
@@ -61,7 +61,7 @@ pub fn show(loaded: &LoadedSettings, prefix: &str, only_set: bool, json: bool) -
     Ok(0)
 }
 
-/// All settings in the order of the reader, then those under names that the user chose.
+/// Returns all settings in the parser's order, then those under names that the user chose.
 fn settings(loaded: &LoadedSettings) -> Vec<ShownSetting> {
     let keys = loaded.settings.keys();
     let mut found: Vec<ShownSetting> = Vec::new();
@@ -85,7 +85,7 @@ fn settings(loaded: &LoadedSettings) -> Vec<ShownSetting> {
 
 fn settings_of(key: &ConfigKey, name: &str, sets: &[&SetValue]) -> Vec<ShownSetting> {
     let is_chosen = key.path.iter().any(|name| name == crate::config::ANY_NAME);
-    // Rules of all files add up, so each has a source of its own.
+    // Rules of all files are combined, so each has a separate source.
     let adds_up = key.path.first().is_some_and(|table| table == "permissions");
     match sets {
         [] if is_chosen => Vec::new(),

@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 use super::screen::Screen;
 
-/// How long the daemon may be silent. Everything in the demo takes milliseconds; a slow machine
-/// takes seconds.
+/// Maximum time without output from the daemon. Everything in the demo takes milliseconds; a slow machine takes
+/// seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Queued messages. A daemon that is ahead blocks, as it would with an editor.
+/// Maximum number of queued messages. A daemon that is ahead blocks, as it would with an editor.
 const MESSAGES_MAX: usize = 256;
 
-/// The longest line that is read, in bytes; the limit of some editors.
+/// Maximum length of a line in bytes; the limit of some editors.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
 /// A running daemon and the client's end of its pipes.
 pub struct DemoClient {
     child: Child,
     input: Option<ChildStdin>,
-    /// What the daemon wrote: JSON, or a line that is not part of the protocol. Ends with the daemon's output.
+    /// The daemon's output: JSON, or a line that is not part of the protocol. Ends with the daemon's output.
     messages: Receiver<Result<Value, String>>,
     next_id: u64,
 }
@@ -39,7 +39,7 @@ impl DemoClient {
         environment: &[(String, OsString)],
     ) -> Result<DemoClient, String> {
         let mut child = Command::new(program)
-            // The demonstration starts and kills it itself.
+            // The demo starts and kills the daemon itself.
             .args(["acp", "--standalone"])
             .current_dir(cwd)
             .env_clear()
@@ -59,7 +59,7 @@ impl DemoClient {
         self.child.id()
     }
 
-    /// Sends a request, shows what comes until its answer, and returns the answer.
+    /// Sends a request, shows updates until its response, and returns the response.
     pub fn request(&mut self, method: &str, params: &Value, screen: &mut Screen) -> Result<Value, String> {
         let id = self.send_request(method, params)?;
         loop {
@@ -73,7 +73,7 @@ impl DemoClient {
         }
     }
 
-    /// Sends a request, whose answer is not waited for, and returns its id.
+    /// Sends a request without waiting for the response, and returns its id.
     pub fn send_request(&mut self, method: &str, params: &Value) -> Result<u64, String> {
         let id = self.next_id;
         self.next_id += 1;
@@ -81,7 +81,7 @@ impl DemoClient {
         Ok(id)
     }
 
-    /// Shows what comes until an update for which this is true.
+    /// Shows updates until one satisfies the predicate.
     pub fn watch(
         &mut self,
         screen: &mut Screen,
@@ -126,7 +126,7 @@ impl DemoClient {
         writeln!(input, "{message}").map_err(|error| format!("the daemon's stdin can't be written: {error}"))
     }
 
-    /// Kills the daemon, as a power cut would.
+    /// Kills the daemon as abruptly as a power failure.
     pub fn kill(mut self) -> Result<(), String> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map(drop).map_err(|error| format!("the daemon can't be killed: {error}"))
@@ -152,13 +152,13 @@ impl DemoClient {
 
 impl Drop for DemoClient {
     fn drop(&mut self) {
-        // No effect after `kill` and `close`.
+        // No effect after `kill` or `close`.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Reads lines until the end, or until the receiver is gone.
+/// Reads lines until the end, or until the receiver is dropped.
 fn read(output: ChildStdout, sender: &SyncSender<Result<Value, String>>) {
     let mut reader = BufReader::new(output);
     let mut line = String::new();

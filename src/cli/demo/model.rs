@@ -1,5 +1,5 @@
-//! The model of the demo: answers over HTTP on loopback, in the format of a local server (Chat Completions), with the
-//! replies of a script. It serves nothing else, and closes each connection after one answer.
+//! The model of the demo: answers over HTTP on loopback, in the format of a local server (Chat Completions), with
+//! scripted replies. It serves nothing else, and closes each connection after one response.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,16 +21,16 @@ pub enum ScriptStep {
     Hang,
 }
 
-/// A reply, and the input tokens that it reports.
+/// A reply, and the number of input tokens that it reports.
 pub struct ScriptReply {
     pub steps: Vec<ScriptStep>,
     pub input_tokens: u64,
 }
 
-/// Returns the reply to a request, given the number of earlier ones; `None` is answered with an error.
+/// Returns the reply to a request, given the number of earlier requests; `None` results in an error response.
 type Script = fn(usize, &Value) -> Option<ScriptReply>;
 
-/// A running model. Its threads end with the process.
+/// A running model server. Its threads end with the process.
 pub struct DemoModel {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
@@ -47,14 +47,14 @@ impl DemoModel {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (list, received) = (list.clone(), received.clone());
-                // A client that goes away needs no answer.
+                // Errors are ignored: the client has disconnected.
                 std::thread::spawn(move || serve(stream, &list, &received, script).ok());
             }
         });
         Ok(DemoModel { address, requests })
     }
 
-    /// For `EPITOME_LOCAL_URL`.
+    /// The base URL for `EPITOME_LOCAL_URL`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -89,7 +89,7 @@ fn serve(stream: TcpStream, list: &Value, received: &Mutex<Vec<Value>>, script: 
     }
 }
 
-/// Returns method and path, and the body.
+/// Returns the request line's method and path, and the body.
 fn read_request(reader: &mut impl BufRead) -> io::Result<(String, Vec<u8>)> {
     let mut first = String::new();
     reader.read_line(&mut first)?;

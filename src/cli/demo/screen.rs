@@ -14,35 +14,35 @@ use crate::thread::visible::visible;
 /// Pause after each streamed word on a terminal, about the pace of a fast model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
 
-/// Pause before something new begins.
+/// Pause before the next step.
 const STEP_PAUSE: Duration = Duration::from_millis(450);
 
-/// Lines of a tool's output that are shown.
+/// Maximum number of lines of a tool's output that are shown.
 const OUTPUT_LINES_MAX: usize = 3;
 
-/// Longest of these lines, in characters.
+/// Maximum length of these lines, in characters.
 const OUTPUT_CHARS_MAX: usize = 90;
 
-/// What was seen, for the checks.
+/// The recorded contents, for the checks.
 #[derive(Debug, Default)]
 pub struct ScreenContents {
-    /// Text of the agent since `forget`.
+    /// The agent's text since `forget`.
     pub said: String,
-    /// The user's messages that were replayed.
+    /// The replayed messages of the user.
     pub prompts: Vec<String>,
-    /// Calls with their last status, in the order in which they were announced.
+    /// Calls with their last status, in the order of their announcement.
     pub calls: Vec<(String, String)>,
     /// Titles of permission requests.
     pub permissions: Vec<String>,
-    /// Tokens in context, by the last report, and the window.
+    /// The last reported number of tokens in context, and the size of the window.
     pub context: Option<(u64, u64)>,
 }
 
 pub struct Screen {
     pub style: Style,
-    /// Whether there are short pauses for a reader.
+    /// Whether to pause for the reader.
     pub has_pauses: bool,
-    /// Whether updates are replayed: they are recorded, but not shown.
+    /// Whether updates are being replayed: they are then recorded, but not shown.
     pub is_replay: bool,
     pub seen: ScreenContents,
     titles: HashMap<String, String>,
@@ -61,13 +61,13 @@ impl Screen {
         }
     }
 
-    /// A line of the demo itself, not of the session.
+    /// Prints a line of the demo, as opposed to the session.
     pub fn narrate(&mut self, text: &str) {
         self.end_line();
         self.write(&format!("{}\n", self.style.paint(Color::Dim, text)));
     }
 
-    /// A line as it is.
+    /// Prints a line unchanged.
     pub fn line(&mut self, text: &str) {
         self.end_line();
         self.write(&format!("{text}\n"));
@@ -79,7 +79,7 @@ impl Screen {
         self.write(&format!("\n{}\n", self.style.paint(Color::Bold, text)));
     }
 
-    /// What the user typed.
+    /// Prints the user's input.
     pub fn typed(&mut self, prompt: &str) {
         self.end_line();
         self.pause(STEP_PAUSE);
@@ -137,7 +137,7 @@ impl Screen {
 
     fn pause(&self, time: Duration) {
         if self.has_pauses {
-            // Only for the reader; nothing is waited for.
+            // A pause for the reader only; it synchronizes nothing.
             std::thread::sleep(time);
         }
     }
@@ -148,7 +148,7 @@ impl Screen {
         }
         self.at_line_start = text.ends_with('\n');
         let mut stdout = io::stdout().lock();
-        // The demo continues without a reader, as its exit code is a check.
+        // The demo continues without a reader, because its exit code is a check.
         drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
     }
 

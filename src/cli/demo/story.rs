@@ -1,4 +1,4 @@
-//! The script of the demo: the files of a tiny project, the user's prompts, the model's replies.
+//! The script of the demo: the files of a tiny project, the user's prompts, and the model's replies.
 
 use std::fmt::Write as _;
 use std::io;
@@ -23,11 +23,11 @@ const TEST: &str = "#!/bin/sh\n\
 said=$(sh ./greet.sh World)\n\
 if [ \"$said\" = \"Hello, World!\" ]; then echo \"ok: $said\"; else echo \"not ok: $said\"; exit 1; fi\n";
 
-/// Lines of the log that makes the conversation long, and how many are read at a time.
+/// Number of lines of the log that makes the conversation long, and how many are read at a time.
 const LOG_LINES: u32 = 1_200;
 const LOG_PAGE_LINES: u32 = 400;
 
-/// One of its lines.
+/// One line of that log.
 pub const LOG_LINE: &str = "run 17: not ok: wanted a greeting";
 
 pub const TASK: &str = "The greeting test fails. Find out why, fix it, and run the test.";
@@ -35,7 +35,7 @@ pub const INTERRUPTED: &str = "Explain the fix to somebody who is new here.";
 pub const LAST: &str = "You were cut off. In one sentence, please.";
 pub const LAST_ANSWER: &str = "the greeting had lost its exclamation mark";
 
-/// The last words before the daemon is killed.
+/// The last words streamed before the daemon is killed.
 pub const LAST_WORDS: &str = "which the test";
 
 /// Writes the project, and the settings of the daemon's home.
@@ -84,7 +84,7 @@ pub fn reply(number: usize, request: &Value) -> Option<ScriptReply> {
         ],
         _ => return None,
     };
-    // Approximately what a provider would count, so that the meter shows what is really sent.
+    // Approximately a provider's count, so that the meter shows the real size of the request.
     let input_tokens = crate::tokens::Ruler::for_model(None).text(&request.to_string());
     Some(ScriptReply { steps, input_tokens })
 }

@@ -1,5 +1,5 @@
-//! The editors section of `epitome doctor`: whether editors are configured to start Epitome. Their files are JSON, Lua
-//! and Lisp, so this looks for what all have in common: the path of the program in quotes.
+//! The editors section of `epitome doctor`: whether editors are configured to start Epitome. Their files are JSON,
+//! Lua and Lisp, so this searches for the quoted path of the program, which all have in common.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -13,27 +13,27 @@ use super::DoctorLine;
 /// Files larger than this many bytes are skipped.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Limits of the search for one editor: files, and depth of directories.
+/// Limits of the search per editor: number of files, and depth of directories.
 const FILES_MAX: usize = 500;
 const DEPTH_MAX: usize = 6;
 
-/// A quoted text that begins with a path to the program.
+/// A quoted text that starts with a path to the program.
 static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"["']((?:/|~/)(?:[^"'\n\\]*/)?epitome)(?:\s[^"'\n]*)?["']"#)
         .expect("the expression is well formed")
 });
 
-/// An editor, and the files or directories that may have its settings.
+/// An editor, and the files or directories that may contain its settings.
 pub(super) struct Editor {
     name: &'static str,
     files: Vec<PathBuf>,
     /// The extension of the files to read in directories.
     extension: &'static str,
-    /// The example in the repository of Epitome.
+    /// The example configuration in Epitome's repository.
     example: &'static str,
 }
 
-/// The places of editor settings for this user.
+/// Returns the locations of editor settings for this user.
 pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>) -> Vec<Editor> {
     let Some(home) = home else { return Vec::new() };
     let config = get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -73,7 +73,7 @@ pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>
     ]
 }
 
-/// Lines for each editor that has settings.
+/// Returns lines for each editor that has settings.
 pub(super) fn lines(editors: &[Editor]) -> Vec<DoctorLine> {
     let mut lines = Vec::new();
     for editor in editors {
@@ -139,7 +139,7 @@ fn check_path(editor: &Editor, file: &Path, program: &str) -> DoctorLine {
     }
 }
 
-/// Collects the file itself, or those below a directory.
+/// Collects the file, or the files below a directory.
 fn gather(place: &Path, extension: &str, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(metadata) = std::fs::metadata(place) else { return };
     if files.len() >= FILES_MAX {
@@ -165,7 +165,8 @@ mod tests {
     use super::*;
     use crate::cli::doctor::Status;
 
-    /// The report for these files in a home directory; `PROGRAM` is replaced by the path of an existing program.
+    /// Returns the report for these files in a home directory; `PROGRAM` is replaced by the path of an existing
+    /// program.
     fn report_for(files: &[(&str, &str)]) -> Vec<DoctorLine> {
         let home = tempfile::tempdir().expect("a temporary directory");
         let program = home.path().join("bin/epitome");

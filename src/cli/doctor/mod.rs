@@ -37,7 +37,7 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// Lines of one area with the same status that are printed; the rest are counted.
+/// Maximum number of lines per area and status that are printed; the rest are counted.
 const LINES_MAX: usize = 20;
 
 pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
@@ -55,7 +55,7 @@ pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     Ok(i32::from(report.lines.iter().any(|line| line.status == Status::Error)))
 }
 
-/// The findings as text, for a bug report. Changes nothing.
+/// Returns the findings as text, for a bug report. Changes nothing.
 pub(super) fn findings(store: &Store) -> Result<String, CliError> {
     Ok(examine(store, &DoctorArgs::default())?.text(Style::Plain))
 }
@@ -75,7 +75,7 @@ struct DoctorLine {
     area: &'static str,
     status: Status,
     what: String,
-    /// What to do about it.
+    /// The suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     todo: Option<String>,
 }
@@ -99,7 +99,7 @@ impl DoctorLine {
     }
 }
 
-/// All findings and what was done.
+/// All findings and actions.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     version: &'static str,
@@ -110,7 +110,7 @@ struct DoctorReport {
     repair: Option<Repair>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted: Option<Rebuilt>,
-    /// The state of the store after that.
+    /// The state of the store after the actions.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Health>,
 }
@@ -176,7 +176,7 @@ impl DoctorReport {
                 Status::Warning => ("warning", Color::Yellow),
                 Status::Error => ("error  ", Color::Red),
             };
-            // Many findings of the same kind are counted instead.
+            // Further findings of the same kind are only counted.
             let count = told.entry((line.area, word)).or_default();
             *count += 1;
             if *count > LINES_MAX {

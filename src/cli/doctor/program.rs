@@ -25,7 +25,7 @@ const KEY_VARIABLES: [&str; 6] = [
     "EPITOME_LOCAL_URL",
 ];
 
-/// Version, directories, daemon and sandbox.
+/// Checks version, directories, daemon and sandbox.
 pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     let program = std::env::current_exe();
     let program =
@@ -42,7 +42,7 @@ pub(super) fn lines(paths: &Paths) -> Vec<DoctorLine> {
     lines
 }
 
-/// What the system offers for sandboxing commands.
+/// Reports which sandbox features the system supports.
 fn sandbox() -> DoctorLine {
     let support = sandbox::support();
     match support.gap() {
@@ -87,7 +87,7 @@ fn directory(what: &str, path: &Path) -> DoctorLine {
     }
 }
 
-/// Also false for a read-only file system.
+/// Whether a path can be written. Also false for a read-only file system.
 fn can_be_written(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
@@ -131,7 +131,7 @@ fn daemon(runtime_dir: &RuntimeDir) -> DoctorLine {
     }
 }
 
-/// Settings, recipes, hooks, MCP servers and keys, as a session in this directory would have them.
+/// Checks settings, recipes, hooks, MCP servers and keys, as they apply to a session in this directory.
 pub(super) fn files(
     paths: &Paths,
     get: impl Fn(&str) -> Option<OsString>,
@@ -165,7 +165,7 @@ pub(super) fn files(
     Ok(lines)
 }
 
-/// Where the user's settings come from.
+/// Describes the origin of the user's settings.
 fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),
@@ -229,13 +229,13 @@ mod tests {
         assert_eq!(settings_file(&file), format!("read from {}", file.display()));
     }
 
-    /// With a read-only home nothing worked, but everything was reported as fine: the directories did not exist yet, and
-    /// nobody checked whether they could be created.
+    /// With a read-only home directory nothing worked, but everything was reported as fine: the directories did not
+    /// exist yet, and it was not checked whether they could be created.
     #[test]
     fn a_directory_that_is_not_there_has_to_be_one_that_can_be_made() {
         let home = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(directory("logs", &home.path().join("deep/log")).status, Status::Ok);
-        // Nobody can create a directory there, not even root.
+        // Not even root can create a directory there.
         let line = directory("logs", Path::new("/proc/self/log"));
         assert_eq!(line.status, Status::Error, "{}", line.what);
         assert!(line.what.contains("you can't write in /proc/self"), "{}", line.what);

@@ -1,4 +1,4 @@
-//! The MCP section of `epitome doctor`. Connects to the servers of the user's settings within a bounded time; those of a
+//! The MCP section of `epitome doctor`. Connects to the servers of the user's settings with a timeout; those of a
 //! repository are only listed.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::mcp::{Hub, McpEvent, ServerState, ServerStatus};
 use crate::problem::Problem;
 use crate::tools::question::QuestionSender;
 
-/// How long all servers together may take to connect.
+/// Timeout for connecting to all servers.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
 pub(super) fn lines(project: &Project) -> Vec<DoctorLine> {
@@ -53,7 +53,7 @@ fn waiting(server: &McpServer, pinned: Result<PinnedServer, Problem>, trust: &Tr
     }
 }
 
-/// The status of the servers once all have connected or failed, or the time is up. Stops them afterwards.
+/// Returns the status of the servers after all have connected or failed, or after the timeout. Then stops them.
 fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
     else {
@@ -61,7 +61,7 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     };
     runtime.block_on(async {
         let around = project.mcp_context();
-        // There is nobody to answer questions.
+        // Questions can't be answered here.
         let (door, _asked) = QuestionSender::new();
         let (mut hub, mut news) = Hub::new(around, door);
         hub.start(servers.into_iter().cloned());

@@ -38,7 +38,7 @@ pub(super) fn lines(health: &Health) -> Vec<DoctorLine> {
                 holder.as_deref().unwrap_or("another process")
             ),
         ),
-        // A finding reports it.
+        // A separate finding reports it.
         IndexState::Disagrees { .. } | IndexState::Damaged { .. } | IndexState::Unknown { .. } => {
             DoctorLine::ok(AREA, "sessions do not need the index")
         }
@@ -102,7 +102,7 @@ pub(super) fn compacted(rebuilt: &Rebuilt) -> DoctorLine {
     )
 }
 
-/// A size in human-readable units.
+/// Formats a size in human-readable units.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

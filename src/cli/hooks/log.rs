@@ -1,4 +1,4 @@
-//! `epitome hooks log`: the hook runs in the log of a session.
+//! `epitome hooks log`: shows the hook runs recorded in the log of a session.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Describes in sentences what the output of a hook requests.
+//! Describes the requests in a hook's output in sentences.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::hooks::output::{
 };
 use crate::thread::Role;
 
-/// One line per request, in the order in which they would be applied; empty if there is none.
+/// Returns one line per request, in the order in which they would be applied; empty without requests.
 pub fn meaning(output: &HookOutput) -> Vec<String> {
     let HookOutput {
         block,

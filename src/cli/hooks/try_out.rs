@@ -35,7 +35,7 @@ use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
 use crate::tools::Workspace;
 
-/// Largest payload, in bytes.
+/// Maximum size of a payload, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn test(
@@ -92,7 +92,7 @@ pub(super) fn test(
     Ok(i32::from(said.status != RunStatus::Result))
 }
 
-/// Runs hooks as a session of this directory does.
+/// Creates a runner like that of a session in this directory.
 fn runner(project: &Project) -> Runner {
     let workspace = Workspace::new(project.cwd.clone(), Vec::new(), project.environment.clone());
     let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(&project.settings))));
@@ -108,7 +108,7 @@ fn runner(project: &Project) -> Runner {
     }
 }
 
-/// A resident hook can call nothing, as there is no session.
+/// A resident hook can call nothing, because there is no session.
 struct NoSession;
 
 impl HookServices for NoSession {
@@ -152,7 +152,8 @@ fn text(ran: &RawOutcome, said: &RunOutcome, took: Duration) -> String {
     out
 }
 
-/// What a run printed or answered, under its title, and its stderr or why it did not run. Remarks are shown separately.
+/// Returns the output of a run under its title, and its stderr or the reason why it did not run. Notices are shown
+/// separately.
 fn printed(ran: &RawOutcome) -> (&'static str, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match ran {
@@ -174,7 +175,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &RawOutcome, said: &RunOutcome, t
     })
 }
 
-/// Reads the user's payload. It must be JSON, as sessions send nothing else.
+/// Reads the user's payload. It must be JSON, because sessions send nothing else.
 fn payload_of(path: &Path) -> Result<Value, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -196,7 +197,7 @@ fn payload_of(path: &Path) -> Result<Value, CliError> {
 /// The session id in a sample payload.
 const SESSION: &str = "s_00000000000000000000";
 
-/// A sample of an event.
+/// Creates a sample context of an event.
 fn sample(event: HookEvent, cwd: &Path) -> HookContext {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),

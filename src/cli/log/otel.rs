@@ -1,5 +1,5 @@
-//! Exports spans to an OpenTelemetry collector over HTTP, configured by `OTEL_EXPORTER_OTLP_ENDPOINT` (or the variable
-//! for traces) and the other standard variables. If the collector is unreachable, only its spans are lost.
+//! Exports spans to an OpenTelemetry collector over HTTP, configured by `OTEL_EXPORTER_OTLP_ENDPOINT` (or the
+//! variable for traces) and the other standard variables. If the collector is unreachable, only the spans are lost.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// How long the process may wait for the collector before it exits.
+/// Maximum time to wait for the collector before the process exits.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The variables that name the collector.
+/// The variables that set the collector's address.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// `None` if no collector is configured. The error says why the configuration can't be used.
+/// Creates the export layer. `None` if no collector is configured. The error explains an invalid configuration.
 pub(super) fn layer<S>() -> Result<Option<impl Layer<S>>, String>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -30,7 +30,8 @@ where
     if !ENDPOINTS.into_iter().any(is_named) {
         return Ok(None);
     }
-    // Its client needs a process-wide crypto provider even for plain HTTP. An installed one is fine too.
+    // The exporter's HTTP client needs a process-wide crypto provider even for plain HTTP. An error means that one is
+    // installed already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary).build();
     let exporter = exporter.map_err(|error| error.to_string())?;
@@ -40,12 +41,12 @@ where
         .build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let tracer = provider.tracer("epitome");
-    // A second call, as in tests, keeps the first.
+    // A second call, as in tests, keeps the first provider.
     drop(PROVIDER.set(provider));
     Ok(Some(tracing_opentelemetry::layer().with_tracer(tracer)))
 }
 
-/// Sends the pending spans, within a bounded time.
+/// Sends the pending spans, with a timeout.
 pub(super) fn flush() {
     if let Some(provider) = PROVIDER.get() {
         // Spans that the collector did not accept in time are lost, as if it were unreachable.

@@ -15,7 +15,7 @@ impl StyledText {
     }
 }
 
-/// The marks of emphasis, the longest first.
+/// The emphasis marks, longest first.
 const MARKS: [(&str, Color); 5] = [
     ("**", Color::Bold),
     ("__", Color::Bold),
@@ -24,10 +24,11 @@ const MARKS: [(&str, Color); 5] = [
     ("_", Color::Italic),
 ];
 
-/// Longest line in which marks are looked for, in bytes. Longer ones, which nobody has written, are shown as they are.
+/// Maximum length in bytes of a line that is searched for marks. Longer ones are not handwritten and are shown
+/// unchanged.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Splits a text into pieces without marks.
+/// Splits a text into styled pieces without marks.
 pub fn pieces(text: &str) -> Vec<StyledText> {
     if text.len() > LINE_BYTES_MAX {
         return vec![StyledText { text: text.to_owned(), styles: Vec::new() }];
@@ -83,7 +84,7 @@ fn split(text: &str, styles: &[Color], found: &mut Vec<StyledText>) {
 
 struct Span<'a> {
     inner: &'a str,
-    /// Where the text goes on.
+    /// Position after the span.
     end: usize,
     kind: SpanKind<'a>,
 }
@@ -94,7 +95,7 @@ enum SpanKind<'a> {
     Link(&'a str),
 }
 
-/// The span that begins here, if it also ends.
+/// Returns the span that begins here, if it is closed.
 fn span(text: &str, at: usize) -> Option<Span<'_>> {
     let rest = &text[at..];
     if rest.starts_with('`') {
@@ -123,18 +124,18 @@ fn span(text: &str, at: usize) -> Option<Span<'_>> {
     Some(Span { inner: &inner[..end], end: at + 2 * mark.len() + end, kind: SpanKind::Emphasis(color) })
 }
 
-/// The mark of emphasis that may open here.
+/// Returns the emphasis mark that may open here.
 fn mark_at(text: &str, at: usize) -> Option<(&'static str, Color)> {
     let (mark, color) = MARKS.into_iter().find(|(mark, _)| text[at..].starts_with(mark))?;
     let next = text[at + mark.len()..].chars().next();
     let before = text[..at].chars().next_back();
     let opens = next.is_none_or(|c| !c.is_whitespace() && !mark.contains(c));
-    // An underscore within a word is a part of it.
+    // An underscore within a word is a part of the word.
     let is_within = mark.starts_with('_') && before.is_some_and(char::is_alphanumeric);
     (opens && !is_within).then_some((mark, color))
 }
 
-/// Where the emphasis ends, in the text behind its mark.
+/// Returns the end of the emphasis in the text after its mark.
 fn closing(inner: &str, mark: &str) -> Option<usize> {
     let mut from = 1;
     while let Some(found) = inner.get(from..)?.find(mark) {
@@ -154,8 +155,8 @@ fn closing(inner: &str, mark: &str) -> Option<usize> {
     None
 }
 
-/// The last blank that is in no span, before anything that may open a span whose end has not arrived. What precedes it
-/// can't change its meaning. Text is not held back for longer than `held_max` bytes.
+/// Returns the position of the last blank outside of spans that precedes anything that may open an incomplete span.
+/// The text before it can't change its meaning. At most `held_max` bytes are delayed.
 pub fn settled(text: &str, held_max: usize) -> Option<usize> {
     let (mut at, mut blank) = (0, None);
     while let Some(c) = text[at..].chars().next() {

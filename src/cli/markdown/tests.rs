@@ -1,8 +1,8 @@
-//! What a terminal shows of Markdown. In these examples, styles are written as in HTML.
+//! The terminal output for Markdown. In these examples, styles are written as HTML tags.
 
 use super::*;
 
-/// Renders a text that arrives in pieces of so many characters.
+/// Renders a text that arrives in pieces of `chars` characters.
 fn rendered_in(text: &str, columns: usize, chars: usize) -> String {
     let mut markdown = Markdown::new(Style::Colors, columns);
     let all: Vec<char> = text.chars().collect();
@@ -17,7 +17,7 @@ fn rendered_in(text: &str, columns: usize, chars: usize) -> String {
     out.replace("\x1b[0m", "</>")
 }
 
-/// The same, however the text arrives.
+/// Renders a text, and checks that the result does not depend on how it is split.
 fn rendered(text: &str, columns: usize) -> String {
     let whole = rendered_in(text, columns, 100_000);
     for chars in [1, 2, 3, 7] {

@@ -1,5 +1,5 @@
-//! Adds and removes tables of MCP servers in the text of `config.toml`, and keeps everything else of it, comments too.
-//! Pure.
+//! Adds and removes tables of MCP servers in the text of `config.toml`, preserving everything else including
+//! comments. Pure.
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, value};
 
@@ -16,7 +16,7 @@ pub fn add_server(text: &str, server: &McpServer) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// Returns the text without the table of the server of this name. The error is a sentence.
+/// Returns the text without the table of the server with this name. The error is a sentence.
 pub fn remove_server(text: &str, name: &str) -> Result<String, String> {
     let mut document = parse(text)?;
     match servers(&mut document)?.remove(name) {
@@ -30,7 +30,7 @@ fn parse(text: &str) -> Result<DocumentMut, String> {
         .map_err(|error: toml_edit::TomlError| format!("config.toml is not valid TOML: {}.", error.message()))
 }
 
-/// The table `mcp.servers`, made if there is none.
+/// Returns the table `mcp.servers`, creating it if missing.
 fn servers(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for name in ["mcp", "servers"] {
@@ -42,7 +42,7 @@ fn servers(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
     Ok(table)
 }
 
-/// A server as a table of `config.toml`.
+/// Formats a server as a table of `config.toml`.
 fn server_table(server: &McpServer) -> Table {
     let mut table = Table::new();
     match &server.way {

@@ -1,4 +1,4 @@
-//! MCP servers in the files of other agents: `~/.claude.json` (Claude Code, "Model Context Protocol" in its
+//! Reads MCP servers from the files of other agents: `~/.claude.json` (Claude Code, "Model Context Protocol" in its
 //! documentation) and `~/.codex/config.toml` (Codex, `docs/config.md` of its repository). Pure.
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{McpServer, McpSource, McpTransport};
 
-/// Servers of a file, and sentences about those that can't be taken over.
+/// The servers of a file, and sentences about those that can't be imported.
 #[derive(Debug, Default)]
 pub struct ImportedServers {
     pub servers: Vec<McpServer>,
@@ -38,7 +38,7 @@ impl ImportedServers {
     }
 }
 
-/// The servers of `~/.claude.json`: those of the user, and those of the user for this project.
+/// Reads the servers of `~/.claude.json`: the user's global servers, and the user's servers for this project.
 pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String> {
     let whole: Value = serde_json::from_str(text).map_err(|_| "it is not valid JSON".to_owned())?;
     let of_project =
@@ -63,7 +63,7 @@ pub fn from_claude(text: &str, project: &Path) -> Result<ImportedServers, String
     Ok(imported)
 }
 
-/// The servers of Codex' `config.toml`.
+/// Reads the servers of Codex's `config.toml`.
 pub fn from_codex(text: &str) -> Result<ImportedServers, String> {
     let table: toml::Table = toml::from_str(text).map_err(|_| "it is not valid TOML".to_owned())?;
     let whole = serde_json::to_value(table).map_err(|_| "it cannot be read".to_owned())?;

@@ -1,4 +1,4 @@
-//! What a plugin brings, as one list. Reads the plugin's files and runs nothing.
+//! The contents of a plugin as one list. Reads the plugin's files and runs nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,18 +16,18 @@ use crate::recipe::catalog::RecipeCatalog;
 use crate::recipe::plugins::Plugin;
 use crate::recipe::walk::read_text;
 
-/// See the module.
+/// The contents of a plugin, as text by kind.
 pub struct BroughtItems {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
     pub agents: Vec<String>,
-    /// Each with its event and the line that it runs.
+    /// Hooks with their events and command lines.
     pub hooks: Vec<String>,
-    /// Each with what it runs or asks.
+    /// Servers with their commands or addresses.
     pub servers: Vec<String>,
-    /// Files with instructions, which every session gets.
+    /// Files with instructions, which are included in every session.
     pub instructions: Vec<String>,
-    /// What is not used, and what has no effect.
+    /// Parts that are not used or have no effect.
     pub problems: Vec<Problem>,
 }
 
@@ -68,14 +68,14 @@ impl BroughtItems {
         ]
     }
 
-    /// `3 commands, 1 hooks`.
+    /// The number of items by kind: `3 commands, 1 hooks`.
     pub fn counts(&self) -> String {
         let parts = self.parts().into_iter().filter(|(_, items)| !items.is_empty());
         let counts: Vec<String> = parts.map(|(what, items)| format!("{what}: {}", items.len())).collect();
         if counts.is_empty() { "nothing that is used here".to_owned() } else { counts.join(", ") }
     }
 
-    /// All items by kind, then the problems.
+    /// Formats all items by kind, then the problems.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (what, items) in self.parts().into_iter().filter(|(_, items)| !items.is_empty()) {

@@ -1,28 +1,28 @@
-//! Copies a plugin's folder: exactly the files that its digest covers, and all of them or none.
+//! Copies a plugin's directory: exactly the files that its digest covers, either all or none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::recipe::plugins::records;
 
-/// Maximum files of a plugin.
+/// Maximum number of files of a plugin.
 const FILES_MAX: usize = 5_000;
 /// Maximum size of a plugin in bytes.
 pub const BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Maximum depth of folders.
+/// Maximum depth of directories.
 pub const DEPTH_MAX: usize = 16;
 
-/// The files of a folder.
+/// The files of a directory.
 pub struct FolderCopy {
     folder: PathBuf,
-    /// Relative to the folder, sorted.
+    /// Relative to the directory, sorted.
     pub files: Vec<PathBuf>,
-    /// Of the files' paths and contents.
+    /// Digest of the files' paths and contents.
     pub digest: String,
 }
 
 impl FolderCopy {
-    /// Looks through a folder. The history of Git is left out. A link is refused: it may lead anywhere.
+    /// Lists a directory. Skips Git's history. Symbolic links are an error, because they may lead anywhere.
     pub fn of(folder: &Path) -> Result<FolderCopy, String> {
         let mut files = Vec::new();
         let mut bytes = 0;
@@ -32,7 +32,7 @@ impl FolderCopy {
         Ok(FolderCopy { folder: folder.to_path_buf(), files, digest })
     }
 
-    /// Copies the files to a folder of this name below `parent`, in the place of one that is there.
+    /// Copies the files to a directory of this name below `parent`, replacing an existing one.
     pub fn install(&self, parent: &Path, name: &str) -> Result<(), String> {
         let failed =
             |what: &Path, error: std::io::Error| format!("{} can't be written: {error}", what.display());
@@ -43,7 +43,7 @@ impl FolderCopy {
             let target = new.join(file);
             let folder = target.parent().unwrap_or(&new);
             fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-            // Permissions go along: scripts have to stay executable.
+            // Permissions are copied too: scripts have to stay executable.
             fs::copy(self.folder.join(file), &target).map_err(|error| failed(&target, error))?;
         }
         if records::hash_folder(&new, &self.files)? != self.digest {
@@ -57,11 +57,11 @@ impl FolderCopy {
     }
 }
 
-/// A folder that is deleted in the end, with what is in it.
+/// A directory that is deleted with its contents when dropped.
 pub struct ScratchFolder(pub PathBuf);
 
 impl ScratchFolder {
-    /// A new folder in another one.
+    /// Creates a new directory in another one.
     pub fn below(parent: &Path) -> Result<ScratchFolder, String> {
         let path = parent.join(format!(".installing-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         match fs::create_dir_all(&path) {

@@ -1,7 +1,8 @@
-//! Where a plugin is installed from: a directory, a Git address, or an entry of a marketplace, which is either of these.
+//! The sources that a plugin can be installed from: a directory, a Git address, or an entry of a marketplace, which
+//! refers to either of these.
 //!
-//! Git runs as a child process without hooks, prompts and submodules, and within limits of time and size. What it
-//! fetches is in a scratch folder; nothing of it is run.
+//! Git runs as a child process without hooks, prompts and submodules, and within limits of time and size. Fetched
+//! files are in a scratch directory; none of them are executed.
 
 use std::fs;
 use std::io::Read;
@@ -17,26 +18,26 @@ use super::copy::{self, ScratchFolder};
 use crate::recipe::plugins::PluginFormat;
 use crate::recipe::plugins::marketplace::{self, EntrySource, Marketplace, MarketplaceEntry};
 
-/// How long one command of Git may take.
+/// Timeout of one Git command.
 const GIT_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// Maximum size of what it fetches: a plugin and as much again in its compressed history.
+/// Maximum size of the fetched files in bytes: a plugin and the same again for its compressed history.
 const FETCHED_BYTES_MAX: u64 = 2 * copy::BYTES_MAX;
-/// How often its time and size are looked at.
+/// Interval between checks of its time and size.
 const GIT_LOOK: Duration = Duration::from_millis(100);
-/// Maximum bytes of its output that are read.
+/// Maximum bytes of Git's output that are read.
 const GIT_OUTPUT_BYTES_MAX: u64 = 16 * 1024;
-/// Marketplaces may name marketplaces' repositories, but not in a circle.
+/// Maximum number of marketplaces that refer to each other; prevents cycles.
 const STEPS_MAX: usize = 4;
 
-/// A plugin's folder on this machine.
+/// A plugin's directory on this machine.
 pub struct FoundPlugin {
     pub folder: PathBuf,
-    /// The name of the folder, if the plugin's manifest has none.
+    /// The name of the directory, used if the plugin's manifest has no name.
     pub name: String,
     pub commit: Option<String>,
-    /// The entry of its marketplace, if it has no manifest.
+    /// The entry of its marketplace, if the plugin has no manifest.
     pub manifest: Option<Value>,
-    /// Deletes what was fetched.
+    /// Deletes the fetched files when dropped.
     _scratch: Option<ScratchFolder>,
 }
 
@@ -54,8 +55,8 @@ enum SourcePlace {
     Git(String),
 }
 
-/// Finds a plugin as it was named on the command line. `claude` is Claude Code's folder, which lists marketplaces;
-/// `scratch` is a folder for what is fetched. Errors are sentences.
+/// Finds a plugin as it was named on the command line. `claude` is Claude Code's directory, which lists marketplaces;
+/// `scratch` is a directory for fetched files. Errors are sentences.
 pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Result<FoundPlugin, String> {
     let known = claude.map(marketplace::known).unwrap_or_default();
     let marketplace = |name: &str| known.get(name).cloned();
@@ -76,7 +77,7 @@ pub fn find(text: &str, cwd: &Path, claude: Option<&Path>, scratch: &Path) -> Re
         };
         let list = match (&found, &source.plugin) {
             (Some(_), _) => None,
-            // A folder may be a plugin and list itself.
+            // A directory may be a plugin and list itself.
             (None, None) if PluginFormat::of(&folder).is_some() => None,
             (None, _) => Marketplace::read(&folder).transpose().map_err(|problem| problem.to_string())?,
         };
@@ -140,7 +141,7 @@ fn choose<'a>(
     }
 }
 
-/// A folder below another one, which no link may lead out of.
+/// Returns a directory below another one. Symbolic links must not lead out of it.
 fn inside(folder: &Path, below: &Path) -> Result<PathBuf, String> {
     let path = folder.join(below);
     let real = path.canonicalize().map_err(|error| format!("{} can't be read: {error}", path.display()))?;
@@ -165,7 +166,7 @@ fn parse(
         Some((rest, reference)) => (rest, Some(reference.to_owned())),
         None => (text, None),
     };
-    // An address may have a user's name before its host.
+    // An address may contain a user name before its host.
     let is_plugin = |name: &str| !name.is_empty() && name != "git" && !name.contains([':', '/']);
     let (plugin, place) = match rest.split_once('@').filter(|(name, _)| is_plugin(name)) {
         Some((plugin, place)) => (Some(plugin.to_owned()), place),
@@ -179,7 +180,7 @@ fn parse(
     Ok(PluginSource { plugin, place, reference })
 }
 
-/// The address of a repository; `owner/name` is one on GitHub.
+/// Returns the address of a repository; `owner/name` is one on GitHub.
 fn address(text: &str) -> Result<String, String> {
     let is_part = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
@@ -192,7 +193,7 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Refuses addresses that Git would take for options or programs, and those without encryption.
+/// Rejects addresses that Git would interpret as options or programs, and those without encryption.
 fn checked_url(url: &str) -> Result<String, String> {
     let is_known = ["https://", "ssh://", "git@", "file:///"].iter().any(|start| url.starts_with(start));
     let is_plain = !url.contains(|c: char| c.is_whitespace() || c.is_control());
@@ -205,7 +206,7 @@ fn checked_url(url: &str) -> Result<String, String> {
     }
 }
 
-/// Fetches one commit of a repository into a folder; returns its id.
+/// Fetches one commit of a repository into a directory; returns its id.
 fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, String> {
     let reference = reference.unwrap_or("HEAD");
     if reference.starts_with('-') || reference.contains(|c: char| c.is_whitespace() || c == ':') {
@@ -220,7 +221,7 @@ fn fetch(url: &str, reference: Option<&str>, folder: &Path) -> Result<String, St
     git(folder, &["rev-parse", "HEAD"]).map(|id| id.trim().to_owned())
 }
 
-/// Runs Git in a folder; returns what it prints.
+/// Runs Git in a directory; returns its output.
 fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     for option in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
@@ -231,7 +232,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
         command.env_remove(variable);
     }
-    // Short outputs, which fit into their pipes.
+    // The output is short enough for the pipes' buffers.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("git can't be started: {error}"))?;
     let since = Instant::now();
@@ -267,14 +268,14 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
 
 fn ended(mut child: Child, why: &str) -> String {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by now.
+        // The process may have ended already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     drop(child.wait());
     why.to_owned()
 }
 
-/// The size of a folder's files in bytes.
+/// Returns the size of a directory's files in bytes.
 fn size(folder: &Path, depth: usize) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {

@@ -11,7 +11,7 @@ use crate::recipe::command;
 use crate::recipe::parse::{Recipe, RecipeSource};
 use crate::recipe::shown::fields;
 
-/// One line per recipe, then the hidden ones and the number of problems.
+/// Formats one line per recipe, then the hidden ones and the number of problems.
 pub fn list(catalog: &RecipeCatalog, cwd: &Path) -> String {
     let mut text = String::new();
     let width = catalog.recipes.iter().map(|recipe| recipe.id.chars().count()).max().unwrap_or(0);
@@ -39,7 +39,7 @@ pub fn list(catalog: &RecipeCatalog, cwd: &Path) -> String {
     text
 }
 
-/// The fields with a value as lines, and a rule below them.
+/// Formats the fields that have a value as lines, followed by a horizontal rule.
 pub fn head(recipe: &Recipe) -> String {
     let mut text = String::new();
     for (name, value) in fields(recipe) {

@@ -8,7 +8,7 @@ use crate::cli::CliError;
 use crate::thread::Content;
 use crate::thread::attached::{FileType, prompt_too_large};
 
-/// Bytes at the start of a file that determine its type.
+/// Number of bytes at the start of a file that determine its type.
 const START_BYTES: u64 = 16;
 
 /// Reads the files in order.
@@ -16,7 +16,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
     let mut content = Vec::new();
     for path in paths {
         content.push(part(path)?);
-        // Checked early, so that the rest is not read in vain.
+        // Check after each file, to avoid reading the rest unnecessarily.
         if let Some(why) = prompt_too_large(&content) {
             return Err(CliError::failed(format!("the prompt has {why}"), None));
         }

@@ -69,7 +69,7 @@ impl EventPrinter {
         }
     }
 
-    /// Prints what the user must see, whatever the format.
+    /// Prints text that the user must see in every format.
     fn on_stderr(&mut self, print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> io::Result<()> {
         match self {
             EventPrinter::Text(printer) => print(printer),
@@ -79,7 +79,7 @@ impl EventPrinter {
         }
     }
 
-    /// Prints a remark, which is for users only.
+    /// Prints a notice, which is for users only.
     fn remark(&mut self, text: &str) -> io::Result<()> {
         match self {
             EventPrinter::Text(printer) => printer.remark(Color::Dim, text),
@@ -88,13 +88,13 @@ impl EventPrinter {
     }
 }
 
-/// One prompt and the session it is sent to.
+/// One prompt and the session that receives it.
 pub struct PromptRun<P> {
     sessions: P,
     session: SessionId,
     queue: Arc<InputQueue>,
     sink: EventPrinter,
-    /// `None` once it is sent.
+    /// `None` after it has been sent.
     prompt: Option<Vec<Content>>,
     recipe: Option<String>,
     /// Additional directories of recipes.
@@ -106,9 +106,9 @@ pub struct PromptRun<P> {
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
     ask: Option<(AskId, AskedQuestion)>,
-    /// Questions behind the open one, since a turn and callbacks of hooks may ask at the same time.
+    /// Questions queued after the open one, because a turn and callbacks of hooks may ask at the same time.
     asks: VecDeque<(AskId, AskedQuestion)>,
-    /// Questions that nobody here can answer. Another client may, so the outcome of the call tells.
+    /// Questions that can't be answered here. Another client may answer them, so the outcome of the call is decisive.
     left_open: Vec<Arc<PermissionRequest>>,
     keyboard: Keyboard,
     cancelled: bool,
@@ -116,19 +116,19 @@ pub struct PromptRun<P> {
     cost: Option<f64>,
 }
 
-/// What the user is asked.
+/// An open question to the user.
 enum AskedQuestion {
     Permission(Arc<PermissionRequest>),
     Form(Box<FormDialog>),
 }
 
-/// What ends a run.
+/// The end of a run.
 enum RunEnd {
     Turn(StopReason, Usage, CommandResult),
     Error(CliError),
 }
 
-/// The result of a command below its name, for programs. Empty for a prompt.
+/// The result of a command under its name, for programs. Empty for a prompt.
 #[derive(Default)]
 struct CommandResult(Map<String, Value>);
 
@@ -188,7 +188,7 @@ impl<P: SessionPort> PromptRun<P> {
             match step {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
-                // The reader of the output has gone.
+                // The reader of the output is gone.
                 Err(error) => {
                     drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
                     return match error.kind() {
@@ -310,8 +310,8 @@ impl<P: SessionPort> PromptRun<P> {
         Ok(())
     }
 
-    /// Sends the prompt once the settings are confirmed and the recipes are known. Before that, `/name` would be plain
-    /// text.
+    /// Sends the prompt after the settings are confirmed and the recipes are known. Before that, `/name` would be
+    /// plain text.
     fn send_prompt(&mut self) -> Option<CliError> {
         let commands = self.commands.as_ref()?;
         if !self.waits_for.is_empty() {
@@ -334,7 +334,7 @@ impl<P: SessionPort> PromptRun<P> {
         error
     }
 
-    /// Shows the next question that came while another was open.
+    /// Shows the next question that arrived while another was open.
     fn ask_next(&mut self) -> io::Result<()> {
         while self.ask.is_none()
             && let Some((ask, question)) = self.asks.pop_front()
@@ -358,7 +358,7 @@ impl<P: SessionPort> PromptRun<P> {
                 self.sink.on_stderr(|printer| print_question(printer, &question))?;
                 self.ask = Some((ask, question));
                 if !std::mem::replace(reading, true) {
-                    // The channel is only full while a line is being read, and then none is requested.
+                    // The channel is full only while a line is being read, and then none is requested.
                     let _ = wanted.try_send(());
                 }
                 Ok(())
@@ -416,7 +416,7 @@ impl<P: SessionPort> PromptRun<P> {
         self.ask_next()
     }
 
-    /// There is nobody to answer a question.
+    /// Handles a question that nobody here can answer.
     fn unanswered(&mut self, ask: AskId, question: AskedQuestion) {
         match question {
             AskedQuestion::Permission(permission) => self.absent(ask, permission),
@@ -427,7 +427,7 @@ impl<P: SessionPort> PromptRun<P> {
         }
     }
 
-    /// Leaves a question to the session's other clients, if there are any.
+    /// Leaves a question to the session's other clients, if any.
     fn absent(&mut self, ask: AskId, permission: Arc<PermissionRequest>) {
         self.left_open.push(permission);
         // A closed session has withdrawn its questions.
@@ -523,7 +523,7 @@ impl<P: SessionPort> PromptRun<P> {
                     object.extend(told.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }
-                // Errors are reported by the caller.
+                // The caller reports errors.
                 RunEnd::Error(_) => Ok(()),
             },
         }

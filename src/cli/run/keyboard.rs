@@ -1,4 +1,4 @@
-//! Reads the user's answers to questions on a thread of its own.
+//! Reads the user's answers to questions on a separate thread.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -7,11 +7,11 @@ use crate::cli::queue::{InputQueue, UserInput};
 use crate::cli::terminal;
 use crate::session::UserDecision;
 
-/// Who answers questions.
+/// The source of answers.
 pub enum Keyboard {
-    /// No question was asked yet.
+    /// No question has been asked yet.
     Unknown,
-    /// A thread reads one line whenever one is requested; `reading` while it does.
+    /// A thread reads one line per request; `reading` while it does.
     Open {
         reading: bool,
         wanted: mpsc::SyncSender<()>,
@@ -19,8 +19,8 @@ pub enum Keyboard {
     Nobody,
 }
 
-/// Starts the thread that reads the user's answers, one line per request. It ends with the process, as reading from a
-/// terminal can't be cancelled.
+/// Starts the thread that reads the user's answers, one line per request. It ends with the process, because reading
+/// from a terminal can't be cancelled.
 pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Nobody };
     let (wanted, wants) = mpsc::sync_channel(1);
@@ -36,17 +36,17 @@ pub fn listen(queue: &Arc<InputQueue>) -> Keyboard {
     }
 }
 
-/// What a typed line means.
+/// The meaning of a typed line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TypedAnswer {
     Decision(UserDecision),
-    /// The answers are to be explained.
+    /// Explain the possible answers.
     Explain,
-    /// The question must be asked again.
+    /// Ask the question again.
     Unclear,
 }
 
-/// The meaning of a typed answer. An empty line is a no.
+/// Interprets a typed answer. An empty line means no.
 pub fn answer(typed: &str) -> TypedAnswer {
     let (word, reason) = typed.split_once(' ').unwrap_or((typed, ""));
     let reason = reason.trim();

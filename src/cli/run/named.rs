@@ -1,11 +1,11 @@
-//! Whether `-r NAME` names a recipe, and what is wrong with it if not.
+//! Checks whether `-r NAME` names a recipe, and explains why if not.
 
 use crate::cli::CliError;
 use crate::recipe::catalog::RecipeCatalog;
 use crate::session::CommandInfo;
 
-/// Why a name is not that of a recipe; `None` if it is one. The menu has neither aliases nor hidden recipes, and a file
-/// with a fault is in no menu, so the files have the last word.
+/// Returns why a name is not that of a recipe; `None` if it is one. The menu contains neither aliases nor hidden
+/// recipes nor files with errors, so the files are decisive.
 pub fn refused(
     name: &str,
     commands: &[CommandInfo],
@@ -45,7 +45,8 @@ mod tests {
     use super::*;
     use crate::paths::Paths;
 
-    /// Regression: a recipe with a fault was "not there", though `epitome recipes check` knew the line of its fault.
+    /// Regression test: a recipe with an error was reported as missing, although `epitome recipes check` found the
+    /// error.
     #[test]
     fn a_recipe_with_a_fault_is_named_with_its_fault() {
         let home = tempfile::tempdir().expect("a folder");

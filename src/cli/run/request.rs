@@ -9,10 +9,10 @@ use crate::cli::CliError;
 use crate::cli::overrides::OverrideArgs;
 use crate::session::registry::Overrides;
 
-/// Bytes of text that are read from stdin. More does not fit the window of any model.
+/// Maximum bytes of text that are read from stdin. More does not fit into the window of any model.
 const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long stdin may stay open before the user is told what the command is waiting for.
+/// How long stdin may stay open before the user is informed that the command is waiting for it.
 const STDIN_SILENCE: Duration = Duration::from_secs(2);
 
 /// Run one prompt in this terminal
@@ -72,7 +72,8 @@ cost; for a command, its result.
 
 /// Summarize the older part of a session
 ///
-/// Does what /compact does in an editor. Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
+/// Does what /compact does in an editor. Compacts the newest session of this directory unless another one is named.
+/// `epitome undo` reverts it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -174,7 +175,10 @@ pub enum SessionSubcommand {
     },
     /// Keep a text through every compaction
     ///
-    /// An entry or a text that is pinned stays verbatim.     /// Without an argument, lists what is pinned and how much of the context window it takes.
+    /// An entry or a text that is pinned stays verbatim.
+    ///
+    /// Without an argument, lists what is pinned and how
+    /// much of the context window it takes.
     Pin {
         /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
         #[arg(value_name = "ENTRY|TEXT")]
@@ -192,7 +196,8 @@ pub enum SessionSubcommand {
     },
     /// Go back to before a turn
     ///
-    /// Restores the files it changed, the conversation, or both. `epitome sessions rewind ID` does the same with options.
+    /// Restores the files it changed, the conversation, or both. `epitome sessions rewind ID` does the same with
+    /// options.
     Rewind {
         /// An entry of the turn, such as e12 [default: the last turn]; `files` or `conversation` for one of the two;
         /// `dry` shows what would happen; `force` also restores files that were changed by others since; `undo`
@@ -232,13 +237,13 @@ pub enum SessionSubcommand {
 #[derive(Debug, PartialEq)]
 pub struct PromptRequest {
     words: Vec<String>,
-    /// Files that are sent with the prompt.
+    /// Files that are attached to the prompt.
     pub attached: Vec<PathBuf>,
     pub recipe: Option<String>,
     pub session: SessionChoice,
     pub overrides: Overrides,
     pub output: OutputFormat,
-    /// Whether Markdown is printed as it is.
+    /// Whether Markdown is printed unchanged.
     pub plain: bool,
     /// The directory of the session, if not the current one.
     pub cwd: Option<PathBuf>,
@@ -246,7 +251,7 @@ pub struct PromptRequest {
     stdin: bool,
     /// Whether the session runs in this process even if a daemon is running.
     pub standalone: bool,
-    /// What the user should know before anything is done.
+    /// A notice that is shown before anything is done.
     pub notice: Option<&'static str>,
 }
 
@@ -267,7 +272,7 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The same for a command that has one result.
+    /// The equivalent format for a command that has a single result.
     fn result(self) -> OutputFormat {
         match self {
             OutputFormat::Text => OutputFormat::Text,
@@ -348,7 +353,7 @@ impl PromptOptions {
 }
 
 impl PromptRequest {
-    /// A command for a session that is named.
+    /// Creates a command for the session with this id.
     pub fn command(session: String, name: &str, words: Vec<String>, json: bool) -> PromptRequest {
         let request = PromptRequest {
             words,
@@ -373,7 +378,7 @@ impl PromptRequest {
         self.on_newest()
     }
 
-    /// Takes the newest session of the directory unless one is named.
+    /// Selects the newest session of the directory unless one is named.
     fn on_newest(mut self) -> PromptRequest {
         if self.session == SessionChoice::New {
             self.session = SessionChoice::Newest;
@@ -381,7 +386,7 @@ impl PromptRequest {
         self
     }
 
-    /// The text of the prompt: the arguments, then stdin if it is not a terminal.
+    /// Returns the text of the prompt: the arguments, then stdin if it is not a terminal.
     pub fn prompt(&self) -> Result<String, CliError> {
         let stdin = io::stdin();
         let piped = if !self.stdin || stdin.is_terminal() { String::new() } else { read_stdin()? };
@@ -403,8 +408,8 @@ impl PromptRequest {
     }
 }
 
-/// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the user is told what
-/// the command is waiting for.
+/// Reads stdin to its end. A pipe that is never closed would look like a hang, so after a while the user is informed
+/// that the command is waiting for it.
 fn read_stdin() -> Result<String, CliError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {

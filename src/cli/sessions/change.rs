@@ -101,7 +101,7 @@ pub(super) fn rename(paths: &Paths, args: RenameArgs, json: bool) -> Result<i32,
     run::command_of(named(paths, &args.id)?, "rename", args.title, json)
 }
 
-/// Undo and redo are prompts to the session, wherever it is open.
+/// Sends undo and redo as prompts to the session, wherever it is open.
 pub(super) fn history(paths: &Paths, command: &str, args: HistoryArgs, json: bool) -> Result<i32, CliError> {
     run::command_of(named(paths, &args.id)?, command, Vec::from_iter(args.entry), json)
 }
@@ -127,7 +127,7 @@ pub(super) fn checkpoints(paths: &Paths, args: &CheckpointsArgs, json: bool) -> 
     print_outcome(&listed, "checkpoints", json)
 }
 
-/// Prints the result of a command; the exit code says whether it was refused.
+/// Prints the result of a command; the exit code reports a refusal.
 fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliError> {
     let outcome = &done["outcome"][command];
     if json {

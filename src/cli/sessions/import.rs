@@ -15,16 +15,16 @@ use crate::session_library::{AGENTS, ForeignAgent, ForeignSession, Imported, Mac
 use crate::store::Store;
 use crate::thread::visible::visible;
 
-/// Sessions in a listing without `--all`.
+/// Maximum number of sessions in a listing without `--all`.
 const LISTED_MAX: usize = 20;
 
-/// Length of an id in a listing.
+/// Displayed length of an id in a listing.
 const ID_CHARS: usize = 12;
 
 /// Import sessions from files or from another agent
 ///
-/// Without an ID, --from lists the sessions of an agent, those of this directory first. Files are exports, journals of a
-/// backup, transcripts of `epitome acp --transcript`, or session files of one of these agents or of pi.
+/// Without an ID, --from lists the sessions of an agent, those of this directory first. Files are exports, journals
+/// of a backup, transcripts of `epitome acp --transcript`, or session files of one of these agents or of pi.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,7 +82,7 @@ pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32
     import_files(paths, args, &files, &cwd, json)
 }
 
-/// The error for an import without arguments, with the agents that have sessions here.
+/// The error for an import without arguments; lists the agents that have sessions here.
 fn nothing_named(machine: &Machine) -> String {
     let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
     for agent in &AGENTS {
@@ -95,7 +95,7 @@ fn nothing_named(machine: &Machine) -> String {
     message
 }
 
-/// The file of the session with this id prefix; `latest` is the newest of this directory.
+/// Returns the file of the session with this id prefix; `latest` is the newest one of this directory.
 fn chosen(
     agent: &ForeignAgent,
     sessions: &[ForeignSession],

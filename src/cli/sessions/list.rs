@@ -11,7 +11,7 @@ use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 use crate::thread::visible::visible;
 
-/// Longest title in a listing, in characters.
+/// Maximum length of a title in a listing, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
 /// List sessions, newest first, with those that are live or running marked
@@ -55,7 +55,7 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     Ok(0)
 }
 
-/// A session in two lines. `now` is in milliseconds since the epoch.
+/// Formats a session in two lines. `now` is in milliseconds since the epoch.
 fn header_lines(header: &Value, now: i64) -> String {
     let text = |field: &str| visible(header[field].as_str().unwrap_or_default()).into_owned();
     let number = |field: &str| header[field].as_u64().unwrap_or_default();
@@ -78,7 +78,7 @@ fn header_lines(header: &Value, now: i64) -> String {
     )
 }
 
-/// A title that fits on one line.
+/// Shortens a title to one line.
 pub fn short_title(title: Option<&str>) -> String {
     let title = title.unwrap_or("(no title)");
     let mut short: String = title.chars().take(TITLE_CHARS_MAX).collect();

@@ -1,4 +1,4 @@
-//! `epitome sessions lost`: what another agent's compaction lost.
+//! `epitome sessions lost`: shows what another agent's compaction lost.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use crate::thread::visible::{one_line, visible};
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
-/// Items of each kind that are shown.
+/// Maximum number of items of each kind that are shown.
 const SHOWN_MAX: usize = 12;
 
-/// Longest text of an item, in characters.
+/// Maximum length of an item's text, in characters.
 const TEXT_CHARS_MAX: usize = 72;
 
 /// Show what another agent's compaction lost

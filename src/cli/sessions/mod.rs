@@ -1,5 +1,5 @@
-//! `epitome sessions`: lists, inspects and manages sessions. The work is done by `session_library` and the control API; this
-//! module has the arguments and the output.
+//! `epitome sessions`: lists, inspects and manages sessions. `session_library` and the control API do the work; this
+//! module contains the arguments and the output.
 
 mod change;
 mod export;
@@ -88,7 +88,7 @@ fn with_store(paths: &Paths, read: impl FnOnce(&Store) -> Result<(), CliError>) 
     done.map(|()| 0)
 }
 
-/// The same as `find`, with a store that is opened for this call.
+/// Like `find`, with a store that is opened for this call.
 pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
     let store = Store::new(paths);
     let found = find(&store, typed);
@@ -101,7 +101,7 @@ pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
     Ok(session_library::resolve(store, typed)?)
 }
 
-/// An entry as users type it: e12.
+/// Parses an entry as users type it: e12.
 fn entry(typed: &str) -> Result<Seq, &'static str> {
     match typed.parse::<PartId>() {
         Ok(PartId { entry, part: None }) => Ok(entry),
@@ -120,14 +120,14 @@ fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
     })
 }
 
-/// The canonical path of a directory that the user named.
+/// Returns the canonical path of a directory that the user named.
 pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
     directory.canonicalize().map_err(|error| {
         CliError::failed(format!("the directory {} can't be found: {error}", directory.display()), None)
     })
 }
 
-/// A local time in milliseconds since the epoch.
+/// Formats a time in milliseconds since the epoch as local time.
 fn local_time(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     match time {
@@ -136,7 +136,7 @@ fn local_time(milliseconds: u64) -> String {
     }
 }
 
-/// How long ago a time was, in the largest unit that fits. Both are in milliseconds since the epoch.
+/// Formats how long ago a time was, in the largest unit that fits. Both are in milliseconds since the epoch.
 fn ago(milliseconds: u64, now: i64) -> String {
     let seconds = now.saturating_sub_unsigned(milliseconds).max(0) / 1000;
     let (count, unit) = match seconds {

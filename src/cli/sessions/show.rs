@@ -42,7 +42,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
         // Everything that is not lost is still shown.
         eprintln!("epitome: {damage}");
     }
-    // Problems in the settings are reported by the commands that depend on them.
+    // Commands that depend on the settings report their problems.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::total(&settings, &thread);
     if json {
@@ -76,7 +76,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     }))
 }
 
-/// The token counter of a model, with its learned calibration.
+/// Returns the token counter of a model, with its learned calibration.
 fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());

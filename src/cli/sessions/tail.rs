@@ -1,4 +1,4 @@
-//! `epitome sessions tail`: prints the log of a session and then its events, if it is live in the daemon.
+//! `epitome sessions tail`: prints the log of a session, and then its events if it is live in the daemon.
 
 use std::io::{self, Write as _};
 
@@ -88,7 +88,7 @@ impl TailOutput {
             TailOutput::Json => return writeln!(io::stdout(), "{item}"),
             TailOutput::Text(printer) => printer,
         };
-        // Events that only the control API has are for programs.
+        // Events that only the control API sends are for programs.
         let Ok(out) = serde_json::from_value::<SessionEvent>(item.clone()) else { return Ok(()) };
         if let SessionEvent::Entry { entry, .. } = &out
             && let Change::Said { message, origin } = &entry.change

@@ -1,4 +1,4 @@
-//! Sandbox setup between fork and exec: namespaces, mounts, capabilities, Landlock. All data is prepared
+//! Sets up the sandbox between fork and exec: namespaces, mounts, capabilities, Landlock. All data is prepared
 //! beforehand; the functions that run in the child make system calls only.
 
 use std::ffi::CString;
@@ -12,8 +12,8 @@ use super::mounts::Mounts;
 use super::{Namespaces, SandboxPaths, Support, processes};
 
 /// Capabilities that commands run by root keep. They apply to files, owners and processes, which Landlock and the
-/// namespaces restrict, and to low ports of the command's own network. All others could undo the sandbox, change the
-/// machine or take it from other programs (real-time priorities, locked memory).
+/// namespaces restrict, and to low ports of the command's private network. All others could undo the sandbox, change
+/// the machine or take resources from other programs (real-time priorities, locked memory).
 const RIGHTS_KEPT: [u32; 6] = [
     0,  // CAP_CHOWN
     1,  // CAP_DAC_OVERRIDE
@@ -23,7 +23,7 @@ const RIGHTS_KEPT: [u32; 6] = [
     10, // CAP_NET_BIND_SERVICE
 ];
 
-/// Capabilities that a kernel may have: two words of bits.
+/// Maximum number of capabilities of a kernel: two words of bits.
 const RIGHTS_MAX: u32 = 64;
 
 /// The private mounts, network and processes of a command.
@@ -31,7 +31,7 @@ pub(super) struct SandboxWorld {
     namespaces: Namespaces,
     /// Whether it gets a network that consists only of a loopback.
     loopback: bool,
-    /// Limit of processes and threads in it; `None` if they would be counted together with the user's other
+    /// Limit of processes and threads in it; `None` if the kernel would count them together with the user's other
     /// processes.
     processes: Option<libc::rlimit>,
     /// The same limit, as text for the process namespace.
@@ -41,12 +41,12 @@ pub(super) struct SandboxWorld {
     mounts: Mounts,
 }
 
-/// What remains to be done in the world that was entered.
+/// The remaining steps after entering the namespaces.
 #[derive(Default)]
 pub(super) struct EnteredWorld {
     /// The new `/proc`, which no Landlock rule covers yet.
     pub proc: Option<OwnedFd>,
-    /// This process is the first of its namespace, and must start the command.
+    /// Set if this process is the first of its namespace; it must then start the command.
     pub command: Option<processes::PendingCommand>,
 }
 
@@ -74,7 +74,7 @@ impl SandboxWorld {
         Ok(Some(world))
     }
 
-    /// Namespaces in which nothing may be written, to test for support.
+    /// Creates namespaces in which nothing may be written, to test for support.
     pub fn bare(namespaces: Namespaces, own_processes: bool) -> SandboxWorld {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
@@ -122,10 +122,10 @@ impl SandboxWorld {
 /// The smallest limit that the kernel accepts for a namespace.
 const PROCESS_NUMBERS_MIN: u64 = 301;
 
-/// Makes the kernel end this process's descendants before others when memory runs out. Errors are ignored: the
+/// Makes the kernel kill this process's descendants before others when memory runs out. Errors are ignored: the
 /// sandbox does not depend on it.
 pub(super) fn raise_oom_score() {
-    // Between other programs (0) and the first to go (1000).
+    // Between other programs (0) and the first to be killed (1000).
     let _ = write_proc_file(c"/proc/self/oom_score_adj", b"500");
 }
 
@@ -136,8 +136,8 @@ fn limit(processes: u64) -> libc::rlimit {
     libc::rlimit { rlim_cur: most, rlim_max: most }
 }
 
-/// Irrevocably drops the capabilities, if there are any. The bounding set counts for programs that root executes; the
-/// process's own sets for the first process of a namespace, which executes none.
+/// Irrevocably drops the capabilities, if any. The bounding set affects programs that root executes; the process's
+/// own sets affect the first process of a namespace, which executes no program.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     /// `struct __user_cap_header_struct` of the kernel.
     #[repr(C)]
@@ -155,13 +155,14 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     }
     const VERSION_3: u32 = 0x2008_0522;
     for right in (0..RIGHTS_MAX).filter(|right| !RIGHTS_KEPT.contains(right)) {
-        // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, and then there is
-        // nothing to drop, and for numbers that this kernel does not know.
+        // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, when there is nothing to drop,
+        // and for numbers that this kernel does not know.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
     }
     let header = CapabilityHeader { version: VERSION_3, process: 0 };
     let mut rights = [Rights { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: the kernel reads and writes structures of the sizes that the version says, which outlive the calls.
+    // SAFETY: the kernel reads and writes structures of the sizes that belong to this version; they outlive the
+    // calls.
     unsafe {
         if libc::syscall(libc::SYS_capget, &raw const header, rights.as_mut_ptr()) == 0 {
             let kept = RIGHTS_KEPT.iter().fold(0, |kept, right| kept | 1 << right);
@@ -188,7 +189,7 @@ pub(super) fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Adds a rule for files and directories that are opened for reading at or below this one.
+/// Adds a rule that allows reading files and directories at or below this one.
 pub(super) fn allow_reading(ruleset: &OwnedFd, below: &OwnedFd) -> io::Result<()> {
     /// `struct landlock_path_beneath_attr` of the kernel.
     #[repr(C, packed)]
@@ -224,8 +225,7 @@ fn write_proc_file(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings up the loopback of a new network. Errors are ignored: a sandbox without a loopback is still a
-/// sandbox.
+/// Brings up the loopback of a new network. Errors are ignored: the sandbox is effective without a loopback.
 fn raise_loopback() -> io::Result<()> {
     // SAFETY: all zeros is a valid request with an empty name, no flags and no address.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

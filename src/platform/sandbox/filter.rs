@@ -1,4 +1,4 @@
-//! The seccomp filter: rejects sockets to the outside, and calls that bypass Landlock and the mounts.
+//! The seccomp filter: rejects sockets to the outside, and system calls that bypass Landlock and the mounts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Calls that are not needed to build or test software: they change the system, its mounts or namespaces, or reach
-/// files and keys without a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at` needs
-/// no path, session keyrings contain tickets and secrets, requests through an `io_uring` bypass every filter, and
-/// `userfaultfd` is mostly of use to attacks on the kernel; programs fall back when it is unavailable.
+/// System calls that are not needed to build or test software: they change the system, its mounts or namespaces, or
+/// access files and keys without a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at`
+/// needs no path, session keyrings contain tickets and secrets, requests through an `io_uring` bypass every filter,
+/// and `userfaultfd` is mostly useful for attacks on the kernel; programs fall back when it is unavailable.
 const NEVER: [i64; 31] = [
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -47,7 +47,7 @@ const NEVER: [i64; 31] = [
     libc::SYS_userfaultfd,
 ];
 
-/// Since Linux 6.15, with the same number on every architecture.
+/// Exists since Linux 6.15, with the same number on every architecture.
 const OPEN_TREE_ATTR: i64 = 467;
 
 /// Flags of `clone` that create namespaces.
@@ -59,7 +59,7 @@ const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Calls that change a file's mode, and the position of the mode in their arguments.
+/// System calls that change a file's mode, and the position of the mode in their arguments.
 const MODE_CALLS: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -68,18 +68,18 @@ const MODE_CALLS: &[(i64, u8)] = &[
     (libc::SYS_fchmodat2, 2),
 ];
 
-/// Sockets that reach local devices or hosts other than through IP; never allowed, even with a network.
+/// Socket families that reach local devices or hosts other than through IP; never allowed, even with a network.
 const NEVER_FAMILIES: [libc::c_int; 3] = [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_BLUETOOTH];
 
-/// Calls of the x32 ABI, which 64-bit kernels may support, are numbered with this bit.
+/// System calls of the x32 ABI, which 64-bit kernels may support, are numbered with this bit.
 #[cfg(target_arch = "x86_64")]
 const X32_BIT: i64 = 0x4000_0000;
 
-/// The filters for what a command may reach. `internet`: whether IP sockets may be created at all, even for a loopback
-/// only; `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may
-/// be created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
+/// Returns the filters for a command. `internet`: whether IP sockets may be created, even if only for a loopback;
+/// `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may be
+/// created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
 pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<&'static [BpfProgram]> {
-    /// Compiled once, for each combination.
+    /// Compiled once for each combination.
     static PROGRAMS: OnceLock<Result<Vec<Vec<BpfProgram>>, String>> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(|| {
         let all = (0..COMBINATIONS).map(|bits| compiled(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0));
@@ -91,7 +91,7 @@ pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<&
     }
 }
 
-/// Of three flags.
+/// Combinations of three flags.
 const COMBINATIONS: usize = 8;
 
 fn compiled(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgram>> {
@@ -103,11 +103,11 @@ fn compiled(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgr
     rules.insert(libc::SYS_socket, sockets(internet, routes, unix)?);
     rules.insert(libc::SYS_clone, has_any(0, NEW_NAMESPACES)?);
     for (call, position) in MODE_CALLS {
-        // A program with the rights of its owner, for the other users of the machine.
+        // A setuid program would give its owner's rights to the machine's other users.
         rules.insert(*call, has_any(*position, libc::S_ISUID.cast_signed())?);
     }
     let refused = filter(rules, libc::EPERM, arch)?;
-    // Its flags are in memory, where no filter sees them. The C library falls back to `clone`.
+    // The flags of `clone3` are in memory, which filters can't read. The C library falls back to `clone`.
     let unknown = filter(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS, arch)?;
     Ok(vec![refused, unknown])
 }
@@ -126,7 +126,7 @@ fn filter(
     BpfProgram::try_from(filter).map_err(io::Error::other)
 }
 
-/// Rules that match if any of the bits is set in an argument.
+/// Returns rules that match if any of the bits is set in an argument.
 fn has_any(argument: u8, bits: libc::c_int) -> io::Result<Vec<SeccompRule>> {
     let bits = (0..31).map(|bit| 1_u64 << bit).filter(|bit| u64::from(bits.unsigned_abs()) & bit != 0);
     let rule = |bit| {
@@ -137,7 +137,7 @@ fn has_any(argument: u8, bits: libc::c_int) -> io::Result<Vec<SeccompRule>> {
     bits.map(rule).collect::<Result<_, _>>().map_err(io::Error::other)
 }
 
-/// Rules for the socket families that are rejected. An empty list rejects every family.
+/// Returns rules for the socket families that are rejected. An empty list rejects every family.
 fn sockets(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<SeccompRule>> {
     let family = |operator: SeccompCmpOp, family: libc::c_int| {
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, u64::from(family.unsigned_abs()))

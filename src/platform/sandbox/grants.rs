@@ -1,5 +1,5 @@
-//! Landlock rules: which files may be opened, and how. Landlock only knows allowed paths; to exclude
-//! something below a directory, the directory's other entries have to be allowed individually.
+//! Landlock rules: which files may be opened, and how. Landlock rules only allow paths; to exclude something below a
+//! directory, the directory's other entries have to be allowed individually.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use super::SandboxPaths;
 use crate::root::open_at;
 
-/// The newest ABI version whose rights are handled here. Older kernels enforce the rights that they know. The
-/// next version would also restrict Unix sockets, which are rejected by other means.
+/// The newest ABI version whose rights are supported here. Older kernels enforce the rights that they know. The next
+/// version would also restrict Unix sockets, which are rejected by other means.
 const KNOWN: ABI = ABI::V8;
 
-/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing
-/// file permissions.
+/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing file
+/// permissions.
 const ALL_DEVICES: &str = "/dev";
 
-/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets,
-/// can't be read.
+/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets, can't be
+/// read.
 const ENTRIES_MAX: usize = 4_096;
 
 /// Builds the ruleset. `network`: whether Landlock permits connections.
@@ -36,8 +36,8 @@ pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option
     }
     let mut ruleset = ruleset.scope(Scope::from_all(KNOWN)).map_err(failed)?.create().map_err(failed)?;
 
-    // Directories may be listed everywhere: to hide the names in a few of them, all their parents would have
-    // to be unreadable.
+    // All directories may be listed: to hide the names in a few of them, all their parents would have to be
+    // unreadable.
     ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadDir.into())?;
     let mut unread = places.hidden.clone();
     unread.push(PathBuf::from(ALL_DEVICES));
@@ -56,17 +56,17 @@ pub(super) fn ruleset(places: &SandboxPaths, network: bool) -> io::Result<Option
     Ok(ruleset.into())
 }
 
-/// Adds one rule. Paths that are gone or can't be opened need none.
+/// Adds one rule. Paths that are gone or can't be opened are skipped.
 fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
-    // The file that is judged is the one that is allowed, whatever is at the path by then.
+    // Allow the file that is checked here, whatever the path leads to later.
     let Ok(file) = open_at(CWD, path, OFlags::PATH, Mode::empty()) else { return Ok(ruleset) };
     let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
     let rights = if is_directory { rights } else { rights & AccessFs::from_file(KNOWN) };
     ruleset.add_rule(PathBeneath::new(file, rights)).map_err(failed)
 }
 
-/// Appends `path`, or, if it contains paths of `without`, its entries recursively in the same way. Symbolic
-/// links are skipped: their targets have entries of their own.
+/// Appends `path` or, if it contains paths of `without`, its entries recursively in the same way. Symbolic links are
+/// skipped, because their targets are listed separately.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
     if without.iter().any(|without| path.starts_with(without)) || allowed.len() >= ENTRIES_MAX {
         return;

@@ -1,20 +1,20 @@
-//! The enforcement of the sandbox for commands.
+//! Enforces the sandbox for commands.
 //!
 //! Three independent Linux mechanisms, each used if the kernel supports it:
 //!
-//! - *Landlock* lists what may be opened: reading everywhere except the user's secrets; writing in the
+//! - *Landlock* restricts which files may be opened: reading everywhere except the user's secrets; writing in the
 //!   workspace, the temporary directory and the usual build caches.
-//! - *Namespaces*: all mounts are read-only but those of the places that may be written, which also covers what
-//!   Landlock doesn't know (modes, owners, times); inside of those, files that are executed later without a prompt
-//!   (`.git`) are read-only again. The only network is a private loopback. The command sees no processes but its
-//!   own, and none of them survives it. Its first process ends the others when they use too much memory. In a user
-//!   namespace the kernel also counts a command's processes separately from the user's others, so that they can be
-//!   limited.
-//! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
+//! - *Namespaces*: all mounts are read-only except those of the writable paths, which also covers operations that
+//!   Landlock doesn't restrict (modes, owners, times); inside of those, files that are executed later without a
+//!   prompt (`.git`) are read-only again. The only network is a private loopback. The command sees only its own
+//!   processes, and none of them survives it. Its first process ends the others when they use too much memory. In a
+//!   user namespace the kernel also counts a command's processes separately from the user's others, so that they can
+//!   be limited.
+//! - *A system call filter* (seccomp) rejects sockets, and system calls that would bypass the other two.
 //!
-//! Everything happens in the command's own process, which a helper process forks (`launcher`): first paths are looked
-//! up, then the sandbox is entered. It can't be undone, and children inherit it. Whatever a path led to when it was
-//! looked up is what is mounted and allowed: if it leads elsewhere by then, the start fails.
+//! Everything happens in the command's process, which a helper process forks (`launcher`): first paths are looked up,
+//! then the sandbox is entered. It can't be undone, and children inherit it. The files that the paths led to when
+//! they were looked up are mounted and allowed: if a path leads elsewhere in the meantime, the start fails.
 
 mod enter;
 mod filter;
@@ -34,8 +34,7 @@ pub use support::{Namespaces, Support, support};
 pub struct SandboxPaths {
     /// May be neither read nor changed.
     pub hidden: Vec<PathBuf>,
-    /// The hidden paths below writable ones, which Landlock can't exclude: something empty is mounted over
-    /// them.
+    /// The hidden paths below writable ones, which Landlock can't exclude: something empty is mounted over them.
     pub covered: Vec<PathBuf>,
     /// May be changed.
     pub writable: Vec<PathBuf>,
@@ -43,23 +42,24 @@ pub struct SandboxPaths {
     pub devices: Vec<PathBuf>,
     /// Below writable paths, but read-only.
     pub frozen: Vec<PathBuf>,
-    /// Directories that can't be renamed: moving one would move the frozen paths in it out of the way.
+    /// Directories that can't be renamed: moving one would also move the frozen paths in it.
     pub fixed: Vec<PathBuf>,
     /// Directories in which nothing can be created, changed or removed, except inside their fixed
     /// subdirectories.
     pub closed: Vec<PathBuf>,
-    /// Files in whose place a symbolic link is seen, in the order of `links`. Where that can't be done, they are frozen.
+    /// Files in whose place the command sees a symbolic link, in the order of `links`. If that is impossible, they
+    /// are frozen.
     pub replaced: Vec<PathBuf>,
-    /// The links.
+    /// The paths of the links.
     pub links: Vec<PathBuf>,
 }
 
-/// What a command may use in addition to files.
+/// Resources other than files that a command may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SandboxAllowances {
     pub network: bool,
-    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
-    /// every sandbox.
+    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of every
+    /// sandbox.
     pub unix_sockets: bool,
     /// Maximum number of processes and threads; `None` means no limit.
     pub processes: Option<u64>,
@@ -86,15 +86,15 @@ impl SandboxPaths {
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub places: SandboxPaths,
-    /// The directory that the command starts in.
+    /// The directory in which the command starts.
     pub start: PathBuf,
     pub reach: SandboxAllowances,
     pub support: Support,
 }
 
 impl Confinement {
-    /// Enters the sandbox irrevocably. For a process with one thread. The process that returns may be another than the
-    /// one that called, which then waits for it.
+    /// Enters the sandbox irrevocably. The process must have only one thread. This may return in another process than
+    /// the calling one, which then waits for it.
     pub(crate) fn enter(&self) -> io::Result<()> {
         let Confinement { places, start, reach, support } = self;
         let loopback = !reach.network && support.namespaces != Namespaces::None;
@@ -121,15 +121,16 @@ impl Confinement {
             seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
         }
         let Some(mut command) = entered.command else { return Ok(()) };
-        // The kernel's own counts of processes do not bind root on every system; that of the namespace is exact.
+        // The kernel's per-user process limits don't apply to root on every system; the count of the namespace is
+        // exact.
         let processes = reach.processes.filter(|_| !support.namespaces.count_processes());
         command.limits = processes::CommandLimits { memory: reach.memory, processes };
         command.start()
     }
 }
 
-/// Compiles the system call filters, which forks of this process then have.
+/// Compiles the system call filters, so that forks of this process inherit them.
 pub(crate) fn prepare_filters() {
-    // An error is reported by the command that needs the filter.
+    // A command that needs the filter reports the error.
     let _ = filter::programs(false, false, false);
 }

@@ -1,7 +1,7 @@
-//! The mounts of a command: everything is read-only, except for what it may change.
+//! The mounts of a command: everything is read-only, except for the paths that it may change.
 //!
 //! Paths are looked up and compared before the fork. After it they are opened again, because a mount belongs to a
-//! namespace, and must still lead to the same file: a directory that was exchanged meanwhile is an error.
+//! namespace, and must still lead to the same file: it is an error if a directory was replaced in the meantime.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -18,15 +18,16 @@ use rustix::mount::{
 use super::SandboxPaths;
 use crate::root::{FileIdentity, open_at};
 
-/// The mounts, in the order in which they are made.
+/// The mounts, in the order of their creation.
 #[derive(Default)]
 pub(super) struct Mounts {
-    /// Mounted over themselves, and therefore not renamable: writable before everything else becomes read-only.
+    /// Mounted over themselves, which prevents renaming. Copied while writable, before everything else becomes
+    /// read-only.
     writable: Vec<Mount>,
     inner: Vec<Mount>,
     /// Files, and the links that are mounted over them.
     links: Vec<(MountTarget, CString)>,
-    /// The directory that the command starts in.
+    /// The directory in which the command starts.
     start: Option<MountTarget>,
     /// Whether `/proc` shows the processes of the command's own namespace.
     own_proc: bool,
@@ -49,9 +50,9 @@ struct MountTarget {
 enum MountKind {
     /// Bind mount over itself, unchanged, so that it can't be renamed.
     Fixed,
-    /// The same, read-only; mounts inside of it stay unchanged.
+    /// The same as `Fixed`, but read-only; mounts inside of it stay unchanged.
     Closed,
-    /// The same, recursively read-only.
+    /// The same as `Fixed`, but recursively read-only.
     Frozen,
     /// An empty, read-only directory.
     Empty,
@@ -63,12 +64,13 @@ impl Mounts {
     pub fn new(places: &SandboxPaths, start: &Path, own_proc: bool) -> io::Result<Mounts> {
         let mut mounts = Mounts { own_proc, ..Mounts::default() };
         mounts.start = MountTarget::resolve(start)?;
-        // Devices can be written to on a read-only mount, and `/dev/ptmx` looks for `pts` beside it.
+        // Devices can be written to on a read-only mount, and `/dev/ptmx` looks for `pts` next to it.
         let devices = places.devices.iter().filter(|path| path.is_dir());
         for path in outermost(places.writable.iter().chain(devices)) {
             mounts.writable.extend(Mount::resolve(path, MountKind::Fixed)?);
         }
-        // Fix directories before freezing their contents: a later mount of the directory would hide the others.
+        // Fix directories before freezing their contents: a later mount of the directory would hide those of its
+        // contents.
         let kinds = [
             (&places.fixed, MountKind::Fixed),
             (&places.closed, MountKind::Closed),
@@ -87,7 +89,7 @@ impl Mounts {
         Ok(mounts)
     }
 
-    /// Everything read-only.
+    /// Creates mounts that are all read-only.
     pub fn none(own_proc: bool) -> Mounts {
         Mounts { own_proc, ..Mounts::default() }
     }
@@ -96,7 +98,7 @@ impl Mounts {
         self.own_proc
     }
 
-    /// Makes the mounts in this process's own mount namespace.
+    /// Makes the mounts in this process's mount namespace.
     pub fn make(&mut self) -> io::Result<()> {
         // Mounts made here don't propagate out; mounts that the user makes later still propagate in.
         // SAFETY: the kernel reads a string that outlives the call, and ignores the null pointers.
@@ -104,7 +106,7 @@ impl Mounts {
             let null = std::ptr::null();
             libc::mount(null, c"/".as_ptr(), null.cast(), libc::MS_REC | libc::MS_SLAVE, null.cast())
         })?;
-        // Copied while they are what they are outside: writable, or read-only for a reason of the user's.
+        // Copy the mounts in their original state: writable, or read-only by the user's choice.
         for mount in &mut self.writable {
             let target = mount.target.open()?;
             mount.made = Some((copy(target.as_fd())?, target));
@@ -129,12 +131,12 @@ impl Mounts {
         Ok(())
     }
 
-    /// Mounts a `/proc` of this process's namespace; returns it, opened.
+    /// Mounts a `/proc` of this process's namespace; returns its descriptor.
     pub fn mount_proc(&self, processes: Option<&CStr>) -> io::Result<OwnedFd> {
         let proc = new_file_system(c"proc")?;
         if let Some(most) = processes {
-            // Since Linux 6.14 each namespace has a limit of its own, which binds root too. Without it, the limit
-            // on the processes of a user remains.
+            // Since Linux 6.14 each namespace has its own limit, which applies to root too. Without it, the limit on
+            // the processes of a user still applies.
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
             if let Ok(file) = rustix::fs::openat(&proc, c"sys/kernel/pid_max", flags, Mode::empty()) {
                 let _ = rustix::io::write(&file, most.to_bytes());
@@ -154,7 +156,7 @@ impl Mounts {
 }
 
 impl Mount {
-    /// `None` if nothing is at the path.
+    /// Returns `None` if the path doesn't exist.
     fn resolve(path: &Path, kind: MountKind) -> io::Result<Option<Mount>> {
         let Some((target, is_directory)) = MountTarget::look_up(path)? else { return Ok(None) };
         let kind = if kind == MountKind::Empty && !is_directory { MountKind::Null } else { kind };
@@ -187,7 +189,7 @@ impl MountTarget {
     fn look_up(path: &Path) -> io::Result<Option<(MountTarget, bool)>> {
         let file = match open_at(CWD, path, OFlags::PATH, Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // It had no link when it was looked up, a moment ago.
+            // The path contained no link when it was looked up, a moment ago.
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
                 return Err(rustix::io::Errno::STALE.into());
             }
@@ -205,7 +207,7 @@ impl MountTarget {
         Ok(MountTarget::look_up(path)?.map(|(target, _)| target))
     }
 
-    /// Opens it in the present namespace. Fails with `ESTALE` if something else is there by now.
+    /// Opens it in the current namespace. Fails with `ESTALE` if the path leads to another file.
     fn open(&self) -> io::Result<OwnedFd> {
         let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let file = match rustix::fs::openat2(CWD, self.path.as_c_str(), PATH, Mode::empty(), how) {
@@ -219,7 +221,7 @@ impl MountTarget {
     }
 }
 
-/// The paths that are below none of the others.
+/// Returns the paths that are below none of the others.
 fn outermost<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<&'a PathBuf> {
     let mut paths: Vec<&PathBuf> = paths.collect();
     paths.sort();
@@ -232,7 +234,7 @@ fn outermost<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<&'a PathBuf> {
     kept
 }
 
-/// A copy of a file's or directory's mount, with the mounts inside of it.
+/// Copies the mount of a file or directory, with the mounts inside of it.
 fn copy(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // `AT_RECURSIVE` and `AT_EMPTY_PATH` have the same meaning here as in other calls.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -247,7 +249,7 @@ fn attach(mount: &OwnedFd, at: &OwnedFd) -> io::Result<()> {
     Ok(move_mount(mount, c"", at, c"", flags)?)
 }
 
-/// Mounts a symbolic link over a file, of which the kernel makes no difference.
+/// Mounts a symbolic link over a file; the kernel treats it like a file.
 fn attach_link(link: &CStr, at: &OwnedFd) -> io::Result<()> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -264,7 +266,7 @@ fn new_file_system(name: &CStr) -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Makes a mount read-only. Leaves its other attributes alone, some of which could not be set again.
+/// Makes a mount read-only. Doesn't change its other attributes, some of which could not be restored.
 fn set_read_only(directory: BorrowedFd<'_>, path: &CStr, how: libc::c_int) -> io::Result<()> {
     let attributes =
         libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };

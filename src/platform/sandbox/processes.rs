@@ -1,37 +1,37 @@
-//! A process namespace for a command: it sees no other processes, and none of its own survives it.
+//! A process namespace for a command: it sees no other processes, and none of its processes survives it.
 //!
-//! Two forks follow the one that the command was started with. The *stand-in*, which the caller knows as the
-//! command's process, stays outside of the namespace, waits, and ends as the command did. The *first process* of
-//! the namespace adopts the command's orphans; when it ends, the kernel kills all that is left. The command itself
-//! is the second.
+//! Two forks follow the one that started the command. The *stand-in*, which the caller sees as the command's process,
+//! stays outside of the namespace, waits, and ends with the command's status. The *first process* of the namespace
+//! adopts the command's orphans; when it ends, the kernel kills the remaining ones. The command is the second
+//! process.
 //!
-//! The first process also looks at what all of them together use, and ends them when that is too much. A limit of the
-//! kernel per process (`RLIMIT_AS`, `RLIMIT_DATA`) would bind none of this: a command may have thousands of processes,
-//! and programs with sanitizers reserve terabytes that they never use. A control group would, but only root and systemd
-//! have one to give.
+//! The first process also monitors the resources of all processes together, and ends them when they use too much. The
+//! kernel's per-process limits (`RLIMIT_AS`, `RLIMIT_DATA`) would not help: a command may have thousands of
+//! processes, and programs with sanitizers reserve terabytes that they never use. A control group would, but only
+//! root and systemd can provide one.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Milliseconds between the request to end and the kill of what the command has left running.
+/// Milliseconds between TERM and KILL for the processes that the command has left running.
 const LEFT_GRACE_MILLISECONDS: i32 = 500;
 
-/// Milliseconds between two looks at whether it has ended.
+/// Poll interval for their end, in milliseconds.
 const LOOK_MILLISECONDS: i32 = 5;
 
-/// Milliseconds between two looks at what the command uses: in one of them a process fills a gigabyte or so.
+/// Interval between checks of the command's resources in milliseconds: a process can fill about a gigabyte in one.
 const WATCH_MILLISECONDS: libc::c_long = 250;
 
-/// What the processes of a command may use together.
+/// The resources that the processes of a command may use together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CommandLimits {
     /// Bytes of memory that is not shared with files.
     pub memory: Option<u64>,
-    /// Processes, where the kernel does not count them.
+    /// Number of processes, if the kernel does not count them.
     pub processes: Option<u64>,
 }
 
-/// Enters a new process namespace, which this process has been given for its children. Returns in the first process
+/// Enters a new process namespace, which is already set up for this process's children. Returns in the first process
 /// of the namespace; the stand-in never returns.
 ///
 /// For use between fork and exec: makes system calls only.
@@ -39,8 +39,8 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
     let shared = SharedStatus::new()?;
     match fork()? {
         0 => {
-            // The stand-in's end ends the namespace. That is also reached if the stand-in is already gone: the
-            // group that both are in is killed as a whole.
+            // The end of the stand-in ends the namespace. This is also ensured if the stand-in is already gone: both
+            // are in one group, which is killed as a whole.
             // SAFETY: a system call with integer arguments.
             check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
             Ok(PendingCommand { ended: shared, limits: CommandLimits::default() })
@@ -49,7 +49,7 @@ pub(super) fn begin() -> io::Result<PendingCommand> {
     }
 }
 
-/// The command that the first process of a namespace is about to start.
+/// The command that the first process of a namespace will start.
 pub(super) struct PendingCommand {
     ended: SharedStatus,
     pub limits: CommandLimits,
@@ -63,8 +63,8 @@ impl PendingCommand {
         check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })?;
         match fork()? {
             0 => {
-                // SAFETY: a system call with integer arguments. The signal is not inherited, but clear it all the
-                // same: this process may go on to run a program that forks.
+                // SAFETY: a system call with integer arguments. The signal is not inherited, but clear it anyway:
+                // this process may go on to run a program that forks.
                 check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })
             }
             command => first_process(command, &self.ended, self.limits),
@@ -72,11 +72,11 @@ impl PendingCommand {
     }
 }
 
-/// The wait status of the command, in memory that all three processes see.
+/// The wait status of the command, in memory that all three processes share.
 struct SharedStatus(*const AtomicI32);
 
 impl SharedStatus {
-    /// No process has this status.
+    /// A value that is not a valid status.
     const UNKNOWN: i32 = -1;
 
     fn new() -> io::Result<SharedStatus> {
@@ -99,7 +99,7 @@ impl SharedStatus {
     }
 }
 
-/// Waits for the first process and ends as the command did.
+/// Waits for the first process and ends with the command's status.
 fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
     keep_only(c"epitome-wait", &[]);
     let mut status = 0;
@@ -123,9 +123,10 @@ fn exit_like_command(first: libc::pid_t, ended: &SharedStatus) -> ! {
     }
 }
 
-/// Adopts and reaps the namespace's orphans until the command has ended, asks what is left to end, and ends.
+/// Adopts and reaps the namespace's orphans until the command has ended, terminates the remaining processes, and
+/// exits.
 fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: CommandLimits) -> ! {
-    // The command's errors stay open, to say why it was ended.
+    // The command's stderr stays open, to report why it was ended.
     keep_only(c"epitome-init", &[libc::STDERR_FILENO]);
     let is_watched = limits.memory.is_some() || limits.processes.is_some();
     // SAFETY: system calls with integers and pointers to local variables.
@@ -171,7 +172,7 @@ fn first_process(command: libc::pid_t, ended: &SharedStatus, limits: CommandLimi
     }
 }
 
-/// Waits until a child has ended or it is time for a look. All signals are blocked, so that none is missed.
+/// Waits until a child has ended or a check is due. All signals are blocked, so that none is missed.
 fn wait_for_child() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: WATCH_MILLISECONDS * 1_000_000 };
     // SAFETY: a local set and a local time, which outlive the call.
@@ -206,10 +207,10 @@ impl Excess {
     }
 }
 
-/// How the message of a command begins that was ended because of a limit.
+/// Prefix of the message about a command that was ended because of a limit.
 const EXCEEDED: &str = "the sandbox ended this command";
 
-/// Looks at the processes of this process's namespace, by its own `/proc`.
+/// Checks the processes of this process's namespace through its `/proc`.
 fn excess(limits: CommandLimits) -> Option<Excess> {
     let page = rustix::param::page_size() as u64;
     let (mut processes, mut bytes) = (0, 0);
@@ -226,7 +227,7 @@ fn excess(limits: CommandLimits) -> Option<Excess> {
     memory.or_else(|| limits.processes.filter(|limit| processes > *limit).map(Excess::Processes))
 }
 
-/// The resident pages of a process that belong to no file, from a line of `statm`.
+/// Returns the resident pages of a process that belong to no file, from a line of `statm`.
 fn own_pages(statm: &str) -> u64 {
     let mut numbers = statm.split_ascii_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
     match (numbers.next(), numbers.next()) {
@@ -235,8 +236,8 @@ fn own_pages(statm: &str) -> u64 {
     }
 }
 
-/// Prepares a process that only waits: closes its files, among them the pipe that the command writes to, and
-/// ignores what is sent to the command's group. `kept`: descriptors that stay open.
+/// Prepares a process that only waits: closes its files, including the pipe of the command's output, and ignores the
+/// signals sent to the command's group. `kept`: descriptors that stay open.
 fn keep_only(name: &std::ffi::CStr, kept: &[libc::c_int]) {
     // SAFETY: system calls with integers and pointers to local variables; no Rust value of this process uses a
     // descriptor from here on.
@@ -256,7 +257,7 @@ fn keep_only(name: &std::ffi::CStr, kept: &[libc::c_int]) {
     }
 }
 
-/// Forks without running anything else: handlers of the C library may take locks.
+/// Forks without running the handlers of the C library, which may take locks.
 fn fork() -> io::Result<libc::pid_t> {
     // SAFETY: without flags and a stack this is a plain fork, on every architecture. The child runs on a copy of
     // this stack.

@@ -1,4 +1,4 @@
-//! Sandbox mechanisms that this system supports, determined once by trying them.
+//! The sandbox mechanisms that this system supports, determined once by trying them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ pub struct Support {
     /// The Landlock ABI version; 0 if unsupported.
     pub landlock: u32,
     pub namespaces: Namespaces,
-    /// Whether a command can have a process namespace with a `/proc` of its own.
+    /// Whether a command can have a process namespace with its own `/proc`.
     pub own_processes: bool,
     /// Whether system calls can be filtered on this architecture.
     pub filter: bool,
@@ -37,10 +37,10 @@ impl Namespaces {
     }
 }
 
-/// Since this version Landlock can keep signals within a command.
+/// The first version in which Landlock can confine signals to a command.
 const SIGNALS_FROM: u32 = 6;
 
-/// Before this version Landlock can't restrict `truncate`.
+/// The first version in which Landlock can restrict `truncate`.
 const WHOLE_FROM: u32 = 3;
 
 /// Probes the system, once per process; the first call forks.
@@ -60,7 +60,7 @@ pub fn support() -> &'static Support {
     })
 }
 
-/// Whether a child can enter them. The program deliberately doesn't exist: a not-found error means that
+/// Whether a child can enter these namespaces. The program deliberately doesn't exist: a not-found error means that
 /// everything before the exec succeeded.
 fn can_have(namespaces: Namespaces, own_processes: bool) -> bool {
     let mut world = enter::SandboxWorld::bare(namespaces, own_processes);
@@ -107,7 +107,7 @@ impl Support {
         format!("{landlock}, {namespaces}, {processes}{filter}")
     }
 
-    /// Describes, for the user, what isn't enforced on this system.
+    /// Describes for the user what isn't enforced on this system.
     pub fn gap(&self) -> Option<String> {
         let mut gaps = Vec::new();
         match self.landlock {

@@ -7,16 +7,16 @@ use super::parse::{Hunk, PatchLine};
 use crate::file_edit::{listed, nearest};
 use crate::truncate;
 
-/// Lines quoted around a near miss.
+/// Number of lines quoted around a near miss.
 const QUOTED_LINES: usize = 3;
 
-/// Bytes of a quoted line.
+/// Maximum length of a quoted line in bytes.
 const QUOTE_BYTES_MAX: usize = 200;
 
-/// Lines compared to find the most similar one.
+/// Maximum number of lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
-/// Candidate positions examined to find the longest matching prefix of a hunk.
+/// Maximum number of candidate positions examined to find the longest matching prefix of a hunk.
 const PLACES_COMPARED_MAX: usize = 1_000;
 
 /// The patched text.
@@ -117,7 +117,7 @@ impl<'a> TextLines<'a> {
     }
 }
 
-/// Applies hunks in order. The error names the hunk that can't be placed, and quotes the nearest lines.
+/// Applies hunks in order. The error names the hunk that can't be located, and quotes the nearest lines.
 pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, String> {
     let lines = TextLines::split(text);
     let mut fitted = PatchedText::default();
@@ -157,7 +157,7 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<PatchedText, String> {
 struct HunkPosition {
     /// Line index, from 0.
     at: usize,
-    /// Lines at the end of the hunk that the file doesn't have: an empty one that represents the final
+    /// Number of lines at the end of the hunk that the file doesn't have: an empty one that represents the final
     /// newline.
     left_out: usize,
     note: Option<String>,
@@ -213,7 +213,7 @@ fn header_place(lines: &TextLines<'_>, header: &str, from: usize) -> Result<usiz
     })
 }
 
-/// The position of some lines, with a remark if it is ambiguous or not exact.
+/// Returns the position of some lines, with a remark if it is ambiguous or not exact.
 fn found(
     lines: &TextLines<'_>,
     wanted: &[&str],
@@ -248,7 +248,7 @@ fn found(
     })
 }
 
-/// Explains why lines can't be placed, with the nearest ones.
+/// Explains why lines can't be located, quoting the nearest ones.
 fn missing(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> String {
     let before =
         MatchStrictness::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
@@ -286,8 +286,8 @@ fn missing(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> String {
     }
 }
 
-/// The position at which the longest prefix of the lines matches, and its length. A prefix of blank lines
-/// only doesn't count.
+/// Returns the position at which the longest prefix of the lines matches, and its length. A prefix that consists only
+/// of blank lines doesn't count.
 fn longest_beginning(lines: &TextLines<'_>, wanted: &[&str], from: usize) -> Option<(usize, usize)> {
     let alike = |at: usize| {
         let own = lines.lines[at..].iter().map(|(line, _)| MatchStrictness::Print.normalize(line));
@@ -314,7 +314,6 @@ mod tests {
     use super::super::parse::{FilePatch, parse};
     use super::*;
 
-    /// The hunks of a patch body.
     fn hunks(body: &str) -> Vec<Hunk> {
         let patch = format!("*** Begin Patch\n*** Update File: a\n{body}\n*** End Patch\n");
         match parse(&patch).expect("well formed").remove(0) {

@@ -1,10 +1,10 @@
-//! Parses a patch: OpenAI's format (`*** Begin Patch`), or a unified diff. Pure. It doesn't access the files,
-//! and rejects lines that it doesn't understand.
+//! Parses a patch: OpenAI's format (`*** Begin Patch`), or a unified diff. Pure. It doesn't access the files, and it
+//! rejects lines that it doesn't understand.
 
-/// Maximum bytes of a patch; several times what a model writes in one reply.
+/// Maximum size of a patch in bytes; several times what a model writes in one reply.
 pub const PATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// Maximum files of one patch; their old and new texts are in memory together.
+/// Maximum number of files per patch; their old and new texts are in memory together.
 pub const FILES_MAX: usize = 200;
 
 const BEGIN: &str = "*** Begin Patch";
@@ -16,7 +16,7 @@ const MOVE: &str = "*** Move to:";
 const END_OF_FILE: &str = "*** End of File";
 const NOWHERE: &str = "/dev/null";
 
-/// The change of one file, by the path in the patch.
+/// The change of one file, identified by the path in the patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilePatch {
     Add { path: String, text: String },
@@ -25,7 +25,7 @@ pub enum FilePatch {
 }
 
 impl FilePatch {
-    /// Every path that it touches.
+    /// All paths that the change touches.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let (path, to) = match self {
             FilePatch::Add { path, .. } | FilePatch::Delete { path } => (path, None),
@@ -38,7 +38,7 @@ impl FilePatch {
 /// Consecutive lines of a file, and their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hunk {
-    /// Lines that occur before it, from outer to inner: `class A`, `def b`.
+    /// Lines that precede it, from outer to inner: `class A`, `def b`.
     pub headers: Vec<String>,
     /// The starting line in a unified diff, from 1.
     pub line: Option<usize>,
@@ -206,8 +206,7 @@ fn changed(line: &str) -> Option<PatchLine> {
     }
 }
 
-/// Removes empty lines between two sections of a patch from the preceding hunk; they don't belong to the
-/// file.
+/// Removes the empty lines between two sections of a patch from the preceding hunk; they don't belong to the file.
 fn without_gap(file: Option<&mut FilePatch>, before: &[&str]) {
     let Some(FilePatch::Update { hunks, .. }) = file else { return };
     let Some(hunk) = hunks.last_mut() else { return };
@@ -273,7 +272,7 @@ fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
         } else if line.starts_with('\\') {
             no_break(files.last_mut());
         } else if line.is_empty() && left == (0, 0) {
-            // Between two files.
+            // The line is between two files.
         } else if let Some(changed) = changed(line) {
             let (old, new) = match &changed {
                 PatchLine::Same(_) => (1, 1),
@@ -358,7 +357,7 @@ fn no_break(file: Option<&mut FilePatch>) {
     }
 }
 
-/// The first line of the old file in ` -3,7 +3,8 @@ fn main`.
+/// Returns the first line of the old file in ` -3,7 +3,8 @@ fn main`.
 fn range(header: &str) -> Option<usize> {
     let (old, rest) = header.trim_start().strip_prefix('-')?.split_once(' ')?;
     rest.trim_start().strip_prefix('+')?.split_once("@@")?;

@@ -4,12 +4,12 @@
 //! The rules, in this order:
 //!
 //! 1. Same text, except for line endings, a byte order mark and the final newline: nothing is unsaved.
-//! 2. The file hasn't been touched since the editor's text was known to match it (or was found to be unsaved,
-//!    or was set by us): any difference was typed.
+//! 2. The file hasn't been touched since the editor's text was known to match it (or was found to be unsaved, or was
+//!    set by Epitome): the user typed any difference.
 //! 3. The text was on the disk at some time in this session: it is stale.
-//! 4. The file was last touched while nothing of this session was running, and not just now: the editor has
-//!    seen that save, and any difference was typed.
-//! 5. Otherwise it is uncertain, and the disk counts.
+//! 4. The file was last touched while nothing of this session was running, and not just now: the editor has noticed
+//!    that change, and the user typed any difference.
+//! 5. Otherwise it is uncertain, and the disk's text is used.
 //!
 //! "Touched" refers to the inode's change time, which a command can't reset as it can the modification time.
 
@@ -20,13 +20,13 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-/// States kept per file: more than one turn creates between two checks.
+/// Maximum number of states kept per file: more than one turn creates between two checks.
 const STATES_MAX: usize = 32;
 
-/// Busy periods that are tracked separately; of more, the oldest are merged.
+/// Maximum number of busy periods that are tracked separately; beyond it, the oldest are merged.
 const SPANS_MAX: usize = 256;
 
-/// Tolerance for clock differences with the file system, and for effects of a command that outlast it.
+/// Tolerance for clock differences with the file system, and for effects of a command after its end.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Time that an editor may need to notice a changed file.
@@ -103,8 +103,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// For a restored session, the exact periods before the restart are unknown; all of that time counts as
-    /// busy.
+    /// Creates the state of a session. The exact busy periods of a restored session before its restart are unknown,
+    /// so all of that time counts as busy.
     pub fn since(before: Option<SystemTime>) -> Busy {
         let spans = before.map(|before| (before, SystemTime::now())).into_iter().collect();
         Busy { spans, since: None }
@@ -138,7 +138,7 @@ impl Busy {
 pub enum LastChange {
     /// While something of the session was running.
     AtWork,
-    /// So recently, or at a time so implausible, that the editor may not know of it.
+    /// So recently, or at a time so implausible, that the editor may not have noticed.
     JustNow,
     /// At another time.
     Before,
@@ -196,7 +196,7 @@ pub fn judge(compared: &Compared<'_>) -> BufferStatus {
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Whether two texts are equal apart from what editors normalise when they read a file.
+/// Whether two texts are equal apart from what editors normalize when they read a file.
 pub fn same(one: &str, other: &str) -> bool {
     one == other || plain(one) == plain(other)
 }
@@ -210,7 +210,7 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(plain(text)).into()
 }
 
-/// What the editor's text lacks compared to the file.
+/// The parts of a file's form that the editor's text omits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextForm {
     line_ends: bool,

@@ -4,19 +4,19 @@ use epitome_settings::EditorWrites;
 
 use super::EditorSupport;
 
-/// The way of a text to its file.
+/// How a text is written to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRoute {
     /// This process writes the file, by descriptor.
     Disk,
-    /// The editor gets the text, because it has unsaved text of the file. Nobody else may write it.
+    /// The editor gets the text, because it has unsaved text of the file; nothing else may write the file.
     Buffer,
-    /// The editor writes the file, so that the user can review the change there. If the file does not have the text
-    /// then, this process writes it.
+    /// The editor writes the file, so that the user can review the change there. If the file does not contain the
+    /// text afterwards, this process writes it.
     Review,
 }
 
-/// What an editor has of a file.
+/// The editor's knowledge of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditorText {
     Unsaved,
@@ -24,7 +24,7 @@ pub enum EditorText {
     Same,
     /// There is no such file on the disk.
     NoFile,
-    /// It was not asked, did not answer, or has a text that may be an older state of the file.
+    /// The editor was not queried, did not answer, or has a text that may be an older state of the file.
     Unknown,
 }
 
@@ -34,16 +34,17 @@ pub struct WriteFacts {
     pub setting: EditorWrites,
     pub offers: EditorSupport,
     pub text: EditorText,
-    /// Whether the path that the editor is given leads to the file without a link below the workspace's directory.
+    /// Whether the path that is sent to the editor leads to the file without a link below the workspace's directory.
     pub is_direct: bool,
-    /// Whether a command runs in the workspace, which could put a link there before the editor writes.
+    /// Whether a command is running in the workspace, which could create a link there before the editor writes.
     pub command_runs: bool,
     /// Whether the text is short enough for an editor.
     pub fits: bool,
 }
 
-/// An editor writes where it wants and this process can't hold it to a descriptor, so it is asked only if nothing can be
-/// exchanged on the path meanwhile, and only for a file whose text it is known to have.
+/// Decides how a text is written. An editor resolves the path itself and can't be restricted to a descriptor, so it
+/// is used only if nothing can be swapped on the path in the meantime, and only for a file whose text it is known to
+/// have.
 pub fn route(facts: &WriteFacts) -> WriteRoute {
     if facts.text == EditorText::Unsaved {
         return WriteRoute::Buffer;

@@ -1,9 +1,9 @@
 //! Options that make a command write a file or run another program. Pure.
 //!
-//! An allow rule such as `git log *` is written with what `git log` prints in mind. Its `*` doesn't cover
-//! `--output=FILE`, just as it doesn't cover `> FILE`: such an option has to be in the rule. Options are
-//! recognised by their names for any program, and for common programs that only read also by their letters.
-//! It is no boundary, the sandbox is.
+//! An allow rule such as `git log *` assumes that `git log` only prints. Its `*` doesn't cover `--output=FILE`, just
+//! as it doesn't cover `> FILE`: the rule has to name such an option. Options are recognized by their long names for
+//! any program, and by their letters for common programs that only read. This is no security boundary; the sandbox
+//! is.
 
 use super::parts::base;
 use super::word::UNKNOWN;
@@ -52,12 +52,12 @@ const RUNS: [&str; 21] = [
     "new-volume-script",
     "split-string",
 ];
-/// Ends of names of options that are followed by a program.
+/// Suffixes of names of options that are followed by a program.
 const RUNS_ENDS: [&str; 5] = ["-command", "-cmd", "-program", "-exec", "-pager"];
 
 /// The options with effects of one program.
 struct ProgramOptions {
-    /// With its subcommand, if only that has the options.
+    /// The program's name, with its subcommand if only that has the options.
     name: &'static str,
     /// Complete words: long options and those of `find`.
     words: &'static [&'static str],
@@ -95,7 +95,7 @@ const PROGRAMS: [ProgramOptions; 26] = [
     program("tar", &[], "IF", "fCXT"),
     program("curl", &["--remote-name", "--remote-name-all", "--config"], "oODcK", "HdXuAebFTmrwxyz"),
 ];
-/// Subcommands of Git with the word after which they run a program.
+/// Subcommands of Git, with the word after which they run a program.
 const RUNNING: [(&str, &str); 6] = [
     ("bisect", "run"),
     ("filter-branch", "filter-branch"),
@@ -116,7 +116,7 @@ const fn program(
     ProgramOptions { name, words, letters, values }
 }
 
-/// The options of a command that write a file or run a program, in the form in which a rule may name them.
+/// Returns the options of a command that write a file or run a program, in the form in which a rule may name them.
 pub(super) fn options(words: &[String]) -> Vec<String> {
     let Some((first, arguments)) = words.split_first() else { return Vec::new() };
     let name = base(first);
@@ -153,7 +153,7 @@ pub(super) fn options(words: &[String]) -> Vec<String> {
     found
 }
 
-/// An option with effects among words of which it isn't known which program gets them.
+/// Returns the option with effects in a word, if the program that receives the word is unknown.
 pub(super) fn for_any_program(word: &str) -> Option<String> {
     let by_program = PROGRAMS.iter().find_map(|program| {
         let named = program.words.contains(&word.split('=').next().unwrap_or_default());
@@ -162,7 +162,7 @@ pub(super) fn for_any_program(word: &str) -> Option<String> {
     long_option(word, Spelling::Abbreviated).or(by_program)
 }
 
-/// The first word that is no option, nor the value of a common one.
+/// Returns the first word that is neither an option nor the value of a common one.
 fn subcommand(arguments: &[String]) -> &str {
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -175,11 +175,11 @@ fn subcommand(arguments: &[String]) -> &str {
     ""
 }
 
-/// How a program may be given the name of a long option.
+/// How the name of a long option may be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     Complete,
-    /// By its beginning, as Git and GNU's programs accept it.
+    /// By a prefix, as Git and GNU programs accept it.
     Abbreviated,
 }
 
@@ -187,7 +187,7 @@ fn long_option(word: &str, spelling: Spelling) -> Option<String> {
     let name = word.strip_prefix("--")?.split('=').next().filter(|name| !name.is_empty())?;
     let is = |full: &&str| match spelling {
         Spelling::Complete => *full == name,
-        // `--config` is an option of its own.
+        // `--config` is a separate option.
         Spelling::Abbreviated => full.starts_with(name) && name != "config",
     };
     let is_of_program = !name.starts_with("no-") && RUNS_ENDS.iter().any(|end| name.ends_with(end));
@@ -201,7 +201,7 @@ fn selects_format(word: &str, next: &str) -> bool {
     word.starts_with("--output") && FORMATS.contains(&value)
 }
 
-/// The short option with effects in a word, which may be a cluster (`-uo`).
+/// Returns the short option with effects in a word, which may be a cluster (`-uo`).
 fn letter(word: &str, program: &ProgramOptions) -> Option<char> {
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
     letters

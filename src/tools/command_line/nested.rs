@@ -1,16 +1,16 @@
 //! Finds commands within the words of a command: arguments of `sudo`, `xargs` and `sh -c`, aliases in `git -c`,
 //! and options of any program that take a command line. Pure.
 //!
-//! It reports too much rather than too little, because it serves rules that ask or deny. Code of other
-//! languages, such as `python -c`, isn't understood.
+//! It reports too much rather than too little, because it serves rules that ask or deny. Code in other languages,
+//! such as `python -c`, isn't parsed.
 
 use super::parts::base;
 use super::word::UNKNOWN;
 
-/// Number of words after which a wrapped command may begin.
+/// Maximum number of words before a wrapped command.
 const WRAPPED_WORDS_MAX: usize = 24;
 
-/// Programs that run a command given by their arguments.
+/// Programs that run the command in their arguments.
 const WRAPPERS: [&str; 64] = [
     "sudo",
     "doas",
@@ -82,7 +82,7 @@ const SHELLS: [&str; 21] = [
     "sh", "bash", "rbash", "zsh", "rzsh", "dash", "ksh", "rksh", "ksh93", "ash", "mksh", "lksh", "yash",
     "posh", "csh", "tcsh", "fish", "xonsh", "pwsh", "tclsh", "eval",
 ];
-/// Other programs of which any argument may be a command line.
+/// Other programs, any argument of which may be a command line.
 const TAKE_LINES: [&str; 12] = [
     "trap",
     "mapfile",
@@ -121,7 +121,7 @@ const TAKES_LINE: [&str; 12] = [
     "rsh",
 ];
 
-/// What a word, or the words behind it, may run.
+/// What a word, or the words after it, may run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Nested {
     /// A command line.
@@ -138,7 +138,7 @@ pub(super) enum Nested {
     Unclear,
 }
 
-/// Everything that the words of a command may run besides the program itself.
+/// Returns everything that the words of a command may run besides the program.
 pub(super) fn of(words: &[String]) -> Vec<Nested> {
     let Some((first, arguments)) = words.split_first() else { return Vec::new() };
     let program = base(first);
@@ -158,7 +158,7 @@ pub(super) fn of(words: &[String]) -> Vec<Nested> {
         };
         found.extend(texts.map(behind).map(Nested::Possible));
     }
-    // The loader of shared objects runs the program that it is given: `/lib64/ld-linux-x86-64.so.2 /bin/rm x`.
+    // The dynamic loader runs the program in its arguments: `/lib64/ld-linux-x86-64.so.2 /bin/rm x`.
     if WRAPPERS.contains(&program) || program.starts_with("ld") && program.contains(".so") {
         wrapper(words, &mut found);
     }
@@ -214,7 +214,7 @@ fn wrapper(words: &[String], found: &mut Vec<Nested>) {
         let inner = words[at..].to_vec();
         // All words of a nested wrapper are examined by this loop too.
         let is_wrapper = WRAPPERS.contains(&base(&inner[0]));
-        // The name of a program has no spaces: this is a text, such as a commit message.
+        // A program name contains no spaces, so this is text, such as a commit message.
         if inner[0].contains(' ') {
             continue;
         }
@@ -253,7 +253,7 @@ fn options(program: &str, arguments: &[String], found: &mut Vec<Nested>) {
     }
 }
 
-/// A command line in an argument of Git: the value of a setting, an alias, or that of `-x`.
+/// Returns a command line in an argument of Git: the value of a setting, an alias, or that of `-x`.
 fn git_text(word: &str, next: impl FnOnce() -> String) -> Option<String> {
     match word {
         "-c" => {

@@ -13,15 +13,15 @@ use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 
 /// Maximum nesting of lines within lines (`sh -c 'sh -c …'`).
 const DEPTH_MAX: u32 = 4;
-/// Maximum spellings kept of one line's commands; an ordinary line has about ten.
+/// Maximum number of spellings kept of one line's commands; an ordinary line has about ten.
 const SPELLINGS_MAX: usize = 4_000;
-/// Leading words of a command that are taken for options and their values.
+/// Maximum number of leading words of a command that are taken for options and their values.
 const OPTIONS_MAX: usize = 24;
 
 /// The commands and words found in a line.
 #[derive(Debug, Default)]
 pub struct CommandParts {
-    /// The simple commands, their words joined by spaces, each in every spelling that a rule may use for it.
+    /// The simple commands, their words joined by spaces, each in every spelling that a rule may use.
     pub commands: Vec<String>,
     /// All words in any position, as globs of their possible expansions.
     words: Vec<String>,
@@ -45,7 +45,7 @@ impl CommandParts {
         parts
     }
 
-    /// The complete words as file names, and the values of `--option=value`.
+    /// The complete words as file names; of `--option=value`, only the value.
     pub fn arguments(&self) -> impl Iterator<Item = FileNameWord> {
         self.words.iter().map(|word| {
             let value = word.strip_prefix("--").and_then(|option| Some(option.split_once('=')?.1));
@@ -53,8 +53,8 @@ impl CommandParts {
         })
     }
 
-    /// Parts of words that may be file names: the complete word, and the pieces between its separators. In
-    /// the returned globs, `*` matches any text.
+    /// Parts of words that may be file names: the complete word, and the pieces between its separators. In the
+    /// returned globs, `*` matches any text.
     pub fn names(&self) -> impl Iterator<Item = FileNameWord> {
         self.words.iter().flat_map(|word| {
             let whole = std::iter::once(word.as_str());
@@ -229,7 +229,7 @@ impl CommandParts {
     }
 }
 
-/// A word's text as a command line.
+/// Converts a word's text to a command line.
 fn plain(word: &str) -> String {
     word.replace(UNKNOWN, "$_").replace(LITERAL, "*")
 }

@@ -1,4 +1,4 @@
-//! Commands and file names that are found in a line, and those that are not.
+//! Commands and file names that are found in a line, and those that must not be.
 
 use super::*;
 

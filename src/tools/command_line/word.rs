@@ -47,7 +47,7 @@ impl FileNameWord {
     }
 }
 
-/// A word as a program receives it, with marks for unknown parts.
+/// Returns a word as a program receives it, with marks for unknown parts.
 pub(super) fn literal(node: Node<'_>, line: &str) -> String {
     let text = &line[node.byte_range()];
     match node.kind() {
@@ -79,7 +79,7 @@ pub(super) fn literal(node: Node<'_>, line: &str) -> String {
     }
 }
 
-/// The text that represents an expansion by the shell.
+/// Returns the text that represents an expansion by the shell.
 pub(super) fn expanded(node: Node<'_>, line: &str) -> String {
     // These expand to numbers only.
     match &line[node.byte_range()] {

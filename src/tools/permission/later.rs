@@ -1,31 +1,33 @@
-//! Which files are executed or obeyed later, by programs that the user runs without thinking of this file. Pure.
-//!
-//! The file tools ask about all of them. The sandbox keeps only those from commands that run without anybody asking for
-//! it (`RunsLater::Unasked`): a build may write the others, and a checkout of another branch has to.
+//! Classifies files that are later executed or obeyed by programs that the user runs without thinking of these files.
+//! Pure.
+//! The file tools ask before they write any of them. The sandbox protects only those that are executed without an
+//! explicit request (`RunsLater::Unasked`) from commands: a build may write the others, and checking out another
+//! branch has to.
 
 use std::path::Path;
 
-/// How a file or directory gets executed or obeyed.
+/// When a file or directory is executed or obeyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunsLater {
-    /// When a shell starts, a directory is entered or opened in an editor, a version control system or an agent runs.
+    /// When a shell starts, a directory is entered or opened in an editor, or a version control system or an agent
+    /// runs.
     Unasked,
-    /// When the tool runs that it belongs to.
+    /// When the tool that it belongs to runs.
     WithItsTool,
     Never,
 }
 
-/// What kind of directory a path is in.
+/// The kind of directory that contains a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surroundings {
     Project,
-    /// The user's home, or a directory above it: there, hidden files are the user's own settings, and commands are found
-    /// in `bin`.
+    /// The user's home directory, or a directory above it: hidden files there are the user's settings, and `bin`
+    /// contains commands.
     Home,
 }
 
-/// How an entry with this name gets executed. Hidden files and directories are where tools look for settings and code;
-/// new ones do it too, so that they count unless they are known to be inert.
+/// Classifies an entry by its name. Tools look for settings and code in hidden files and directories, and so will new
+/// tools, so hidden entries count unless they are known to be inert.
 pub(crate) fn class_of(name: &str) -> RunsLater {
     let name = &*name.to_ascii_lowercase();
     if DIRECTORIES_THAT_RUN.contains(&name) || FILES_THAT_RUN.contains(&name) {
@@ -56,7 +58,7 @@ pub(super) fn is_asked_about(path: &Path, surroundings: Surroundings) -> bool {
         || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Directories whose files programs execute or obey without being told to: hooks, tasks, settings with commands.
+/// Directories whose files programs execute or obey automatically: hooks, tasks, settings with commands.
 const DIRECTORIES_THAT_RUN: [&str; 16] = [
     ".git",
     ".hg",
@@ -105,8 +107,7 @@ const FILES_THAT_RUN: [&str; 25] = [
     "config.fish",
 ];
 
-/// Hidden files that no program executes or reads commands from, although most tools keep their settings in such
-/// files. Names that contain "ignore" are like this too.
+/// Hidden files that no program executes or reads commands from. Names that contain "ignore" are inert too.
 const INERT: [&str; 19] = [
     ".changelog",
     ".circleci",
@@ -129,10 +130,10 @@ const INERT: [&str; 19] = [
     ".yamllint",
 ];
 
-/// Directories without a dot whose files are executed by other files, or found through the path of commands.
+/// Directories without a leading dot whose files are executed by other files, or found through `PATH`.
 const INSTALLED: [&str; 4] = ["node_modules", "venv", "virtualenv", "site-packages"];
 
-/// Files without a dot that are executed or obeyed without being named in a command.
+/// Files without a leading dot that are executed or obeyed without being named in a command.
 const OBEYED: [&str; 17] = [
     "agent.md",
     "agents.md",
@@ -153,14 +154,14 @@ const OBEYED: [&str; 17] = [
     "usercustomize.py",
 ];
 
-/// Beginnings of further such names, before a dot: `mise.local.toml`, `CLAUDE.local.md`.
+/// Prefixes of further such names, up to a dot: `mise.local.toml`, `CLAUDE.local.md`.
 const OBEYED_STEMS: [&str; 8] =
     ["agents", "claude", "crush", "lefthook", "mise", "opencode", "pnpmfile", "windsurf"];
 
 const OBEYED_ENDINGS: [&str; 6] =
     [".code-workspace", ".desktop", ".instructions.md", ".mdc", ".pth", ".sublime-project"];
 
-/// Git's hooks, which `core.hooksPath` may expect in any directory.
+/// Git's hooks; `core.hooksPath` may set any directory for them.
 const GIT_HOOKS: [&str; 15] = [
     "applypatch-msg",
     "pre-applypatch",
@@ -179,7 +180,7 @@ const GIT_HOOKS: [&str; 15] = [
     "reference-transaction",
 ];
 
-/// Whether a hidden file or directory, given in lower case, is known to be inert.
+/// Whether a hidden file or directory, named in lower case, is known to be inert.
 fn is_inert(name: &str) -> bool {
     let is_template = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
     INERT.contains(&name) || name.contains("ignore") || (name.starts_with(".env") && is_template)
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     /// Of 104 names of files that something executes or obeys later, 78 were written in `accept_edits` without a
-    /// prompt, because each was to be on a list.
+    /// prompt, because only listed names were asked about.
     #[test]
     fn files_that_run_later_are_asked() {
         let later = [

@@ -1,9 +1,9 @@
-//! Applies the permission rules of configuration files, on top of modes and stored rules. Accesses the disk
-//! only to resolve the links in rules.
+//! Applies the permission rules of configuration files in addition to modes and stored rules. Accesses the disk only
+//! to resolve the links in rules.
 //!
-//! Deny takes precedence over ask, and ask over allow, whichever file a rule is in. A call that a mode denies
-//! stays denied. An allow rule must certainly cover the entire call; for ask and deny rules it is sufficient
-//! that a part of the call may match.
+//! Deny takes precedence over ask, and ask over allow, regardless of the files that the rules are in. A call that a
+//! mode denies stays denied. An allow rule must certainly cover the entire call; for ask and deny rules it is
+//! sufficient that a part of the call may match.
 
 use crate::git_commands::changes_repository;
 use std::path::{Path, PathBuf};
@@ -48,8 +48,8 @@ pub struct PermissionQuery<'a> {
     pub tool: &'a str,
     pub access: &'a Access,
     pub mode: Mode,
-    /// Whether a command that doesn't ask to leave the sandbox is restricted by all of it; matters only in the
-    /// mode `Auto`.
+    /// Whether the complete sandbox applies to commands that don't request to run outside; relevant only in `Auto`
+    /// mode.
     pub is_sandboxed: bool,
     /// Rules for which the user chose "always" in this session.
     pub remembered: &'a [Rule],
@@ -65,13 +65,12 @@ pub struct PermissionQuery<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub verdict: PermissionVerdict,
-    /// For the audit trail. `None` if the user is asked, and for calls that are harmless in every mode.
     pub decided: Option<RecordedDecision>,
-    /// The rule because of which the user is asked, as text for the permission prompt.
+    /// The rule that requires asking the user, as text for the permission prompt.
     pub because: Option<String>,
 }
 
-/// Judges a call.
+/// Decides about a call.
 pub fn judge(asked: &PermissionQuery<'_>) -> Judged {
     let parts = match asked.access {
         Access::Command { line, .. } if !asked.rules.is_empty() || asked.mode == Mode::Auto => {
@@ -153,13 +152,13 @@ fn by_rule(rule: &WrittenRule, allowed: bool) -> RecordedDecision {
 
 struct ParsedCall<'a> {
     asked: &'a PermissionQuery<'a>,
-    /// Of a command, if there are rules.
+    /// The parts of a command, if rules or the mode need them.
     parts: Option<CommandParts>,
 }
 
 impl<'a> ParsedCall<'a> {
-    /// The mode by which the call is judged: `Auto` relies on the sandbox, and a command that the sandbox
-    /// doesn't restrict, or that names a file with secrets, is asked about as in `AcceptEdits`.
+    /// Returns the effective mode: `Auto` relies on the sandbox, so a command that is not sandboxed, or that names a
+    /// file with secrets, is decided as in `AcceptEdits`.
     fn mode(&self) -> Mode {
         let is_asked = |parts: &CommandParts| !self.asked.is_sandboxed || names_secret_plainly(parts);
         match (self.asked.mode, &self.parts) {
@@ -256,14 +255,14 @@ impl<'a> ParsedCall<'a> {
         }
     }
 
-    /// A rule that allows the call. If several rules cover the parts of a command line, the first of them.
+    /// Returns a rule that allows the call. If several rules cover the parts of a command line, the first of them.
     fn allowing(&self) -> Option<&'a WrittenRule> {
         let mut of_tool = self.rules_with(RuleEffect::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
         match self.asked.access {
             Access::Nothing => None,
-            // Leaving the sandbox needs more than a rule about the command.
+            // Running outside of the sandbox needs more than a rule for the command.
             Access::Command { confined: false, .. } => None,
-            // And so does a change of repositories by what the line runs.
+            // So does a change of repositories by the programs of the line.
             Access::Command { line, changes_git: true, .. } if !changes_repository(line) => None,
             Access::Command { line, confined: true, .. } => {
                 self.allowing_line(line, &of_tool.collect::<Vec<_>>())
@@ -308,7 +307,7 @@ impl<'a> ParsedCall<'a> {
         first.or(rules.first()).copied()
     }
 
-    /// Whether a rule allows a path to be read or written. Sensitive paths must be named by the rule itself.
+    /// Whether a rule allows reading or writing a path. Sensitive paths must be named by the rule itself.
     fn covers(&self, pattern: &RulePattern, path: &Path, writes: bool) -> bool {
         let PermissionQuery { workspace, facts, .. } = self.asked;
         let needs_caution =
@@ -329,13 +328,13 @@ fn is_of_files(tool: &str) -> bool {
             .any(|name| matches_pattern(tool, name))
 }
 
-/// Whether a word of a command is a file that usually contains secrets. The content of variables and of quoted
-/// code is not examined: nothing leaves the sandbox, and secrets in the output are masked.
+/// Whether a word of a command is a file that usually contains secrets. Variables and quoted code are not examined:
+/// nothing can leave the sandbox, and secrets in the output are masked.
 fn names_secret_plainly(parts: &CommandParts) -> bool {
     // Other texts are code or sentences.
     let is_path = |glob: &str| glob.chars().all(|c| c.is_alphanumeric() || "._-~/*?@".contains(c));
     parts.arguments().filter(|name| !name.is_open && is_path(&name.glob)).any(|name| {
-        // `*.json` may be a file with secrets, but rarely is; `.e*` is meant to be hidden.
+        // `*.json` may match a file with secrets, but rarely does; `.e*` targets hidden files.
         let is_hidden = name.glob.rsplit('/').next().is_some_and(|last| last.starts_with('.'));
         is_secret_name(Path::new(&name.glob))
             || is_hidden && SECRET_NAMES.iter().any(|secret| name.may_end_in(secret))
@@ -365,9 +364,9 @@ struct Globs {
 }
 
 impl Globs {
-    /// `//a` is absolute and `~/a` is below the user's home; other patterns are relative to the workspace's
-    /// directories, and match at any depth if they contain no slash. A pattern also matches everything below
-    /// a matching directory.
+    /// Compiles a pattern. `//a` is absolute and `~/a` is below the user's home directory; other patterns are
+    /// relative to the workspace's directories, and match at any depth if they contain no slash. A pattern also
+    /// matches everything below a matching directory.
     fn new(about: &str, workspace: &Workspace, case: CaseSensitivity) -> Globs {
         let about = about.strip_suffix('/').unwrap_or(about);
         let bases: Vec<(PathBuf, String)> = if let Some(rest) = about.strip_prefix("//") {
@@ -387,7 +386,7 @@ impl Globs {
             let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
             let named = normal(&base.join(plain.join("/")));
             let pattern: Vec<&str> = rest.split('/').skip(plain.len()).collect();
-            // Include the link target of the rule's own path, because the links in calls' paths are resolved.
+            // Include the target if the rule's path is a link, because the links in calls' paths are resolved.
             let real = real_path(&named);
             let mut begins = vec![named];
             if !begins.contains(&real) {
@@ -432,7 +431,7 @@ impl Globs {
     }
 }
 
-/// Files that searches skip because an ask or deny rule applies to reading them.
+/// Files that searches skip because of an ask or deny rule for reading.
 #[derive(Default)]
 pub struct HiddenFiles(Vec<Globs>);
 
@@ -458,7 +457,7 @@ impl HiddenFiles {
         of_reading.filter_map(|rule| rule.pattern.about.clone()).collect()
     }
 
-    /// What these patterns of deny rules match.
+    /// Returns the files that match these patterns of deny rules.
     pub(crate) fn by_patterns(patterns: &[String], workspace: &Workspace) -> HiddenFiles {
         HiddenFiles(
             patterns.iter().map(|about| Globs::new(about, workspace, CaseSensitivity::Ignored)).collect(),
@@ -470,7 +469,7 @@ impl HiddenFiles {
         self.0.iter().flat_map(|globs| &globs.named).filter(|path| self.hides(path))
     }
 
-    /// Whether a path itself is hidden, and not only because it is below one that is.
+    /// Whether a path is hidden by a pattern that matches it, and not only because it is below a hidden one.
     pub(crate) fn hides_itself(&self, path: &Path) -> bool {
         self.0.iter().any(|globs| globs.matchers.iter().any(|matcher| matcher.is_match(path)))
     }

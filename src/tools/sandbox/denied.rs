@@ -1,15 +1,15 @@
-//! Finds the files that rules deny to read, so that commands can't either. Reads the disk.
+//! Finds the files that rules forbid to read, so that commands can't read them either. Reads the disk.
 
 use std::path::PathBuf;
 
 use crate::Workspace;
 use crate::permission::ruled::HiddenFiles;
 
-/// Files and directories of a workspace that are compared with patterns, each time that a command is started.
+/// Maximum number of files and directories of a workspace that are compared with patterns each time a command starts.
 const ENTRIES_MAX: usize = 50_000;
 
-/// Returns the existing paths at and below the workspace's directories that these patterns of deny rules match, and
-/// those elsewhere that they name without a wildcard.
+/// Returns the existing paths at and below the workspace's directories that match these patterns of deny rules, and
+/// those elsewhere that the patterns name without a wildcard.
 pub(super) fn find(patterns: &[String], workspace: &Workspace) -> Vec<PathBuf> {
     if patterns.is_empty() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! What in a Git directory makes Git execute something: what stays read-only even for a command that may change
-//! the repository. Reads the disk, and creates what has to exist to be protected.
+//! The entries of a Git directory that make Git execute something. They stay read-only even for a command that may
+//! change the repository. Reads the disk, and creates entries that have to exist to be protected.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,18 @@ use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::root::read_regular;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
-/// names another directory for both.
+/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that names
+/// another directory for both.
 const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
 
 /// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
 const OF_WORKTREES: &str = "config.worktree";
 
-/// Names the directory with a repository's configuration and hooks if that is a different one, as for a
-/// worktree.
+/// Names the directory with a repository's configuration and hooks if that is a different one, as for a worktree.
 const COMMON: &str = "commondir";
 
-/// Content for a `commondir` file that was missing: the same directory. Git also accepts ".", but libgit2
-/// then finds no repository.
+/// Content of a `commondir` file that is created because it is missing: the same directory. Git also accepts ".", but
+/// libgit2 then finds no repository.
 const COMMON_TEXT: &str = "./\n";
 
 /// Mode of created files; readable by others, like the files that Git writes.
@@ -30,10 +29,10 @@ const READABLE: u32 = 0o644;
 /// Maximum number of submodules and worktrees of a repository that are looked up.
 const MODULES_MAX: usize = 64;
 
-/// Bytes of a file of Git's that is read, other than an index.
+/// Maximum bytes of a file of Git that is read, other than an index.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Depth of the search for submodules: their paths are module names, which may contain slashes.
+/// Maximum depth of the search for submodules: their paths are module names, which may contain slashes.
 const MODULES_DEPTH_MAX: usize = 4;
 
 /// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
@@ -43,7 +42,7 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
     modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
     if is_placed_by_its_settings(git) {
         if has_namespaces {
-            // Git creates it with the first commit in a worktree, which would fail in a closed directory.
+            // Git creates it with the first commit in a worktree, which would fail in a read-only directory.
             let _ = std::fs::create_dir(git.join("logs"));
         }
         let inner = directories(git).filter(|path| !path.ends_with("hooks"));
@@ -70,7 +69,8 @@ pub(super) fn freeze(places: &mut SandboxPaths, git: &Path, support: &Support) {
     places.fixed.dedup();
 }
 
-/// The directory that the settings name for hooks, if it exists. A relative one is relative to the working tree.
+/// Returns the directory that the settings name for hooks, if it exists. A relative one is relative to the working
+/// tree.
 pub(super) fn hooks_path(git: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let of_user =
         home.into_iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
@@ -83,7 +83,7 @@ pub(super) fn hooks_path(git: &Path, home: Option<&Path>) -> Option<PathBuf> {
     named.canonicalize().ok()
 }
 
-/// What the entries lead to that are links: it may be in the workspace.
+/// Returns the targets of entries that are links: they may be in the workspace.
 pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
     let links = OF_GIT.iter().map(|name| git.join(name)).filter(|path| path.is_symlink());
     links.filter_map(|path| path.canonicalize().ok()).collect()
@@ -98,14 +98,14 @@ fn freeze_in(places: &mut SandboxPaths, directory: &Path, names: &[&str]) {
         .for_each(|path| super::places::freeze(places, path));
 }
 
-/// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
+/// Protects a directory and its parents up to `git` against renaming, which would bypass the protection of its path.
 fn fix_below(places: &mut SandboxPaths, git: &Path, directory: &Path) {
     let above = directory.ancestors().take_while(|path| path.starts_with(git));
     places.fixed.extend(above.map(PathBuf::from));
 }
 
-/// Creates the missing entries through which a command could make Git execute something, because only
-/// existing paths can be frozen. They are left in place, because a mount ends with the file below it.
+/// Creates the missing entries through which a command could make Git execute something, because only existing paths
+/// can be frozen. They are not removed, because a mount ends when the file below it is removed.
 fn complete(git: &Path) {
     // Git itself creates this directory in most repositories.
     let _ = std::fs::create_dir(git.join("hooks"));
@@ -127,8 +127,8 @@ fn put_new(path: &Path, text: &str) {
     }
 }
 
-/// Whether a repository's configuration makes it bare or sets another work tree. Git honours that only
-/// without a `commondir`, or if each worktree has its own configuration.
+/// Whether a repository's configuration makes it bare or sets another work tree. Git honors that only without a
+/// `commondir`, or if each worktree has its own configuration.
 fn is_placed_by_its_settings(git: &Path) -> bool {
     (is_true(git, "core", "bare") || setting(&git.join("config"), "core", "worktree").is_some())
         && !is_true(git, "extensions", "worktreeconfig")
@@ -141,13 +141,13 @@ fn is_true(git: &Path, section: &str, key: &str) -> bool {
     })
 }
 
-/// The text of a file of Git's. A command may have put a pipe in its place.
+/// Reads a text file of Git, or nothing if it is not a regular file: a command may have replaced it with a pipe.
 fn text_of(file: &Path) -> Option<String> {
     let bytes = read_regular(file, FILE_BYTES_MAX).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last value of this key in a file with settings; section and key are given in lower case.
+/// Returns the last value of this key in a settings file; section and key must be in lower case.
 fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
     let text = text_of(file)?;
     let (mut is_in_section, mut found) = (false, None);
@@ -167,10 +167,10 @@ fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
     found
 }
 
-/// The Git directory of the repository with this root, or, for a worktree, that of its repository.
+/// Returns the Git directory of the repository with this root. For a worktree, that is the one of its repository.
 ///
-/// A worktree's `.git` file names that directory, but a command could write such a file. It is therefore
-/// accepted only if the directory names the worktree too: a command can't have written there.
+/// A worktree's `.git` file names that directory, but a command could write such a file. It is therefore accepted
+/// only if the directory names the worktree in return, where a command can't have written.
 pub(super) fn directory(root: &Path) -> Option<PathBuf> {
     let git = root.join(".git");
     let metadata = git.symlink_metadata().ok()?;
@@ -188,7 +188,7 @@ pub(super) fn directory(root: &Path) -> Option<PathBuf> {
     (is_ours && common.join("HEAD").exists()).then_some(common)
 }
 
-/// Whether a `commondir` file, if there is one, names the directory that it is in.
+/// Whether a `commondir` file, if it exists, names its own directory.
 pub(super) fn is_own_common_directory(git: &Path) -> bool {
     let file = git.join(COMMON);
     match text_of(&file) {
@@ -197,13 +197,13 @@ pub(super) fn is_own_common_directory(git: &Path) -> bool {
     }
 }
 
-/// The directory that the `.git` file of a working tree names, resolved.
+/// Returns the directory that the `.git` file of a working tree names, resolved.
 pub(super) fn named_directory(worktree: &Path) -> Option<PathBuf> {
     let text = text_of(&worktree.join(".git"))?;
     worktree.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()
 }
 
-/// Collects the submodules' directories below this one.
+/// Collects the directories of submodules below this one.
 fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
@@ -221,7 +221,7 @@ fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The directories in this one, without symbolic links.
+/// Returns the directories in this one, without symbolic links.
 fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())

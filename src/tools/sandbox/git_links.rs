@@ -1,7 +1,7 @@
 //! Repositories that the index of another one links to: submodules. `git status` of the outer repository runs Git in
-//! each of them, with its settings. Where such a repository is stands in its `.git`, which is therefore protected at any
-//! depth. After a command that may change a repository, those that are newly linked are examined, and what in them could
-//! make Git run a program is put aside.
+//! each of them, with its settings. The `.git` entry of such a repository names its Git directory and is therefore
+//! protected at any depth. After a command that may change a repository, newly linked repositories are examined, and
+//! entries that could make Git run a program are renamed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -16,33 +16,33 @@ use super::git;
 use super::git_settings::GitSettings;
 use epitome_platform::root::read_regular;
 
-/// Bytes of an index that is read: some two million files.
+/// Maximum bytes of an index that is read: some two million files.
 const INDEX_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Repositories in one another that are followed.
+/// Maximum nesting of repositories that is followed.
 const DEPTH_MAX: usize = 8;
 
-/// Linked repositories that are examined.
+/// Maximum number of linked repositories that are examined.
 const LINKED_MAX: usize = 1_024;
 
 /// The mode of an index entry that links to a repository.
 const LINK_MODE: u32 = 0o160_000;
 
-/// The bits of an entry's flags with the length of its name; all of them for a longer one.
+/// The bits of an entry's flags that contain the length of its name; all are set for a longer name.
 const NAME_LENGTH: u16 = 0xfff;
 
-/// Added to the name of what is put aside.
+/// Suffix of renamed entries.
 const ASIDE: &str = "refused";
 
-/// The repositories that are linked to, directly and through others: their Git directories with their working trees.
+/// The repositories that are linked directly or through others: their Git directories with their working trees.
 #[derive(Debug, Default)]
 pub(super) struct Linked(BTreeMap<PathBuf, PathBuf>);
 
-/// The links of indexes that did not change since they were read.
+/// The links of indexes, kept while the index files are unchanged.
 #[derive(Debug, Default)]
 pub(super) struct LinkCache(HashMap<PathBuf, (Stamp, Arc<[PathBuf]>)>);
 
-/// Identifies the content of a file: Git replaces an index as a whole.
+/// Identifies the content of an index, because Git never modifies one in place.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -51,7 +51,7 @@ struct Stamp {
 }
 
 impl Linked {
-    /// Those of the repositories with these working trees.
+    /// Finds the repositories linked from those with these working trees.
     pub(super) fn find<'a>(worktrees: impl Iterator<Item = &'a Path>, cache: &mut LinkCache) -> Linked {
         let mut linked = Linked::default();
         for worktree in worktrees {
@@ -78,13 +78,14 @@ impl Linked {
         self.0.values().map(|worktree| worktree.join(".git"))
     }
 
-    /// Puts aside what could make Git run a program in repositories that were not linked `before`. Describes it.
+    /// Renames entries that could make Git run a program in repositories that were not linked `before`. Returns a
+    /// description of each.
     pub(super) fn refuse_new(&self, before: &Linked) -> Vec<String> {
         self.0.keys().filter(|git| !before.0.contains_key(*git)).filter_map(|git| refuse(git)).collect()
     }
 }
 
-/// The Git directory of a working tree, resolved.
+/// Returns the Git directory of a working tree, resolved.
 fn directory_of(worktree: &Path) -> Option<PathBuf> {
     let git = worktree.join(".git").canonicalize().ok()?;
     if git.is_dir() { Some(git) } else { git::named_directory(worktree) }
@@ -95,7 +96,7 @@ fn refuse(git: &Path) -> Option<String> {
     let refused: Vec<&str> = [
         ("config", is_config_harmless(git)),
         ("hooks", is_without_hooks(git)),
-        // These name or are other settings; a repository that is linked to needs neither.
+        // These entries refer to or contain other settings; a linked repository needs neither.
         ("commondir", git::is_own_common_directory(git)),
         ("config.worktree", git.join("config.worktree").metadata().is_ok_and(|file| file.len() == 0)),
     ]
@@ -128,7 +129,7 @@ fn is_config_harmless(git: &Path) -> bool {
     }
 }
 
-/// Whether there are only samples, as Git puts them there.
+/// Whether the hooks directory contains only Git's samples.
 fn is_without_hooks(git: &Path) -> bool {
     let hooks = git.join("hooks");
     let Ok(kind) = hooks.symlink_metadata() else { return true };
@@ -139,7 +140,7 @@ fn is_without_hooks(git: &Path) -> bool {
 }
 
 impl LinkCache {
-    /// The paths of the links in the index of a repository.
+    /// Returns the paths of the links in the index of a repository.
     fn links_of(&mut self, git: &Path) -> Arc<[PathBuf]> {
         let index = git.join("index");
         let Some(file) = index.metadata().ok().filter(|file| file.is_file() && file.len() <= INDEX_BYTES_MAX)
@@ -153,7 +154,7 @@ impl LinkCache {
             return links.clone();
         }
         let bytes = read_regular(&index, INDEX_BYTES_MAX).unwrap_or_default();
-        // The length of hashes stands in the settings; only one of the two makes sense of an index.
+        // The hash length is stored in the settings; an index can be parsed with only one of the two.
         let links = [20, 32].into_iter().find_map(|hash| links_in(&bytes, hash)).unwrap_or_default();
         let links: Arc<[PathBuf]> = links.into();
         if self.0.len() >= LINKED_MAX {
@@ -164,7 +165,7 @@ impl LinkCache {
     }
 }
 
-/// `None` if it is no index with hashes of this length.
+/// Returns the links in an index; `None` if it can't be parsed with hashes of this length.
 fn links_in(index: &[u8], hash_bytes: usize) -> Option<Vec<PathBuf>> {
     let (header, mut rest) = index.split_first_chunk::<12>()?;
     let number = |bytes: &[u8]| Some(u32::from_be_bytes(*bytes.first_chunk()?));
@@ -181,7 +182,7 @@ fn links_in(index: &[u8], hash_bytes: usize) -> Option<Vec<PathBuf>> {
         let flags = u16::from_be_bytes(*entry.get(flags_at..)?.first_chunk()?);
         let mut at = flags_at + if flags & 0x4000 != 0 && version > 2 { 4 } else { 2 };
         if version == 4 {
-            // How much of the previous name is not repeated.
+            // The number of bytes of the previous name that are dropped.
             let mut byte = *entry.get(at)?;
             let mut removed = usize::from(byte & 0x7f);
             at += 1;
@@ -201,7 +202,7 @@ fn links_in(index: &[u8], hash_bytes: usize) -> Option<Vec<PathBuf>> {
         if version < 4 {
             at = at.next_multiple_of(8);
         }
-        // With the other length of hashes everything is shifted.
+        // With the wrong hash length everything is shifted.
         let length = usize::from(flags & NAME_LENGTH);
         if name.is_empty() || (length < usize::from(NAME_LENGTH) && length != name.len()) {
             return None;
@@ -224,7 +225,7 @@ mod tests {
         assert!(command.status().expect("sh runs").success(), "{line}");
     }
 
-    /// In each version of the format, as the real Git writes it.
+    /// In each version of the format, as written by Git.
     #[test]
     fn links_are_read_from_an_index() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,9 +1,9 @@
-//! Settings of repositories that a command may change as long as no program is named in them.
+//! Settings of repositories that a command may change unless they name a program.
 //!
-//! Git replaces `.git/config` as a whole, for a remote, an upstream or an update of a submodule, and another Git may read
-//! it at any moment, in a prompt or an editor. A command therefore never changes the file itself: in its place it sees a
-//! link to a copy, which Git follows and changes. When the command has ended, the copy is compared with what was there,
-//! and takes its place if only settings differ that are known to be harmless.
+//! Git replaces `.git/config` atomically, for a remote, an upstream or an update of a submodule, and another Git
+//! process may read it at any moment, in a prompt or an editor. A command therefore never changes the file itself: it
+//! sees a link to a copy instead, which Git follows and changes. After the command has ended, the copy is compared
+//! with the original, and replaces it if only settings that are known to be harmless differ.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -17,17 +17,17 @@ use epitome_files::atomic_file::private_directory;
 use epitome_platform::root::DirectoryEntry;
 use epitome_platform::sandbox::SandboxPaths;
 
-/// Names of settings that a report lists.
+/// Maximum number of settings named in a report.
 const REPORTED_MAX: usize = 8;
 
-/// Copies of settings that a command works with. Dropped, they are removed.
+/// Copies of settings that a command works with. Dropping it removes the copies.
 #[derive(Debug)]
 pub struct StagedSettings {
     directory: PathBuf,
     files: Vec<StagedFile>,
     /// The working trees whose repositories may be changed.
     worktrees: Vec<PathBuf>,
-    /// The repositories that these linked to before.
+    /// The repositories that these linked to before the command.
     linked: Linked,
 }
 
@@ -39,8 +39,8 @@ struct StagedFile {
 }
 
 impl StagedSettings {
-    /// Replaces the repositories' settings, which are frozen, by links to copies. `None` if there are none, or if no
-    /// copy can be made; they stay frozen then.
+    /// Replaces the repositories' frozen settings by links to copies. `None` if there are none, or if no copy can be
+    /// made; they stay frozen then.
     pub(super) fn stage(
         places: &mut SandboxPaths,
         temporary: &Path,
@@ -54,7 +54,7 @@ impl StagedSettings {
         let mut staged = StagedSettings::in_new_directory(temporary).ok().filter(|_| !configs.is_empty())?;
         for (number, real) in configs.into_iter().enumerate() {
             let Ok(before) = read(&real) else { continue };
-            // What can't be compared afterwards is not worth a copy.
+            // Settings that can't be parsed can't be compared afterwards, so they are not copied.
             if GitSettings::parse(&before).is_none() {
                 continue;
             }
@@ -84,7 +84,7 @@ impl StagedSettings {
         Ok(StagedSettings { directory, files: Vec::new(), worktrees: Vec::new(), linked: Linked::default() })
     }
 
-    /// Takes over what the command changed, and describes it for the model and the user; `None` if nothing changed.
+    /// Applies the command's changes, and describes them for the model and the user; `None` if nothing changed.
     pub fn finish(self) -> Option<String> {
         let mut reports: Vec<String> = self.files.iter().filter_map(StagedFile::finish).collect();
         let worktrees = self.worktrees.iter().map(PathBuf::as_path);
@@ -137,7 +137,7 @@ impl StagedFile {
         }
     }
 
-    /// Replaces the file as Git does, with its lock.
+    /// Replaces the file as Git does, holding its lock file.
     fn replace(&self, text: &[u8]) -> io::Result<()> {
         let lock = self.real.with_extension("lock");
         let mode = self.real.symlink_metadata()?.permissions().mode();
@@ -165,7 +165,7 @@ fn listed(mut names: Vec<String>) -> String {
     }
 }
 
-/// Reads a file with settings, without following links, which others may have put there.
+/// Reads a settings file without following links, which others may have created there.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let file = DirectoryEntry::at(path)?.read()?;
@@ -176,7 +176,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A file with settings, read as strictly as possible: programs that read such files differ in the unusual ones.
+/// A strictly parsed settings file: programs differ in how they read unusual ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GitSettings(Vec<GitSetting>);
 
@@ -184,13 +184,13 @@ pub(super) struct GitSettings(Vec<GitSetting>);
 struct GitSetting {
     section: String,
     subsection: Option<String>,
-    /// Empty for a line that is not understood, which is its value. It must not change.
+    /// Empty for a line that can't be parsed; the line is then in `value` and must not change.
     key: String,
     value: String,
 }
 
 impl GitSettings {
-    /// `None` if it is not certain where a section begins or a value ends.
+    /// Parses settings. `None` if it is not certain where a section begins or a value ends.
     pub(super) fn parse(text: &[u8]) -> Option<GitSettings> {
         let text = std::str::from_utf8(text).ok()?;
         let (mut section, mut subsection) = (String::new(), None);
@@ -227,7 +227,7 @@ impl GitSettings {
         Some(GitSettings(settings))
     }
 
-    /// Whether none of them makes Git run a program, in a repository that Git has just made.
+    /// Whether no setting makes Git run a program, for a repository that Git has just created.
     pub(super) fn are_harmless_when_new(&self, git: &Path) -> bool {
         const OF_NEW: [&str; 3] = ["bare", "precomposeunicode", "repositoryformatversion"];
         self.0.iter().all(|setting| {
@@ -238,7 +238,7 @@ impl GitSettings {
         })
     }
 
-    /// What only one of them has.
+    /// Returns the settings that only one of the two has.
     fn differences(&self, other: &GitSettings) -> Vec<GitSetting> {
         let mut only_here = self.0.clone();
         let mut only_there = Vec::new();
@@ -253,7 +253,7 @@ impl GitSettings {
     }
 }
 
-/// Section and subsection of a header line without its first bracket.
+/// Parses a section header after its opening bracket into section and subsection.
 fn header_of(header: &str) -> Option<(String, Option<String>)> {
     let header = header.strip_suffix(']')?;
     let (section, subsection) = match header.split_once([' ', '\t']) {
@@ -269,7 +269,7 @@ fn header_of(header: &str) -> Option<(String, Option<String>)> {
         .then(|| (section.to_ascii_lowercase(), subsection.map(str::to_owned)))
 }
 
-/// A value without escapes and comments; whole in quotes or without any.
+/// Parses a value without escapes and comments; it must be quoted entirely or not at all.
 fn plain(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
@@ -295,7 +295,7 @@ const HARMLESS: [(&str, &[&str]); 13] = [
     ("tag", &["sort"]),
 ];
 
-/// The same in subsections. Addresses are examined.
+/// The same for subsections. Addresses are checked separately.
 const HARMLESS_IN_SUBSECTIONS: [(&str, &[&str]); 3] = [
     ("branch", &["description", "merge", "pushremote", "rebase", "remote"]),
     (
@@ -325,7 +325,7 @@ impl GitSetting {
         }
     }
 
-    /// Whether this setting makes Git run no program, whoever uses the repository, and use no files but its own.
+    /// Whether this setting makes Git run no program and use only files of this repository.
     fn is_harmless(&self, git: &Path) -> bool {
         let GitSetting { section, subsection, key, value } = self;
         let known = match subsection {
@@ -336,17 +336,17 @@ impl GitSetting {
             return is_own_worktree(git, value);
         }
         let is_known = known.iter().any(|(own, keys)| own == section && keys.contains(&key.as_str()));
-        // `ext::sh -c …` and the like name a program, and an argument that looks like an option could.
+        // `ext::sh -c …` and the like name a program, and so could an argument that looks like an option.
         let is_address = matches!(key.as_str(), "url" | "pushurl" | "remote" | "pushremote");
         let is_safe_address = !value.contains("::") && !value.starts_with('-');
-        // `!command` is run.
+        // Git executes a value of the form `!command`.
         let is_safe_update =
             key != "update" || ["checkout", "rebase", "merge", "none"].contains(&value.as_str());
         is_known && (!is_address || is_safe_address) && is_safe_update
     }
 }
 
-/// Whether a submodule's settings name the working tree that names the submodule's directory.
+/// Whether a submodule's settings name the working tree that refers back to the submodule's directory.
 fn is_own_worktree(git: &Path, worktree: &str) -> bool {
     let worktree = normal(&git.join(worktree));
     let named = git::named_directory(&worktree);
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    /// What Git and other programs may read otherwise than we do is not taken over at all.
+    /// Settings that Git and other programs may parse differently are rejected.
     #[test]
     fn unclear_files_are_not_read() {
         for unclear in [

@@ -1,5 +1,5 @@
-//! Detects from a command's output whether the sandbox is the likely cause of a failure. Pure. It may be
-//! wrong: the result is a hint, and the model decides.
+//! Detects from a command's output whether the sandbox is the likely cause of a failure. Pure. It may be wrong: the
+//! result is a hint, and the model decides.
 
 /// How the model can request to run outside of the sandbox.
 pub const HOW_TO_ASK: &str = "If that stopped it and the task needs it, call bash again with \
@@ -33,14 +33,14 @@ const NOT_ALLOWED: [&str; 7] = [
     "erofs",
 ];
 
-/// Messages of programs that can't create more processes. A shell prints one and tries again.
+/// Messages of programs that can't create more processes. A shell prints one of them and retries.
 const NO_PROCESSES: [&str; 2] = ["fork: resource temporarily unavailable", "fork: retry"];
 
-/// Bytes at the end of an output that are searched: that is where programs report why they failed.
+/// Number of bytes searched at the end of an output, where programs report why they failed.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
 
-/// The text to append to the output of a sandboxed command for the model; `well`: whether the command
-/// succeeded, `network`: whether it had a network.
+/// Returns the text to append to the output of a sandboxed command for the model; `well`: whether the command
+/// succeeded, `network`: whether it had network access.
 pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     let end = &output[output.ceil_char_boundary(output.len().saturating_sub(LOOKED_AT_BYTES))..];
     let end = end.to_ascii_lowercase();

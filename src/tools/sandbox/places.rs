@@ -1,5 +1,5 @@
-//! Determines which paths a command may read, change or not see at all. Reads the disk and decides;
-//! enforcement is elsewhere.
+//! Determines which paths a command may read, change or not see. Reads the disk and decides;
+//! `epitome_platform::sandbox` enforces the result.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use crate::Workspace;
 use crate::secret_places::SecretPlaces;
 use epitome_platform::sandbox::{SandboxPaths, all_but};
 
-/// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
-/// next to the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, only
-/// what the next build or check reads: shells and browsers execute other parts of it.
+/// Paths below a home directory where package managers and compilers cache downloads and builds. If a file next to
+/// the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, the list
+/// contains only what the next build or check reads: shells and browsers execute other parts of it.
 const CACHES_IN_HOME: [&str; 50] = [
     ".cache/bazel",
     ".cache/ccache",
@@ -77,7 +77,8 @@ const DEVICES: [&str; 9] = [
     "/dev/shm",
 ];
 
-/// `changes_git`: whether the user agreed that this command may change the repositories of the workspace.
+/// Determines the paths. `changes_git`: whether the user permitted this command to change the workspace's
+/// repositories.
 pub(super) fn find(
     rules: &SandboxRules,
     workspace: &Workspace,
@@ -95,12 +96,12 @@ pub(super) fn find(
     hidden.dedup();
 
     let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
-    // A session in `/` or above the home directory: that can't all be the workspace.
+    // The session's directory is `/` or a parent of the home directory, which can't entirely be the workspace.
     let is_too_wide = |root: &PathBuf| {
         root.parent().is_none()
             || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
     };
-    // The paths that the directories had when they were opened: what is there by now may be a link.
+    // Use the paths that the directories had when they were opened: a link may have replaced them since.
     let opened = workspace.roots().iter().filter(|root| root.identity().is_some());
     let mut roots: Vec<PathBuf> = opened.map(|root| root.path().to_path_buf()).collect();
     roots.retain(|root| !is_too_wide(root));
@@ -111,8 +112,8 @@ pub(super) fn find(
     for entry in workspace.found().entries(roots.iter().map(PathBuf::as_path)) {
         let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
         match git.filter(|_| changes_git) {
-            // Everything in a repository is read-only, so that no file with which Git could be made to run something
-            // has to be known. With the user's consent it is not, except for the files that are known.
+            // A repository is completely read-only, so that no list of the files that make Git run something is
+            // needed. With the user's consent, only the known files are.
             Some(git) => {
                 git::freeze(&mut places, &git, support);
                 if git != entry {
@@ -126,7 +127,7 @@ pub(super) fn find(
             }
         }
     }
-    // Moving one away would make room for a link to another directory.
+    // Moving a root away would allow a link to another directory in its place.
     places.fixed.splice(..0, roots.iter().cloned());
     for root in &roots {
         places.frozen.extend(git::hooks_path(&root.join(".git"), home.as_deref()));
@@ -148,9 +149,9 @@ pub(super) fn find(
             places.writable = wide;
         }
         Namespaces::None => {
-            // Nothing can be excluded below a writable directory: hidden paths stay hidden, and their
-            // siblings can be changed, but none can be created. That would make the temporary directory
-            // useless, so there the hidden paths are given up instead.
+            // Nothing can be excluded below a writable directory: hidden paths stay hidden and their siblings can be
+            // changed, but new entries can't be created. That would make the temporary directory useless, so hidden
+            // paths inside it are not protected.
             for path in wide.iter().chain(&rest) {
                 all_but(path, &places.hidden, &mut places.writable);
             }
@@ -170,7 +171,7 @@ pub(super) fn repositories(workspace: &Workspace) -> impl Iterator<Item = PathBu
     entries.into_iter().filter(|entry| entry.ends_with(".git"))
 }
 
-/// Makes a file or directory read-only. Of a link both itself and what it leads to.
+/// Makes a file or directory read-only. For a link, both the link and its target.
 pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
     if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {
         places.frozen.extend(path.canonicalize().ok());
@@ -178,7 +179,7 @@ pub(super) fn freeze(places: &mut SandboxPaths, path: PathBuf) {
     places.frozen.push(path);
 }
 
-/// Directories for temporary files.
+/// Returns the directories for temporary files.
 fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
     let named = named
@@ -187,7 +188,7 @@ fn temporary(rules: &SandboxRules, workspace: &Workspace) -> Vec<PathBuf> {
     named.into_iter().chain(rules.temporary.clone()).collect()
 }
 
-/// The canonical forms of the paths that exist.
+/// Returns the canonical forms of the paths that exist.
 fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
@@ -222,7 +223,7 @@ mod tests {
             SandboxDisk { root, _directory: directory }
         }
 
-        /// For a command that may change repositories.
+        /// The paths for a command that may change repositories.
         fn places(&self, cwd: &str, support: Support) -> SandboxPaths {
             self.places_of(cwd, true, support)
         }
@@ -306,7 +307,7 @@ mod tests {
         assert!(disk.below(&disk.places_of("w", false, ALL).frozen).contains(&"w/tools/Hooks".to_owned()));
     }
 
-    /// Files that point Git to its configuration are created if missing, and existing ones stay untouched.
+    /// Files that refer Git to its configuration are created if missing, and existing ones stay unchanged.
     #[test]
     fn missing_commondir_and_worktree_config_are_created() {
         let disk = SandboxDisk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
@@ -377,8 +378,7 @@ mod tests {
         assert_eq!(disk.below(&disk.places("", ALL).writable), Vec::<String>::new());
     }
 
-    /// A command could write a `.git` file that names any directory, and would get access to it the next
-    /// time.
+    /// A command could write a `.git` file that names any directory, and the next command would get access to it.
     #[test]
     fn worktree_needs_a_back_reference_from_its_repository() {
         let disk =

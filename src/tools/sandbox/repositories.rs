@@ -1,5 +1,5 @@
-//! Finds the repositories of a workspace, and the files that programs execute on their own: what a command may
-//! not change even though it may change the workspace. Reads the disk.
+//! Finds the repositories of a workspace, and the files that programs execute automatically. A command may not change
+//! them even though it may change the workspace. Reads the disk.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -10,18 +10,18 @@ use std::time::{Duration, SystemTime};
 use super::git_links::{LinkCache, Linked};
 use crate::permission::later::{RunsLater, class_of};
 
-/// Levels of directories below a root that are looked through. Repositories are often checked out side by side,
-/// or below a directory for vendored ones.
+/// Levels of directories below a root that are searched. Repositories are often checked out side by side, or below a
+/// directory for vendored ones.
 const LEVELS: usize = 3;
 
-/// Directories that one look goes through, the upper ones first.
+/// Maximum number of directories per search, upper ones first.
 const DIRECTORIES_MAX: usize = 2_048;
 
-/// File systems count changes within this time as one: a directory that was changed just now is read again.
+/// File systems may not distinguish changes within this time: a directory that has just changed is read again.
 const SETTLED: Duration = Duration::from_millis(50);
 
-/// What was found so far in the directories of a workspace. What was found once stays protected as long as it
-/// exists, however many directories a command creates.
+/// The entries found so far in the directories of a workspace. A found entry stays protected while it exists, however
+/// many directories a command creates.
 #[derive(Debug, Default)]
 pub struct FoundRepositories(Mutex<RepositoryState>);
 
@@ -32,7 +32,7 @@ struct RepositoryState {
     links: LinkCache,
 }
 
-/// A directory as it was when it was read.
+/// The state of a directory when it was read.
 #[derive(Debug)]
 struct ScannedDirectory {
     changed: (i64, i64, u64),
@@ -41,9 +41,9 @@ struct ScannedDirectory {
 }
 
 impl FoundRepositories {
-    /// Returns the paths of `.git` entries and of files and directories that run later, at and below the roots, in
-    /// order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a millisecond per thousand
-    /// unchanged directories.
+    /// Returns the paths of `.git` entries and of files and directories that are executed later, at and below the
+    /// roots, in order. They may be links. Includes the `.git` entries of submodules at any depth. Takes a
+    /// millisecond per thousand unchanged directories.
     pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
@@ -64,7 +64,7 @@ impl FoundRepositories {
             level = next;
         }
         state.read.retain(|path, _| looked_at.contains(path));
-        // A directory may have become a link since; what that leads to has a path of its own.
+        // A directory may have become a link since; its target has another path.
         let is_there = |path: &Path| {
             let above = path.parent().and_then(|above| Some((above, above.canonicalize().ok()?)));
             above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
@@ -80,7 +80,7 @@ impl FoundRepositories {
 }
 
 impl RepositoryState {
-    /// The directory, read again if it has changed.
+    /// Returns the directory, read again if it has changed.
     fn look(&mut self, path: &Path) -> Option<&ScannedDirectory> {
         let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
         let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
@@ -119,7 +119,8 @@ mod tests {
 
     use super::*;
 
-    /// Somebody works in the directory above their repositories: a command could change the hooks of each of them.
+    /// The user works in the parent directory of several repositories: a command could change the hooks of each of
+    /// them.
     #[test]
     fn repositories_are_found_three_levels_down_and_stay_found() {
         let directory = tempfile::tempdir().expect("a temporary directory");

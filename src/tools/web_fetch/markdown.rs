@@ -2,7 +2,7 @@
 
 use htmd::{Element, HtmlToMarkdown};
 
-/// Maximum nesting of elements for the conversion, which is recursive. Deeper pages are meant to exhaust the
+/// Maximum nesting of elements for the conversion, which is recursive. Deeper pages are assumed to be attacks on the
 /// stack and become plain text.
 const DEPTH_MAX: usize = 200;
 
@@ -83,7 +83,7 @@ fn title(html: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Maximum nesting of elements, estimated from the tags.
+/// Returns the maximum nesting of elements, estimated from the tags.
 fn depth(html: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for (at, _) in html.match_indices('<') {
@@ -103,7 +103,7 @@ fn depth(html: &str) -> usize {
     deepest
 }
 
-/// The text between the tags.
+/// Returns the text between the tags.
 fn bare(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;

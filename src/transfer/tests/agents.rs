@@ -1,5 +1,5 @@
-//! Sessions of other agents. The files were written by these agents, in conversations with a mock provider,
-//! and were shortened; next to each is the expected result.
+//! Sessions of other agents. The files were written by these agents, in conversations with a mock provider, and were
+//! shortened; next to each is the expected result.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -43,7 +43,7 @@ fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Imp
     read(Path::new(path), text, &ImportContext { cwd: Path::new("/here"), now: 1_000, read_sibling: &beside })
 }
 
-/// A log in short form, with one entry per line.
+/// Formats a log in short form, with one entry per line.
 fn told(draft: &ImportDraft) -> String {
     let words = |message: &Message| {
         let parts = message.content.iter().map(|part| match part {
@@ -145,7 +145,7 @@ fn changed(value: &mut Value, at: &mut usize, with: &Value) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Files with other bytes, lines in another order, and values of other types are read or refused.
+    /// Files with changed bytes, reordered lines or values of other types are read or refused.
     #[test]
     fn no_file_makes_a_reader_panic(
         session in 0..SESSIONS.len(),
