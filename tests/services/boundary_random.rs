@@ -330,7 +330,7 @@ fn the_attack() {
 }
 
 /// Repeatedly exchanges a directory for a link that leads out of the workspace, so that code that checks a path and
-/// opens it later opens something else. Pauses now and then, so that other code meets each of the two.
+/// opens it later opens something else. Pauses for random times, so that other code meets both states.
 fn exchange(random: &mut fastrand::Rng, outside: &[PathBuf]) {
     for directory in ["d", "link", "d/e"] {
         drop(fs::remove_file(directory));

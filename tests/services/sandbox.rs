@@ -359,7 +359,8 @@ async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     sh("git fsck && git worktree list && git submodule update && test ! -e ran && test ! -e ../tree/ran");
 }
 
-/// With a `commondir`, Git ignores `core.bare`: Git would have treated the parent directory as a work tree and shown
+/// With a `commondir` file, Git ignores `core.bare`: it would treat the parent directory as a work tree in which all
+/// files are deleted.
 /// all files as deleted.
 #[tokio::test]
 async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
