@@ -41,8 +41,8 @@ struct Options {
     /// Few repetitions: a look, not a record
     #[arg(long)]
     quick: bool,
-    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks, found,
-    /// binary, inside) or rows whose name has NAME
+    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks,
+    /// found, binary, inside) or rows whose name has NAME
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Print JSON instead of the table, one object a line for each store

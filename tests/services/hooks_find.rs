@@ -737,8 +737,8 @@ fn the_command_line_lists_trusts_and_refuses_hooks() {
     assert_eq!((listed["untrusted"].as_array().map(Vec::len), disk.marks()), (Some(0), 1));
 }
 
-/// Regression: `epitome hooks try` sent a resident hook its bare payload, as if it were a one-shot script, and the hook
-/// could not answer.
+/// Regression: `epitome hooks test` sent a resident hook its bare payload, as if it were a one-shot script, and the
+/// hook could not answer.
 #[test]
 fn hooks_try_sends_one_request_to_a_resident_hook() {
     let disk = Disk::new();
