@@ -17,7 +17,7 @@
 //! | `json mcp` | parsed as the `.mcp.json` of a repository, without a problem |
 //! | `text problems` | the problems reported for the preceding settings |
 //! | `text protocol` | each line occurs in the documentation of `src/hooks/resident.rs` |
-//! | `markdown recipe=ID` | parsed as a recipe with its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown recipe=ID` | parsed as a recipe with its handlers; also `command`, `skill`, `gemini` |
 //! | `markdown agent=NAME` | parsed as an agent, without a warning |
 //! | `toml config` | parsed as the user's settings |
 //! | `console` | each line after `$ ` is run; `…` matches anything; with `nearly` numbers may differ slightly |

@@ -361,7 +361,6 @@ async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
 
 /// With a `commondir` file, Git ignores `core.bare`: it would treat the parent directory as a work tree in which all
 /// files are deleted.
-/// all files as deleted.
 #[tokio::test]
 async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
     if !has_namespaces() || !has_program("git") {

@@ -77,8 +77,8 @@ fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     assert_eq!(project.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }
 
-/// This script does not check which recipe has ended, and requests another compaction when the compaction recipe ends.
-/// The trail records the refusal, but the user gets no notice.
+/// This script does not check which conversation has stopped, so it requests another compaction when the compaction
+/// recipe stops. The trail records the refusal, but the user gets no notice.
 #[test]
 fn an_action_compacts_once() {
     let project = Project::new();

@@ -185,7 +185,7 @@ async fn other_failures_keep_their_class() {
         assert_eq!(class_of(&later).await, ErrorClass::Retry { after });
         assert!(matches!(class_of(&ModelStep::Overflow).await, ErrorClass::TooLong { .. }));
     }
-    // A reply of Anthropic's may contain no text.
+    // Anthropic's compaction may contain no text.
     let model = script(&[]);
     let error = compacted(&endpoint(&model, WireFormat::AnthropicMessages)).await.expect_err("it is empty");
     assert_eq!(error.class, ErrorClass::Broken);

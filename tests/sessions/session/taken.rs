@@ -68,7 +68,7 @@ fn a_reply_that_fills_the_window_is_compacted_and_continued() {
 
 /// A rejected request is slow and, with some providers, charged; if token counting is free, it is used first.
 /// Regression: for such a compaction, `/why` reported that the request was too long for the model. It had not been
-/// rejected, but exceeded the room that remains beside the reply.
+/// rejected, but exceeded the room that remains next to a reply.
 #[test]
 fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     const WINDOW: &str = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 12000\n";
