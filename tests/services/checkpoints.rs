@@ -42,7 +42,7 @@ impl Bench {
         while now() == before {}
     }
 
-    /// Waits until all files are so old that their timestamps distinguish them from files that a later command writes.
+    /// Waits until all files are so old that a later rename of their directory leaves no trace in their timestamps.
     fn age(&self) {
         let probe = self.home.path().join("probe");
         let now = || {
