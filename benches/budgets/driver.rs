@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 pub struct Subject {
     pub name: String,
     pub command: Vec<OsString>,
-    /// Whether an answer waits for the disk. The floor's does not, so no sync time is subtracted for it.
+    /// Whether a response is synced to disk first. The floor's is not, so no sync time is subtracted for it.
     pub durable: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Agent {
     watch: Watch,
 }
 
-/// Messages of the agent that a measure may need.
+/// Messages of the agent that the measures distinguish.
 #[derive(Debug)]
 pub enum Heard {
     Answer {
@@ -316,7 +316,7 @@ impl Agent {
         }
     }
 
-    /// The last line that the agent wrote to stderr, as a suffix for an error message.
+    /// The last line of the agent's stderr, as a suffix for an error message.
     fn complaint(&self) -> String {
         let all = std::fs::read_to_string(complaints(&self.place.home)).unwrap_or_default();
         all.lines().last().map(|line| format!("; it said: {line}")).unwrap_or_default()

@@ -1,7 +1,6 @@
-//! The floor: the minimum that any agent process must spend. A bare forwarder between an editor's pipe and
-//! the model's socket that understands just enough of both for the bench to drive it. It stores nothing,
-//! validates nothing, parses no JSON (strings are copied with their escapes) and is not usable as an agent.
-//!
+//! The floor: the minimum that any agent process must spend. A bare forwarder between an editor's pipe and the model's
+//! socket that understands just enough of both protocols for the bench to drive it. It stores nothing, validates
+//! nothing, parses no JSON (strings are copied with their escapes) and is not usable as an agent.
 //! Two threads: the main thread reads the editor's lines and writes the model's requests; the other one
 //! blocks in reads of the model's socket and writes the chunks. No timed path hands a message from one thread
 //! to another.
@@ -71,8 +70,8 @@ pub fn run() {
     }
 }
 
-/// Copies the model's text to the editor until the connection ends. Each event is an HTTP chunk of its own,
-/// so the lines between events (the chunk lengths) are skipped like every line that is not `data:`.
+/// Copies the model's text to the editor until the connection ends. Each event is a separate HTTP chunk, so the lines
+/// between events (the chunk lengths) are skipped like every line that does not start with `data:`.
 fn forward(mut model: TcpStream, flight: &Mutex<Flight>) -> bool {
     let mut bytes = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];

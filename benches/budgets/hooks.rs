@@ -15,14 +15,14 @@ use crate::measures::{Effort, PROMPT, Stage};
 use crate::model::Reply;
 use crate::table::{Row, Samples};
 
-/// Number of files in the folders that are searched.
+/// Number of files in the searched folders.
 const HOOKS: usize = 200;
 const RECIPES: usize = 500;
 
 /// Reads its payload and prints nothing.
 const SCRIPT: &str = "#!/bin/sh\nif [ \"$1\" = hook ]; then echo user.message; else read -r payload; fi\n";
 
-/// The same as a resident hook, which answers without starting a process each time.
+/// The same script as a resident hook, which answers without starting a process each time.
 const RESIDENT: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then
     echo '{"protocol":2,"events":["user.message"],"mode":"resident"}'
@@ -70,7 +70,7 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
-/// Hook discovery with many files compared with empty folders: the delay of the first prompt.
+/// Measures hook discovery with many files against empty folders: the additional delay of the first prompt.
 pub fn found(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let count = effort.of(5);
     let nothing = median((0..count).map(|_| first_asked(stage)).collect::<Result<_>>()?);
@@ -98,8 +98,8 @@ pub fn found(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result
     Ok(())
 }
 
-/// Times from a prompt until the model is called, `count` times in one session; an additional first prompt is
-/// not counted.
+/// Measures the times from a prompt until the model is called, `count` times in one session, after a first prompt that
+/// is not counted.
 fn asked(stage: &Stage<'_>, count: u32) -> Result<Vec<Duration>> {
     let mut agent = stage.ready()?;
     let (session, _) = agent.new_session()?;
@@ -114,7 +114,7 @@ fn asked(stage: &Stage<'_>, count: u32) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// From `session/new` of a fresh process until its first prompt reaches the model.
+/// The time from `session/new` in a fresh process until its first prompt reaches the model.
 fn first_asked(stage: &Stage<'_>) -> Result<Duration> {
     let mut agent = stage.ready()?;
     let begun = Instant::now();

@@ -1,6 +1,5 @@
-//! Measures that are only possible inside the process: loading the vocabulary, counting tokens, writing
-//! requests. They run in the bench's own process with the library linked, so there is no floor and there are
-//! no such rows for other agents.
+//! Measurements that are only possible inside the process: loading the vocabulary, counting tokens, encoding requests.
+//! They run in the bench process with the library linked, so they have no floor and do not exist for other agents.
 
 use std::fs;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use serde_json::json;
 
 use crate::measures::Effort;
 
-/// Messages of the long thread, of about 2 KB each, like those of the whole-process rows.
+/// Messages of the long thread, of about 2 KB each, like in the rows that measure complete processes.
 const LONG: usize = 1_000;
 const SHORT: usize = 10;
 const LINE: &str = "fn line(at: usize) -> String { format!(\"{at}: some words of a file\") }\n";
@@ -55,7 +54,7 @@ type Sample = fn(usize) -> String;
 pub fn run(effort: Effort, as_json: bool) -> Result<()> {
     let count = effort.of(10);
     let mut lines = Vec::new();
-    // First, while the process is as small as a daemon at rest: the time of a fork grows with its memory.
+    // First, while the process is as small as an idle daemon: the time of a fork grows with its memory.
     sandbox(effort.of(200), &mut lines)?;
     let vocabulary = load(&mut lines)?;
     speeds(&vocabulary, count, &mut lines);
@@ -80,7 +79,7 @@ pub fn run(effort: Effort, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What the sandbox adds to a command that does nothing, by the median of alternating runs in this repository.
+/// The overhead of the sandbox for a command that does nothing: median of alternating runs in this repository.
 fn sandbox(count: u32, lines: &mut Vec<Line>) -> Result<()> {
     let home = tempfile::tempdir()?;
     let environment = vec![

@@ -1,7 +1,7 @@
-//! The budget bench: everything that a user waits for, measured on whole processes next to the minimum that
-//! any process must spend. `cargo bench --bench budgets`; see `benches/README.md`.
+//! The budget bench: measures everything that a user waits for, on complete processes, next to the minimum that any
+//! process must spend. `cargo bench --bench budgets`; see `benches/README.md`.
 //!
-//! It never fails because of a time. It exits with 1 only if a measure could not be taken at all.
+//! No time makes it fail. It exits with 1 only if a measurement fails.
 
 mod driver;
 mod forwarder;
@@ -41,8 +41,8 @@ struct Options {
     /// Few repetitions: a look, not a record
     #[arg(long)]
     quick: bool,
-    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks, found,
-    /// binary, inside) or rows whose name has NAME
+    /// Only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel, hooks,
+    /// found, binary, inside) or rows whose name has NAME
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Print JSON instead of the table, one object a line for each store
@@ -174,7 +174,7 @@ fn pass(
         let mut going = [true; 2];
         for turn in 0..group.turns {
             progress(&format!("measuring {}, {} of {}", group.name, turn + 1, group.turns));
-            // The second one runs on a different machine state (caches, clocks), so the order alternates.
+            // The second one runs in a different machine state (caches, clocks), so the order alternates.
             let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
             for index in order {
                 if !going[index] {

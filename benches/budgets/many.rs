@@ -1,4 +1,4 @@
-//! Many sessions at once: the memory of each, and whether one delays the others.
+//! Many concurrent sessions: the memory of each, and whether one delays the others.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resul
     end(agent)
 }
 
-/// Streams that end together, and a large number of streams none of whose chunks may be late.
+/// Measures streams that end together, and a large number of streams none of whose chunks may be late.
 pub fn streams(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     if stage.subject.name != "epitome" {
         return Ok(());
@@ -85,8 +85,8 @@ pub fn streams(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resu
     Ok(())
 }
 
-/// Runs one stream in each of `count` sessions. Returns how long after the model's last write the last
-/// session was answered, and the 99th percentile of the chunk delay.
+/// Runs one stream in each of `count` sessions. Returns the time from the model's last write to the last session's
+/// response, and the 99th percentile of the chunk delay.
 fn streamed(
     stage: &Stage<'_>,
     count: u32,
@@ -95,7 +95,7 @@ fn streamed(
     let mut agent = stage.ready()?;
     let sessions = (0..count).map(|_| agent.new_session().map(|(session, _)| session));
     let sessions = sessions.collect::<Result<Vec<String>>>()?;
-    // Opens the connections, and reads the files that are read only once.
+    // Opens the connections, and reads files that are only read once.
     for session in &sessions {
         stage.short_turn(&mut agent, session, PROMPT)?;
     }

@@ -1,6 +1,6 @@
-//! The measures: what each one does with an agent, and which two clocks it compares. Each group starts its
-//! own process, asserts that the agent did what was requested (a fast wrong answer is a failure, not a
-//! record) and never asserts a time.
+//! The measures: the work that each one gives an agent, and the two clocks that it compares. Each group starts a
+//! process, asserts that the agent did the work (a fast wrong answer is a failure, not a record) and never asserts a
+//! time.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -212,8 +212,8 @@ fn prompt(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()
     Ok(())
 }
 
-/// Measures one synced append of the size of a journal entry in the agent's home. Records it as a row of its
-/// own for both subjects and returns the median.
+/// Measures one synced append of the size of a journal entry in the agent's home. Records it as a separate row for both
+/// subjects and returns the median.
 fn sync_cost(stage: &Stage<'_>, samples: &mut Samples) -> Result<Duration> {
     let path = stage.home.join("sync-probe");
     let mut file = File::options().create(true).append(true).open(&path)?;
@@ -283,8 +283,8 @@ fn load(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> 
     Ok(())
 }
 
-/// Builds a thread of [`LOADED_MESSAGES`] messages by prompting, so that it needs nothing but the protocol
-/// from the agent, and ends the agent.
+/// Builds a thread of [`LOADED_MESSAGES`] messages by prompting, which requires only the protocol from the agent, and
+/// ends the agent.
 fn thread_of_messages(stage: &Stage<'_>) -> Result<String> {
     let mut agent = stage.ready()?;
     let (session, _) = agent.new_session()?;
@@ -295,8 +295,8 @@ fn thread_of_messages(stage: &Stage<'_>) -> Result<String> {
     Ok(session)
 }
 
-/// Compares a call in a short thread with one in a long thread: the older messages of a request were already
-/// encoded for the previous calls.
+/// Compares a call in a short thread with one in a long thread, whose older messages were already encoded for the
+/// previous calls.
 fn long(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let text = "A line that a person typed. ".repeat(LONG_PROMPT_LINES);
     let asked = |agent: &mut Agent, session: &str, row: Row, samples: &mut Samples| -> Result<()> {

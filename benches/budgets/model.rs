@@ -46,7 +46,7 @@ pub enum Reply {
     Hang,
 }
 
-/// An action of the model with its time.
+/// An action of the model and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// The last byte of the request was read.

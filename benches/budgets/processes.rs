@@ -1,7 +1,7 @@
 //! Costs of the measured processes: CPU time and memory. Linux only (`/proc`).
 //!
-//! An agent may delegate its work to a detached daemon, so a measure counts every process below the bench,
-//! whatever its parent was: the bench adopts orphans ([`adopt_orphans`]). One agent is measured at a time.
+//! An agent may delegate its work to a detached daemon, so every descendant of the bench is counted, even if its parent
+//! has exited: the bench adopts orphans ([`adopt_orphans`]). One agent is measured at a time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 /// How long processes may take to end after SIGTERM before they are killed.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
-/// How often to check whether processes have ended or are idle: a process that is not a child cannot be
-/// waited for.
+/// Polling interval for processes to end or become idle: a process that is not a child cannot be waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A process that is still busy after this time is measured as it is.
 const AT_REST_WITHIN: Duration = Duration::from_secs(3);
@@ -136,8 +135,8 @@ unsafe extern "C" {
     fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
 }
 
-/// A process's CPU clock. `/proc/PID/stat` has a resolution of only 10 ms, which is more than fifty short
-/// prompts may cost.
+/// A process's CPU clock. `/proc/PID/stat` has a resolution of only 10 ms, which may exceed the cost of fifty short
+/// prompts.
 fn cpu_time_of(pid: i32) -> Result<Duration> {
     const CPUCLOCK_SCHED: i32 = 2;
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };

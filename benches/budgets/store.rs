@@ -1,4 +1,4 @@
-//! Fills a home with conversations, for measures that must not depend on the size of the store.
+//! Fills a home with conversations, for measurements that must not depend on the size of the store.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::progress;
 /// Size of the store with `--big`.
 pub const BIG_STORE_BYTES: u64 = 500 << 20;
 
-/// Bytes of a prompt: below the size from which a body would become a separate file.
+/// Bytes of a prompt: below the size at which a body is stored in a separate file.
 const PROMPT_BYTES: usize = 48 << 10;
 /// Prompts per session: far below a window of 200,000 tokens, so that nothing is compacted.
 const PROMPTS: usize = 4;

@@ -1,5 +1,5 @@
-//! The collected numbers and how they are printed. Nothing is judged here: budgets are printed next to the
-//! numbers for a human reader, and no exit code depends on a time.
+//! Collects and prints the numbers. Nothing is judged here: budgets are printed next to the numbers for a human reader,
+//! and no exit code depends on a time.
 
 use std::collections::BTreeMap;
 
@@ -188,7 +188,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// `None` for no values. For few values the p90 is the maximum.
+    /// `None` if there are no values. If there are few, the p90 is the maximum.
     fn of(values: &[f64]) -> Option<Summary> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -198,7 +198,7 @@ impl Summary {
     }
 }
 
-/// Both subjects of one pass over the measures.
+/// The results of both subjects in one pass over the measures.
 pub struct Pass<'a> {
     /// `empty store`, or its size.
     pub store: &'a str,
@@ -239,7 +239,7 @@ pub fn print(pass: &Pass<'_>) {
     }
 }
 
-/// The same as one JSON object.
+/// The same table as one JSON object.
 pub fn json(pass: &Pass<'_>) -> Value {
     let summary = |summary: Option<Summary>| {
         summary.map(|Summary { median, min, p90, count }| {

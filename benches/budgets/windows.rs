@@ -12,8 +12,8 @@ use crate::table::{Row, Samples};
 /// Clients that are attached at the same time.
 const WINDOWS: usize = 50;
 
-/// How long clients have been open when their memory is measured: the steady state, not the moment of the
-/// start.
+/// Time for which clients have been open when their memory is measured, so that the steady state is measured and not
+/// the startup.
 const LEAN_WITHIN: Duration = Duration::from_secs(13);
 
 /// Number of requests whose median is reported.
@@ -21,15 +21,15 @@ const REQUESTS: u32 = 200;
 
 pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let windows = (0..WINDOWS).map(|_| stage.ready()).collect::<Result<Vec<Agent>>>()?;
-    // A front end returns the pages of its start after two seconds; a daemon checks every ten whether it has
-    // grown.
+    // A front end returns its startup memory to the OS after two seconds; a daemon checks every ten seconds whether it
+    // has grown.
     std::thread::sleep(LEAN_WITHIN);
     processes::come_to_rest()?;
     let fronts = windows.iter().map(|window| processes::resident_bytes_of(window.process()));
     let fronts = fronts.collect::<Result<Vec<u64>>>()?;
     let all = processes::resident_bytes()?;
     fronts.iter().for_each(|bytes| samples.bytes(Row::MemoryFront, *bytes as f64));
-    // All that does not belong to the clients is the daemon; the floor has none.
+    // The remaining memory is the daemon's; the floor has none.
     let daemon = all.saturating_sub(fronts.iter().sum());
     if daemon > 0 {
         samples.bytes(Row::MemoryWindows, daemon as f64);
@@ -42,7 +42,7 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
-/// The same small request with and without a front end in between.
+/// Measures the same small request with and without a front end in between.
 fn added(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let mut command = stage.subject.command.clone();
     command.push("--standalone".into());

@@ -1,4 +1,4 @@
-//! KeepBench: how much of a conversation is still known after a compaction. `cargo bench --bench keep`; see
+//! KeepBench: measures how much of a conversation is still known after a compaction. `cargo bench --bench keep`; see
 //! `benches/keep/README.md`. It needs no network, and asserts nothing about the results.
 
 mod bench;

@@ -97,7 +97,7 @@ fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String
     head.push("characters".to_owned());
     let rows = shown.iter().filter_map(|way| {
         let score = results.ways.get(way)?;
-        // The terms are taken from this very text.
+        // The terms were extracted from this text.
         let is_source = |asked: Asked| {
             matches!(asked, Asked::Section(_))
                 && matches!(way, Way::Summary | Way::SummaryCut | Way::OursWithSummary)

@@ -1,4 +1,4 @@
-//! How much each way retains of the sessions of a corpus.
+//! Measures how much of a corpus's sessions each way retains.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +91,7 @@ pub const TAILS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 /// Windows in which instructions are planted, in tokens.
 pub const WINDOWS: [u64; 3] = [200_000, 64_000, 32_000];
 
-/// A point of the curve: what message and tail retain together, what the tail retains alone, and their
-/// tokens.
+/// A point of the curve: the retention of message and tail together, that of the tail alone, and their tokens.
 #[derive(Default)]
 pub struct Point {
     pub both: Score,
@@ -126,7 +125,7 @@ pub fn measure(corpus: &Corpus) -> Result<Results> {
             results.faults.push(format!("{}: {fault}", session.name));
         }
     }
-    // The longest session, in which there is most to retain.
+    // The longest session, which has the most to retain.
     let host = corpus.sessions.iter().max_by_key(|session| session.messages.len());
     for window in WINDOWS {
         let Some(host) = host.filter(|_| !corpus.instructions.is_empty()) else { break };

@@ -1,4 +1,4 @@
-//! How long a compaction takes without a model: the plan, and the message with its tables.
+//! Measures compaction without a model: planning, and composing the message with its tables.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What tests of whole sessions and of the program share: a session in this process ([`session`]), the program as a
+//! Helpers shared by tests of sessions and of the program: a session in this process ([`session`]), the program as a
 //! user runs it ([`user`]), the agent as an editor starts it ([`agent`]), and tests that run as a child process
 //! ([`own_process`]).
 
@@ -19,10 +19,10 @@ use serde_json::Value;
 /// A test that waits longer than this hangs. Everything here takes milliseconds, or seconds on a busy machine.
 pub const WITHIN: Duration = Duration::from_secs(120);
 
-/// Interval for polling what cannot be waited for.
+/// Interval for polling conditions that have no event.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Polls a condition until it holds; what is awaited is named in the error.
+/// Polls until `look` returns a value; the panic after [`WITHIN`] names `what`.
 #[track_caller]
 pub fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

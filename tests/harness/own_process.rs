@@ -1,10 +1,10 @@
-//! Tests that run again as a child process: alone in it, because they change something that belongs to the whole
-//! process, or as the program that another test starts.
+//! Tests that run again as a child process: either alone, because they change process-wide state, or as the program
+//! that another test starts.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Names the test that a child process is to run the body of.
+/// Names the test whose body the child process runs.
 const ALONE: &str = "EPITOME_TEST_ALONE";
 
 /// The arguments with which a test program runs a single test. Its output begins with a line of the test framework.

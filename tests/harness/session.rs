@@ -1,5 +1,5 @@
-//! A session in this process with real services: the store, HTTP to a scripted model, hooks and recipes. Its tool does
-//! what its input says, unless a test wants the built-in ones. No editor protocol is involved.
+//! A session in this process with real services: the store, HTTP to a scripted model, hooks and recipes. Its tool
+//! follows the instructions in its input, unless a test asks for the built-in tools. No editor protocol is involved.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ use super::tool::Does;
 use super::user::program;
 use super::{WITHIN, in_turn, write_file};
 
-/// The services of a process with the built-in tools. Without the reaper's own process, and without a vocabulary: token
-/// counts are estimates.
+/// The services of a process with the built-in tools, without the reaper process and without a vocabulary: token counts
+/// are estimates.
 pub fn services(paths: &Paths) -> SessionServices {
     let reaper = Arc::new(Reaper::disabled());
     SessionServices {
@@ -66,7 +66,7 @@ enum Tools {
     BuiltIn,
 }
 
-/// What a session starts with.
+/// The configuration of a test session.
 pub struct Setup {
     files: Vec<(String, String)>,
     functions: Functions,
@@ -90,7 +90,7 @@ impl Setup {
         }
     }
 
-    /// These files below the session's directory, of which `home` is the user's; files that begin with `#!` are
+    /// Files below the session's directory. `home` is the user's home directory; files that begin with `#!` are
     /// executable.
     pub fn with_files(files: &[(impl AsRef<str>, impl AsRef<str>)]) -> Setup {
         let owned = |(name, text): &(_, _)| (AsRef::<str>::as_ref(name).to_owned(), text_of(text));
@@ -110,7 +110,8 @@ impl Setup {
         Setup { functions, ..self }
     }
 
-    /// A model of each format, all with the same script; the session begins with this one. See [`model_of`].
+    /// Configures a model for each format, all with the same script. The session starts with the model of this format;
+    /// see [`model_of`].
     pub fn format(self, format: WireFormat) -> Setup {
         Setup { format: Some(format), ..self }
     }
@@ -120,12 +121,12 @@ impl Setup {
         Setup { suspend_after, ..self }
     }
 
-    /// Token counts by the vocabulary, once it is loaded.
+    /// Counts tokens with the vocabulary, once it is loaded.
     pub fn counts_by_vocabulary(self) -> Setup {
         Setup { rulers: Rulers::with_vocabulary(), ..self }
     }
 
-    /// Another disk for the sessions than the machine's.
+    /// Stores the sessions on this disk instead of the machine's.
     pub fn disk(self, disk: Arc<dyn Disk>) -> Setup {
         Setup { disk: Some(disk), ..self }
     }
@@ -135,7 +136,7 @@ impl Setup {
         Setup { tools: Tools::Scripted(names.iter().map(|name| (*name).to_owned()).collect()), ..self }
     }
 
-    /// The built-in tools instead of the scripted ones, with the `PATH` of this process.
+    /// Uses the built-in tools instead of the scripted ones, with the `PATH` of this process.
     pub fn built_in_tools(self) -> Setup {
         Setup { tools: Tools::BuiltIn, ..self }
     }
@@ -264,7 +265,7 @@ impl TestSession {
         Ticket(self.tickets)
     }
 
-    /// Creates another session and goes on with it.
+    /// Creates another session and switches to it.
     pub fn create(&mut self, environment: Vec<(OsString, OsString)>) {
         let opening = self.opening(&self.client, environment);
         self.create_with(opening);
@@ -355,7 +356,7 @@ impl TestSession {
         self.runtime.spawn(work)
     }
 
-    /// Waits for a future; a test that waits longer than [`WITHIN`] has failed.
+    /// Waits for a future; panics after [`WITHIN`].
     #[track_caller]
     pub fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
         let bounded = async { tokio::time::timeout(WITHIN, work).await };

@@ -1,5 +1,5 @@
-//! A user's machine: a home, a project in it, a model if a test wants one, and the program with an environment that
-//! contains only what a test sets.
+//! A user's machine: a home directory with a project, an optional model, and the program with an environment that
+//! contains only the variables that a test sets.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -137,7 +137,7 @@ pub fn program() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_epitome").expect("Cargo runs these tests").into()
 }
 
-/// What a run of the program left.
+/// The exit code and output of a run of the program.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,

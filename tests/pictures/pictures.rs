@@ -1,13 +1,13 @@
-//! Makes the pictures in `docs/pictures`, so that they always show the current program:
+//! Generates the pictures in `docs/pictures`, so that they always show the current program:
 //!
 //! ```text
 //! cargo build --release && cargo run -p epitome-pictures -- target/release/epitome docs/pictures [NAME…]
 //! ```
 //!
-//! Each picture is a program on a terminal (`script` of util-linux makes one): its last screen, or all of them as an
-//! animation. The model is scripted; everything else is real. A program that is not installed
-//! is named, and its pictures are left as they are. Editors find their packages (codecompanion.nvim and plenary.nvim;
-//! agent-shell, acp.el and shell-maker) in the directory that `EDITOR_PACKAGES` names.
+//! Each picture shows a program in a terminal (created by `script` of util-linux): its last screen, or all of them as
+//! an animation. The model is scripted; everything else is real. If a program is not installed, a message names it and
+//! its pictures are left unchanged. Editors find their packages (codecompanion.nvim and plenary.nvim; agent-shell,
+//! acp.el and shell-maker) in the directory `EDITOR_PACKAGES`.
 
 mod scenes;
 mod svg;

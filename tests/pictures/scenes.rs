@@ -1,4 +1,4 @@
-//! The pictures: which program, and what the model answers.
+//! The scenes: the program of each picture, and the model's replies.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use serde_json::json;
 use tempfile::TempDir;
 
 pub struct Scene {
-    /// Of the file, without its extension.
+    /// File name without extension.
     pub name: &'static str,
-    /// What the picture shows, for those who can't see it.
+    /// Describes the picture, for users who can't see it.
     pub title: &'static str,
     /// Columns and rows.
     pub size: (u16, u16),
     /// The shell command.
     pub command: fn(&Stage) -> Result<String>,
-    /// What is typed. The picture is the screen on which the last of them are typed.
+    /// Keys to type. A still picture shows the screen on which the last of them are typed.
     pub keys: &'static [Keys],
-    /// Programs that it needs.
+    /// Required programs.
     pub needs: &'static [&'static str],
-    /// Directories that it needs in the one of `EDITOR_PACKAGES`.
+    /// Required directories below `EDITOR_PACKAGES`.
     pub packages: &'static [&'static str],
     pub is_animated: bool,
 }
 
-/// Keys that are typed when a text is on the screen and nothing has changed for a while.
+/// Keys that are typed once this text is on the screen and the screen has settled.
 pub struct Keys {
     pub after: &'static str,
     pub typed: &'static str,
@@ -109,7 +109,7 @@ pub const SCENES: &[Scene] = &[
 ];
 
 impl Scene {
-    /// What prevents the scene, as a clause.
+    /// The missing requirement of this scene, as a clause; `None` if nothing is missing.
     pub fn missing(&self, stage: &Stage) -> Option<String> {
         let is_there = |program: &str| stage.path().any(|directory| directory.join(program).is_file());
         let program = self.needs.iter().find(|program| !is_there(program));
@@ -119,7 +119,7 @@ impl Scene {
     }
 }
 
-/// A home with nothing in it, a small project, and a model.
+/// An empty home, a small project, and a model.
 pub struct Stage {
     directory: TempDir,
     model: ScriptedModel,
@@ -201,10 +201,10 @@ fn emacs(stage: &Stage) -> Result<String> {
     Ok(format!("emacs -nw -q -l {init}"))
 }
 
-/// What stands for the path of the program in the editors' files.
+/// Replaced by the program's path in the editors' files.
 const PLACEHOLDER: &str = "/absolute/path/to/epitome";
 
-/// A file that is long enough for its text to be worth a compaction.
+/// A file long enough to be worth a compaction.
 fn prices() -> String {
     let rows = (1..=150)
         .map(|number| format!("    \"article-{number:03}\": {}.{:02},\n", number * 3 % 97, number * 7 % 100));
@@ -214,7 +214,7 @@ fn prices() -> String {
     )
 }
 
-/// The model reads the file, explains, and summarises when asked to.
+/// The model reads the file, explains it, and writes a summary when asked to.
 fn reply(request: &RecordedRequest, number: usize) -> Vec<ModelStep> {
     let text = |text: &str| ModelStep::Text(text.to_owned());
     match number {

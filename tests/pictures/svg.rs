@@ -1,4 +1,4 @@
-//! Draws screens as SVG, which scales, and whose text can be selected and searched.
+//! Draws screens as SVG, so that pictures scale and their text can be selected and searched.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ const CELL_WIDTH: f32 = 8.4;
 const CELL_HEIGHT: f32 = 18.0;
 const MARGIN: f32 = 14.0;
 
-/// A longer pause is shortened to this.
+/// Longer pauses are shortened to this.
 const PAUSE_MAX: Duration = Duration::from_millis(1_800);
 
 /// How long the last screen stays before the animation starts again.
@@ -26,7 +26,7 @@ const COLOURS: [&str; 16] = [
     "#f08b93", "#a9d894", "#f0cc8c", "#84c0f4", "#d49be6", "#7fd0da", "#ffffff",
 ];
 
-/// Draws the last screen, or all of them as an animation. `title` describes the picture to those who can't see it.
+/// Draws the last screen, or all of them as an animation. `title` describes the picture to users who can't see it.
 pub fn draw(recording: &Recording, title: &str, is_animated: bool) -> String {
     let (columns, rows) = recording.size;
     let screens = match (is_animated, recording.screens.last()) {
@@ -67,7 +67,7 @@ pub fn draw(recording: &Recording, title: &str, is_animated: bool) -> String {
     out
 }
 
-/// The screens are below each other, and the view jumps from one to the next.
+/// Places the screens below each other; the view jumps from one to the next.
 fn animation(shown: &[(Duration, Vec<usize>)], height: f32) -> String {
     let Some(((first, _), later)) = shown.split_first().filter(|(_, later)| !later.is_empty()) else {
         return String::new();
@@ -89,10 +89,10 @@ fn animation(shown: &[(Duration, Vec<usize>)], height: f32) -> String {
     format!("<style>@keyframes k{{{frames}}}.screens{{animation:k {total:.2}s step-end infinite}}</style>")
 }
 
-/// Lines that were drawn already; most screens repeat those of the screen before.
+/// Lines that have been drawn already; most screens repeat lines of the previous one.
 struct Lines {
     size: (u16, u16),
-    /// By what they draw; 0 draws nothing.
+    /// Line numbers by their SVG; number 0 is an empty line.
     numbers: HashMap<String, usize>,
     definitions: String,
 }
@@ -115,7 +115,7 @@ impl Lines {
         })
     }
 
-    /// A line as runs of cells that look the same.
+    /// Draws a line as runs of cells with the same style.
     fn line(&self, screen: &Screen, row: u16) -> String {
         let mut drawn = String::new();
         let mut column = 0;
@@ -135,7 +135,7 @@ impl Lines {
     }
 }
 
-/// How a cell looks, apart from its character.
+/// The style of a cell.
 #[derive(PartialEq, Eq)]
 struct Look {
     colour: Option<String>,
@@ -177,7 +177,7 @@ impl Look {
         if written.is_empty() {
             return;
         }
-        // Spaces at the start are a distance, so that no renderer can collapse them.
+        // Leading spaces become an offset, so that no renderer collapses them.
         let indent = written.chars().take_while(|c| *c == ' ').count();
         let x = x + indent as f32 * CELL_WIDTH;
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"13.5\" xml:space=\"preserve\"");
@@ -198,7 +198,7 @@ impl Look {
     }
 }
 
-/// `None` is the terminal's own colour.
+/// `None` for the terminal's default color.
 fn colour(colour: Color) -> Option<String> {
     match colour {
         Color::Default => None,

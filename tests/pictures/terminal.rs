@@ -1,4 +1,4 @@
-//! A program on a terminal, and its screens.
+//! Runs a program in a terminal and records its screens.
 
 use std::io::{Read, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -10,13 +10,13 @@ use vt100::{Parser, Screen};
 
 use crate::scenes::{Keys, Stage};
 
-/// Maximum time that the program runs.
+/// Time limit for the program.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Output that arrives within this time is one screen.
+/// Output that arrives within this time becomes one screen.
 const SCREEN_EVERY: Duration = Duration::from_millis(60);
 
-/// A screen on which something is typed is complete when nothing has changed for this time.
+/// A screen has settled when nothing has changed for this time; only then are keys typed.
 const SETTLED_AFTER: Duration = Duration::from_millis(1_500);
 
 /// The screens of a program, each with the time at which it appeared.
@@ -25,7 +25,7 @@ pub struct Recording {
     pub screens: Vec<(Duration, Screen)>,
 }
 
-/// Runs a shell command on a terminal with so many columns and rows, until it ends or all keys are typed.
+/// Runs a shell command in a terminal of this size (columns, rows) until it ends or all keys are typed.
 pub fn record(size: (u16, u16), command: &str, keys: &[Keys], stage: &Stage) -> Result<Recording> {
     let (columns, rows) = size;
     let command = format!("stty cols {columns} rows {rows}; {command}");
@@ -34,7 +34,7 @@ pub fn record(size: (u16, u16), command: &str, keys: &[Keys], stage: &Stage) -> 
         .current_dir(stage.workspace())
         .env_clear()
         .envs(stage.environment())
-        // Its input stays open, or it would end.
+        // Keep stdin open; otherwise `script` would exit.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -48,7 +48,7 @@ pub fn record(size: (u16, u16), command: &str, keys: &[Keys], stage: &Stage) -> 
     Ok(Recording { size, screens: screens? })
 }
 
-/// What is written, in pieces, until the end.
+/// The output in pieces, until it ends.
 fn pieces(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (to, pieces) = channel();
     std::thread::spawn(move || {
@@ -62,7 +62,7 @@ fn pieces(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     pieces
 }
 
-/// The screens that the pieces make, one at most in each `SCREEN_EVERY`.
+/// Turns the pieces into screens, at most one per `SCREEN_EVERY`.
 fn screens(
     pieces: &Receiver<Vec<u8>>,
     mut parser: Parser,
@@ -75,7 +75,7 @@ fn screens(
     let mut contents = String::new();
     let mut changed = began;
     while began.elapsed() < PATIENCE {
-        // A cursor that blinks is written again and again, and changes no text.
+        // A blinking cursor produces output without changing any text.
         let is_settled = changed.elapsed() >= SETTLED_AFTER;
         if let Some(next) = to_type.next_if(|next| is_settled && contents.contains(next.after)) {
             keyboard.write_all(next.typed.as_bytes()).context("its input is closed")?;

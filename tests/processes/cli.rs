@@ -1,5 +1,5 @@
-//! The command line as a user or a script sees it: the real binary, its own home directory, and a scripted
-//! model behind HTTP on loopback.
+//! The command line as a user or a script sees it: the real binary, a separate home directory, and a scripted model
+//! over HTTP on loopback.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -199,7 +199,7 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
 }
 
-/// `epitome compact` refused without a configured model, even if no model was to write the summary.
+/// Regression: `epitome compact` failed without a configured model, even if no model was needed for the summary.
 #[test]
 fn an_imported_session_is_compacted_without_any_model() {
     let mut user = User::new();
@@ -299,7 +299,7 @@ fn recipes_are_listed_shown_and_rendered_without_running_project_commands() {
 
     let listed = user.run(&["recipes", "list"]).ok();
     assert!(listed.contains("[.epitome/recipes/log.md; also l]"), "{listed}");
-    // A repository's file doesn't replace a built-in command.
+    // A repository's file does not replace a built-in command.
     assert!(
         listed.contains("repository/commit  Run the commit recipe [.epitome/recipes/commit.md]"),
         "{listed}"
@@ -420,7 +420,7 @@ fn a_conversation_is_shown_exported_and_deleted() {
     assert!(gone.code == Some(1) && gone.err.contains("there is no session"), "{gone:?}");
 }
 
-/// Times were always shown in UTC, whatever the time zone of the machine.
+/// Regression: times were always shown in UTC, whatever the machine's time zone.
 #[test]
 fn times_are_shown_in_the_users_time_zone() {
     let user = user_with(vec![vec![say("Hello.")]]);
@@ -491,8 +491,8 @@ fn the_demo_succeeds() {
     assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
 }
 
-/// On a terminal the demo pauses for the reader, and token counts became exact in the meantime: it failed
-/// there nearly every second time, and nowhere else.
+/// Regression: on a terminal the demo pauses for the reader, and token counts became exact during the pause. The demo
+/// failed in nearly half of the runs there, and nowhere else.
 #[test]
 fn the_demo_succeeds_on_a_terminal() {
     let user = User::new();
@@ -545,7 +545,7 @@ fn models_without_a_key_explains_what_to_set() {
     assert!(all.contains("(no key)") && all.contains("openai/"), "{all}");
 }
 
-/// `--model` applied to a single run: a later `--follow` without it continued with the configured model.
+/// Regression: `--model` applied to a single run; a later `--follow` without it continued with the configured model.
 #[test]
 fn a_model_given_on_the_command_line_stays_with_its_session() {
     let user = user_with(vec![vec![say("One.")], vec![say("Two.")]]);

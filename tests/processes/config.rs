@@ -1,4 +1,4 @@
-//! `epitome config`, and how the command line answers mistakes, as a user sees it.
+//! `epitome config`, and the command line's error messages, as a user sees them.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -68,7 +68,7 @@ fn edit_creates_the_file_opens_the_editor_and_checks() {
     let mut user = User::new();
     let ran = user.run(&["config", "edit"]).exited(1);
     assert!(ran.err.contains("neither VISUAL nor EDITOR is set"), "{ran:?}");
-    // An editor is a line for the shell.
+    // `EDITOR` is a shell command line.
     user.set("EDITOR", "printf 'mode = \"wild\"\\n' | tee -a");
     let ran = user.run(&["config", "edit"]).exited(1);
     assert!(ran.out.contains("there is no mode \"wild\""), "{ran:?}");
@@ -87,7 +87,7 @@ fn schemas_are_printed_for_editors() {
     assert!(user.run(&["config", "schema", "hook"]).json()["properties"]["fail_mode"]["enum"].is_array());
 }
 
-/// Every usage error pointed to `epitome --help`.
+/// Regression: every usage error suggested `epitome --help`, which rarely helped the user.
 #[test]
 fn usage_errors_name_the_nearest_word_and_the_help_of_the_command() {
     let user = User::new();
@@ -135,7 +135,7 @@ fn a_run_may_work_in_another_directory_and_is_limited_in_rounds() {
     assert_eq!(user.model().requests().len(), 1);
 }
 
-/// A recipe with a fault was said not to exist, with a list of all others.
+/// Regression: a recipe with a syntax error was reported as nonexistent, followed by a list of all other recipes.
 #[test]
 fn a_faulty_or_mistyped_recipe_is_named_as_such() {
     let user = User::with_replies(Vec::new());
@@ -146,7 +146,7 @@ fn a_faulty_or_mistyped_recipe_is_named_as_such() {
     assert!(ran.err.contains("did you mean \"compact\"?"), "{ran:?}");
 }
 
-/// A hook that failed was reported as "meaning: nothing", with exit code 0.
+/// Regression: `epitome hooks test` reported a failed hook as "meaning: nothing", with exit code 0.
 #[test]
 fn testing_a_failing_hook_fails() {
     let user = User::new();

@@ -1,5 +1,5 @@
-//! Clients that share one daemon, as separate processes: everything that applies to an agent in one process,
-//! and everything that only a daemon can get wrong. Each test has its own home and ends its daemon with it.
+//! Clients that share one daemon, as separate processes: everything that applies to an agent in one process, and
+//! everything that only a daemon can get wrong. Each test has a separate home and ends its daemon.
 
 #[path = "process/bulk.rs"]
 mod bulk;

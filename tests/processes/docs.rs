@@ -2,7 +2,7 @@
 //! ones that hooks receive, declarations and recipes are parsed without warnings, and commands print what is
 //! shown.
 //!
-//! The info string of a fence says how a block is used:
+//! The info string of a fence defines how a block is used:
 //!
 //! | fence | use |
 //! | --- | --- |
@@ -17,7 +17,7 @@
 //! | `json mcp` | parsed as the `.mcp.json` of a repository, without a problem |
 //! | `text problems` | the problems reported for the preceding settings |
 //! | `text protocol` | each line occurs in the documentation of `src/hooks/resident.rs` |
-//! | `markdown recipe=ID` | parsed as a recipe with its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown recipe=ID` | parsed as a recipe with its handlers; also `command`, `skill`, `gemini` |
 //! | `markdown agent=NAME` | parsed as an agent, without a warning |
 //! | `toml config` | parsed as the user's settings |
 //! | `console` | each line after `$ ` is run; `…` matches anything; with `nearly` numbers may differ slightly |
@@ -115,7 +115,7 @@ fn the_examples_in_store_md_work() {
     run::page(&root().join("docs/store.md"));
 }
 
-/// Sessions use a scripted model; everything else is as on a user's machine.
+/// Sessions use a scripted model; everything else is real.
 fn page_with_model(page: &str) {
     let model = model::start();
     let environment = [("ANTHROPIC_API_KEY", "key".to_owned()), ("ANTHROPIC_BASE_URL", model.base_url())];
@@ -148,7 +148,9 @@ fn pages() -> Vec<String> {
 /// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
 /// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
 /// `docs/import.md`, `tests/processes/protocol.rs` compares the methods of `docs/acp.md` and the rules of
-/// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` drives what `docs/acp-v2.md` says, `tests/processes/login.rs` logs in as `docs/login.md` says, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+/// `docs/conformance.md` with the agent and the suite, `tests/processes/acp_v2.rs` tests the behavior that
+/// `docs/acp-v2.md` describes, `tests/processes/login.rs` logs in as described in `docs/login.md`, and
+/// `tests/sessions/inspect` checks the examples of `docs/inspect.md`.
 #[test]
 fn every_page_is_tested() {
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Hooks that were written for other agents, run unmodified: the real binary, a home with scripts in the
-//! spellings that users of kodelet and Claude Code write, and a scripted model on loopback.
+//! Hooks written for other agents run unmodified: the real binary, a home with scripts in the forms that users of
+//! kodelet and Claude Code write, and a scripted model on loopback.
 //!
 //! Each test checks three views: the requests to the model, the client's messages, and the log with its
 //! trail. The scripts only need a POSIX shell with grep and sed.

@@ -1,4 +1,4 @@
-//! Logging in, from a shell and from an editor, with the built program.
+//! Logging in from a shell and from an editor, with the built program.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const KEY: &str = "sk-ant-PLANTED-0123456789";
 
-/// A user without a key, whose Anthropic is a scripted model.
+/// A user without a key. Requests to Anthropic go to a scripted model.
 fn user_without_a_key() -> (User, ScriptedModel) {
     let model = ScriptedModel::start(obey).expect("loopback");
     let mut user = User::new();
@@ -22,8 +22,8 @@ fn user_without_a_key() -> (User, ScriptedModel) {
     (user, model)
 }
 
-/// Runs a command in a pseudo-terminal. Each text is typed once its question is shown. Returns the exit code and all that
-/// the terminal showed.
+/// Runs a command in a pseudo-terminal. Each text is typed once its question is shown. Returns the exit code and the
+/// complete terminal output.
 fn in_a_terminal(user: &User, arguments: &str, dialogue: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new("script");
     let line = format!("{} {arguments}", program().display());
@@ -53,15 +53,15 @@ fn in_a_terminal(user: &User, arguments: &str, dialogue: &[(&str, &str)]) -> (Op
     (child.wait().expect("it ends").code(), String::from_utf8_lossy(&shown).into_owned())
 }
 
-/// What Zed sends, as far as it matters here.
+/// The relevant part of Zed's `initialize` parameters.
 fn zed() -> Value {
     json!({ "protocolVersion": 1, "clientInfo": { "name": "zed", "version": "1.0.0" },
         "clientCapabilities": { "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true,
             "auth": { "terminal": true }, "_meta": { "terminal_output": true, "terminal-auth": true } } })
 }
 
-/// The only button of the editor did nothing and reported success, and the sentence that says what to do was never
-/// shown.
+/// Regression: the editor's only button did nothing and reported success, and the instructions were never shown to the
+/// user.
 #[test]
 fn the_first_minute_in_an_editor_without_a_key_leads_to_a_session() {
     let (user, model) = user_without_a_key();
@@ -90,7 +90,7 @@ fn the_first_minute_in_an_editor_without_a_key_leads_to_a_session() {
     assert!(shown.contains("The key works. Logged in to Anthropic."), "{shown}");
     assert!(!shown.contains("PLANTED"), "the key is not shown: {shown}");
 
-    // The daemon runs on.
+    // The daemon is still running.
     agent.call("authenticate", json!({ "methodId": "environment" }));
     let session = agent.call("session/new", opening)["sessionId"].as_str().expect("an id").to_owned();
     let (updates, reason) = agent.turn(&session, "say hello");
@@ -143,7 +143,7 @@ fn the_environment_has_precedence_and_the_status_says_so() {
     );
 }
 
-/// Plays OpenRouter's part: gives a key for a code, and knows that key.
+/// Simulates OpenRouter: issues a key for a code, and accepts that key.
 fn openrouter() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     let base = format!("http://{}/api/v1", listener.local_addr().expect("it is bound"));
@@ -160,7 +160,7 @@ fn openrouter() -> String {
             let length = body.len();
             let answer =
                 format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
-            // What is left of the request, so that closing the connection does not reset it.
+            // Reads the rest of the request, so that closing the connection does not reset it.
             drop((&stream).write_all(answer.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write)));
             drop(std::io::copy(&mut &stream, &mut std::io::sink()));
         }

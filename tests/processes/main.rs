@@ -16,5 +16,5 @@ mod process;
 mod protocol;
 mod terminal;
 
-// The worked handler of CONTRIBUTING.md uses the module paths that are valid inside of its crate.
+// The example handler of CONTRIBUTING.md uses the module paths of its own crate.
 use epitome::hooks::{self, event, hook_context, output};

@@ -1,9 +1,9 @@
-//! What is made of files for other agents, at the command line.
+//! Files for other agents, as used from the command line.
 
 use epitome_test_harness::user::User;
 use serde_json::{Value, json};
 
-/// Most commands of other agents take options, and `recipes render` refused them.
+/// Regression: `recipes render` rejected options, although most commands of other agents take some.
 #[test]
 fn options_in_the_text_of_a_recipe_are_text() {
     let user = User::new();
@@ -62,7 +62,7 @@ fn a_plugin_is_checked_installed_used_and_removed() {
     assert_eq!(user.run(&["plugins", "list"]).ok(), "There are no plugins here.\n");
 }
 
-/// A marketplace in a Git repository, with a plugin that has a manifest and one that its entry describes.
+/// A marketplace in a Git repository, with one plugin that has a manifest and one that is described by its entry.
 fn marketplace(user: &User) -> String {
     let list = json!({"name": "acme", "plugins": [
         {"name": "fmt", "source": "./plugins/fmt"},
@@ -116,7 +116,7 @@ fn plugins_of_a_marketplace_are_installed_from_git_and_updated() {
     assert!(user.run(&["hooks", "list"]).ok().contains("Stop#1@plugin fmt"));
 }
 
-/// What a user has agreed to is a digest, not a folder: who can write there could add hooks.
+/// A user consents to a digest, not to a folder: other programs that can write to the folder could add hooks.
 #[test]
 fn a_plugin_that_has_changed_is_used_again_only_after_consent() {
     let user = User::new();

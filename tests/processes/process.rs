@@ -13,8 +13,8 @@ mod orphans;
 use epitome_scripted_model::{ModelStep, RecordedRequest};
 use epitome_test_harness::user::User;
 
-/// A user whose editors start agents that do everything in one process. `tests/processes/daemon.rs` runs the same tests
-/// with a daemon.
+/// A user whose editors start agents that run in a single process. `tests/processes/daemon.rs` runs the same tests with
+/// a daemon.
 fn user(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> User {
     User::with_model(script).standalone()
 }

@@ -161,7 +161,7 @@ fn the_built_in_fixtures_are_those_for_any_agent() {
     assert_eq!(built_in, marked);
 }
 
-// The runner itself, tested on a miniature agent whose every line is known.
+// Tests of the runner itself, with a miniature agent whose every line is known.
 
 const SMALL: &str = r#"# A prompt and its answer.
 editor> initialize
@@ -272,7 +272,7 @@ fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
     assert_eq!(rewritten, expected);
 }
 
-/// What `acp-check` holds against other agents, this one does.
+/// The agent passes the rules that `acp-check` applies to other agents.
 #[test]
 fn every_rule_of_the_conformance_suite_holds_for_this_agent() {
     let home = tempfile::tempdir().expect("a temporary directory");
@@ -284,7 +284,7 @@ fn every_rule_of_the_conformance_suite_holds_for_this_agent() {
     for rule in &check::rules::RULES {
         match rule.check(&agent, None) {
             FixtureOutcome::Passed | FixtureOutcome::NotOffered(_) => {}
-            // There is nothing left that it does not advertise.
+            // The agent advertises everything, so this rule does not apply.
             FixtureOutcome::NotMeant(_) if rule.name == "not-advertised" => {}
             outcome => {
                 let (name, title) = (rule.name.to_owned(), rule.title.to_owned());
@@ -320,7 +320,7 @@ fn the_methods_in_acp_md_exist() {
     let methods: Vec<String> =
         cells.flat_map(|cell| cell.split(", ")).map(|method| method.replace('`', "")).collect();
     assert!(methods.len() > 20, "{methods:?}");
-    // What is sent by the agent, and notifications, which have no answer.
+    // Methods that the agent sends, and notifications, which have no response.
     let without_answer = ["auth/status_update", "session/cancel", "$/cancel_request"];
     let mut lines = String::new();
     for (at, method) in methods.iter().filter(|method| !without_answer.contains(&method.as_str())).enumerate()

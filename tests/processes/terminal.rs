@@ -1,4 +1,4 @@
-//! The program in a pseudo-terminal, as a person sees it who types.
+//! The program in a pseudo-terminal, as a user at the keyboard sees it.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use epitome_test_harness::user::User;
 use epitome_test_harness::{call, text as say};
 use serde_json::json;
 
-/// How long the program may be silent before a test fails.
+/// Maximum time without output before a test fails.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs in a terminal.
@@ -27,14 +27,14 @@ impl InTerminal {
     fn start(user: &User, arguments: &[&str]) -> InTerminal {
         let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").expect("a terminal");
         let mut name = [0; 64];
-        // SAFETY: the descriptor is open, and the buffer is as long as it is said to be.
+        // SAFETY: the descriptor is open, and the buffer has the given length.
         let made = unsafe {
             libc::grantpt(master.as_raw_fd()) == 0
                 && libc::unlockpt(master.as_raw_fd()) == 0
                 && libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()) == 0
         };
         assert!(made, "a terminal can be opened");
-        // SAFETY: `ptsname_r` has ended the name with a zero.
+        // SAFETY: `ptsname_r` has terminated the name with a zero byte.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().expect("it is text");
         let slave = OpenOptions::new().read(true).write(true).open(name).expect("the terminal is open");
         let end = || slave.try_clone().expect("a descriptor");
@@ -43,7 +43,7 @@ impl InTerminal {
         let (sender, screen) = sync_channel(1_000);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // It ends with an error when the last program has closed the terminal.
+            // Reading fails once the last program has closed the terminal.
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 if sender.send(bytes[..count].to_vec()).is_err() {
                     break;
@@ -58,7 +58,7 @@ impl InTerminal {
         }
     }
 
-    /// Waits until the screen shows this, and forgets what it has shown so far.
+    /// Waits until the screen shows this text, and discards the output so far.
     fn until(&mut self, wanted: &str) -> String {
         while !self.shown.contains(wanted) {
             match self.screen.recv_timeout(SILENCE) {
@@ -73,7 +73,7 @@ impl InTerminal {
         self.keyboard.write_all(format!("{line}\n").as_bytes()).expect("it reads");
     }
 
-    /// The exit code, and what was shown until the end.
+    /// Waits for the program's end; returns the exit code and the remaining output.
     fn ends(mut self) -> (Option<i32>, String) {
         while let Ok(bytes) = self.screen.recv_timeout(SILENCE) {
             self.shown += &String::from_utf8_lossy(&bytes);
@@ -82,7 +82,7 @@ impl InTerminal {
     }
 }
 
-/// `epitome acp` waited silently, and answered what was typed with a JSON error.
+/// Regression: a user who ran `epitome acp` in a terminal saw nothing, and got a JSON error for each line they typed.
 #[test]
 fn acp_says_what_it_is_for() {
     let (code, shown) = InTerminal::start(&User::new(), &["acp"]).ends();
@@ -104,7 +104,7 @@ fn a_refusal_may_have_a_reason() {
     run.types("n use make");
     run.until("refused by you");
     run.until("[n]o, and say why");
-    // Enter is a no.
+    // Enter means no.
     run.types("");
     let (code, shown) = run.ends();
     assert!(code == Some(0) && shown.contains("refused by you"), "{shown}");

@@ -23,8 +23,8 @@ use step::Story;
 /// Number of conversations unless `EPITOME_HISTORIES` is set.
 const HISTORIES: u64 = 100_000;
 
-/// Seeds that failed once, run first. A summary that was carried over when no new one was written took more
-/// room than a new one, so that a dry run showed other user quotes than the compaction then contained.
+/// Seeds that failed before, run first. A summary that was carried over because no new one was written took more room
+/// than a new one, so a dry run showed other user quotes than the compaction contained.
 const FAILED_ONCE: [u64; 1] = [4793729527352013852];
 
 /// Maximum number of threads.

@@ -1,7 +1,7 @@
 //! Checks the configuration files that users copy into their editors.
 //!
-//! JSON is parsed. There is no parser for Lua and Emacs Lisp here: their brackets, strings and comments are
-//! checked, and that they start the right program. Whether an editor accepts them is not checked.
+//! JSON is parsed. Lua and Emacs Lisp are not: only their brackets, strings and comments are checked, and that they
+//! start the right program. Whether an editor accepts the files is not checked.
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ fn the_readme_shows_each_file_verbatim() {
     let page = text("README.md");
     let mut files = 0;
     for editor in std::fs::read_dir(folder()).expect("the folder is there").flatten() {
-        // The registry's entry is no editor's.
+        // The registry entry does not belong to an editor.
         if !editor.path().is_dir() || editor.file_name() == "registry" {
             continue;
         }
@@ -138,8 +138,8 @@ fn balanced(text: &str, comment: &str) -> Result<Vec<String>, String> {
     if open.is_empty() { Ok(words) } else { Err(format!("{} brackets are not closed", open.len())) }
 }
 
-/// The entry for the ACP registry: its build refuses versions that differ between the entry and its addresses, and icons
-/// with colours of their own.
+/// The build of the ACP registry rejects an entry whose version differs from the one in its addresses, and icons with
+/// fixed colors.
 #[test]
 fn the_registry_entry_is_of_this_version() {
     let entry = parsed("registry/epitome/agent.json");

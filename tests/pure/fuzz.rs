@@ -1,7 +1,7 @@
-//! Every fuzz target, for a moment: its seeds, and inputs made of them by random changes.
+//! Runs every fuzz target briefly: with its seeds, and with inputs generated from them by random changes.
 //!
-//! `EPITOME_INPUTS=100000 cargo test --release --test pure fuzz` makes more of them, `EPITOME_SEED=17` other ones. For
-//! hours, use cargo-fuzz, which is guided by coverage: `cargo +nightly fuzz run TARGET`.
+//! `EPITOME_INPUTS=100000 cargo test --release --test pure fuzz` generates more inputs, `EPITOME_SEED=17` different
+//! ones. For long runs, use cargo-fuzz, which is guided by coverage: `cargo +nightly fuzz run TARGET`.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,16 +9,16 @@ use std::path::Path;
 
 use epitome_fuzz_targets::{ALL, FuzzTarget};
 
-/// Inputs of each target, unless `EPITOME_INPUTS` is set.
+/// Inputs per target unless `EPITOME_INPUTS` is set.
 const INPUTS: u64 = 300;
 
 /// Larger inputs find little more and cost much more.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// Changes of one input.
+/// Maximum number of changes to one seed.
 const CHANGES_MAX: usize = 6;
 
-/// What parsers treat in a special way.
+/// Tokens that parsers treat specially.
 const TOKENS: [&str; 28] = [
     "\n",
     "\r\n",
@@ -129,7 +129,7 @@ fn mutated(seeds: &[Vec<u8>], rng: &mut fastrand::Rng) -> Vec<u8> {
     input
 }
 
-/// Runs a target; if it panics, again with the shortest input that still does.
+/// Runs a target. If it panics, shrinks the input and runs the target again with the shortest one that still panics.
 fn check(target: &FuzzTarget, input: &[u8]) {
     let fails = |input: &[u8]| catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err();
     if !fails(input) {

@@ -111,8 +111,8 @@ fn a_log_with_compactions_keeps_its_meaning() {
     assert_eq!(all, expected("layers"));
 }
 
-/// A journal as a build of November 2026 left it on disk, before the workspace was split into crates: read with its
-/// checksums, and folded to what the model saw then. It has calls that failed, a pin, and a compaction.
+/// A journal that a build of November 2026 wrote to disk, before the workspace was split into crates. It is read with
+/// its checksums, and its view must be the one of that build. It contains failed calls, a pin, and a compaction.
 #[test]
 fn a_journal_of_an_earlier_build_opens_and_folds_to_the_same_view() {
     let session = "s_a33ad165dae2871492e0";

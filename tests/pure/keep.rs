@@ -1,6 +1,5 @@
-//! How much a compaction keeps of a conversation, measured like KeepBench measures real sessions; here on a
-//! small session of the project itself. The numbers below were reached once: a change that keeps less has to
-//! be examined.
+//! How much of a conversation a compaction keeps, measured like KeepBench measures real sessions, here with a small
+//! session of the project itself. The numbers below have been reached: examine any change that keeps less.
 
 #[path = "../../benches/keep/bench/mod.rs"]
 mod bench;
@@ -16,7 +15,7 @@ use epitome::compaction::KeptTail;
 use epitome::thread::{Change, Entry, Thread};
 use regex::Regex;
 
-/// The number of facts in benches/keep/own/gold-facts.json, and how many of them have to be kept.
+/// The number of facts in benches/keep/own/gold-facts.json, and how many of them must be kept.
 const FACTS: usize = 26;
 const KEPT: usize = 26;
 const KEPT_IN_HALF: usize = 26;
@@ -194,7 +193,7 @@ fn the_other_ways_keep_to_their_size() {
     }
 }
 
-/// A corpus can be damaged, and a session of it unreadable: that is reported, and the others are measured.
+/// If a session of a corpus is unreadable, it is reported by name and the others are still measured.
 #[test]
 fn an_unreadable_session_of_a_corpus_is_reported_by_name() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,4 @@
-//! Tests of functions that perform nothing: tables, scripts, properties, and the pages and manifests of the
-//! repository itself.
+//! Tests without side effects: tables, scripts, properties, and the repository's own pages and manifests.
 
 mod compaction_random;
 mod contributing;

@@ -1,8 +1,8 @@
-//! What is made of the files that people wrote for other agents: counts over a folder of cloned repositories.
+//! Counts how Epitome interprets the files that users wrote for other agents, in a folder of cloned repositories.
 //!
 //! `EPITOME_REPOSITORIES=DIR cargo test --test pure other_agents -- --nocapture`, where each folder in DIR is a
-//! repository. Without the variable, nothing is done. `EPITOME_RENDERS=FILE` writes what each command and skill is
-//! rendered to, with the arguments `ALPHA "BETA two" GAMMA`, as JSON lines: for comparison with another implementation.
+//! repository. Without the variable, the test does nothing. `EPITOME_RENDERS=FILE` writes each command and skill,
+//! rendered with the arguments `ALPHA "BETA two" GAMMA`, as JSON lines, to compare them with another implementation.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn count(path: &Path, counts: &mut Counts) {
     }
 }
 
-/// What a command prints.
+/// Represents the output of any command.
 const OUTPUT: &str = "OUTPUT";
 
 /// Renders a text, without running its commands.

@@ -1,9 +1,9 @@
 //! Compacts real sessions, if available: every session, in every window and with every trigger.
 //!
-//! A real session with a pasted `git log --graph` once made the fact extraction panic, and could never be
-//! compacted again. Generated conversations had not contained such a text. The sessions are public, but may
-//! not be redistributed: `benches/keep/fetch-corpus.py` creates the directory, and `EPITOME_CORPUS` names it
-//! (`../shared/corpus` by default). Without it, the test says so and ends.
+//! A user's session with a pasted `git log --graph` once made the fact extraction panic, and could never be compacted
+//! again. Generated conversations had not contained such a text. The sessions are public, but may not be redistributed:
+//! `benches/keep/fetch-corpus.py` creates the directory, and `EPITOME_CORPUS` names it (`../shared/corpus` by default).
+//! If it is missing, the test prints a message and passes.
 
 use std::path::{Path, PathBuf};
 

@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// Whatever hooks requested: a call with an outcome is in view with it, or neither is.
+    /// A call and its outcome are both in the view or both absent, whatever hooks requested.
     #[test]
     fn no_call_is_separated_from_its_outcome(steps in steps()) {
         let thread = play(&steps);
@@ -458,7 +458,8 @@ fn a_stored_entry_of_format_1_keeps_its_meaning() {
     assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
 }
 
-/// The usage of subagents and callbacks was not logged: a session that was loaded again had lost it.
+/// The usage of subagents and callbacks was not logged, so a user who reopened a session no longer saw it in the
+/// totals.
 #[test]
 fn usage_outside_the_conversation_is_stored_and_counted() {
     let stored = r#"{"seq":1,"at":1790000000000,"change":"spent","model":"a/b","usage":{"input":7,"output":2,"cache_read":0,"cache_write":0,"thinking":0},"by":"explore"}"#;
@@ -562,7 +563,7 @@ fn take_step(thread: &mut Thread, step: &Step) {
             let Some(turn) = turns.get(place % turns.len().max(1)) else { return };
             if thread.can_rewind(turn.start).is_ok() {
                 append(thread, Change::Rewound { to: turn.start });
-                // Nothing may be left, in which case the user continues.
+                // If nothing is left, the user continues.
                 take_step(thread, &Step::Said("again".into()));
             }
         }
@@ -671,8 +672,8 @@ fn parts(view: &View) -> Vec<(PartId, String)> {
     view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
 }
 
-/// The log of another program marked an entry as undone that did not exist yet. The compaction that was later
-/// appended there was in the view, but a fold of the same log omitted it.
+/// A log written by another program marked an entry as undone before that entry existed. The live view contained the
+/// compaction that was appended later under that number, but a fold of the same log omitted it.
 #[test]
 fn an_undo_does_not_apply_to_future_entries() {
     let opened = Change::Opened { format: FORMAT_VERSION, session: session(), cwd: PathBuf::from("/w") };
@@ -685,8 +686,8 @@ fn an_undo_does_not_apply_to_future_entries() {
     assert_eq!(shown(thread.view())[0].seq, Seq(3));
 }
 
-/// A background callback's text that arrived between two turns opened a turn in the log that nobody had
-/// started: at the next load it counted as interrupted by a crash.
+/// The text of a background callback arrived between two turns and opened a turn in the log that no prompt had started.
+/// At the next load the session reported an interrupted turn.
 #[test]
 fn a_hook_message_between_turns_begins_no_turn() {
     let opened =
@@ -700,7 +701,7 @@ fn a_hook_message_between_turns_begins_no_turn() {
     assert!(!Thread::replay(entries).expect("a log").in_turn());
 }
 
-/// Newer models refuse to continue their own message.
+/// Newer models refuse to continue a message of the assistant.
 #[test]
 fn a_view_knows_whether_it_ends_with_the_agent() {
     let text = |text: &str| vec![Content::Text { text: text.into() }];
@@ -756,8 +757,8 @@ fn a_view_knows_whether_it_ends_with_the_agent() {
     }
 }
 
-/// The provider decides what thinking it accepts, and may reject it later: newer Claude models reject
-/// thinking after anything but the exact prefix for which it was made.
+/// The provider decides which thinking it accepts, and may reject it later: newer Claude models reject thinking after
+/// any prefix other than the one it was generated for.
 #[test]
 fn dropped_thinking_is_still_shown_but_no_longer_sent() {
     let mut thread = play(&[Step::Said("think".into())]);

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::Table;
 
-/// External crates that only these members may use. The conformance suite judges other agents by the official types.
+/// External crates that only these members may use. The conformance suite uses the official protocol types to check
+/// other agents.
 const PRIVATE_CRATES: [(&str, &[&str]); 6] = [
     ("sled", &["store"]),
     ("agent-client-protocol", &["acp", "acp_check"]),
@@ -19,9 +20,8 @@ const PRIVATE_CRATES: [(&str, &[&str]); 6] = [
 const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
 const PURE: [&str; 8] = ["settings", "thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
 
-/// What the session may have at most: fields of `Session` and of its `Core`, fields of any other struct, and the files
-/// with an `impl` of one of the two and the methods in them. These go down as components take their parts over, and
-/// never up.
+/// Limits on the session: fields of `Session` and of its `Core`, fields of any other struct, files with an `impl` of
+/// one of the two, and methods in them. Lower them when components take over parts of the session; never raise them.
 const CORE_FIELDS_MAX: usize = 12;
 const SESSION_FIELDS_MAX: usize = 15;
 const SESSION_FILES_MAX: usize = 27;
@@ -36,7 +36,8 @@ fn the_drawing_shows_every_crate_above_its_dependencies() {
     assert_eq!(members, layers.keys().cloned().collect());
     for member in &members {
         for (name, is_ours) in dependencies(member) {
-            // The conformance suite points other agents at the scripted model of the tests, which is below no crate of src.
+            // The conformance suite runs other agents with the tests' scripted model, which is not in the drawing of
+            // `src`.
             let is_drawn = is_ours && name != "scripted_model";
             assert!(
                 !is_drawn || layers[&name] < layers[member],
@@ -77,7 +78,7 @@ fn every_file_begins_with_documentation() {
     }
 }
 
-/// With 13 types called `Kind` and 15 called `State`, neither a search nor an error message said which one was meant.
+/// With 13 types called `Kind` and 15 called `State`, neither a search nor an error message identified a type.
 #[test]
 fn type_names_are_unique() {
     let mut owners: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
@@ -146,13 +147,13 @@ fn drawing() -> BTreeMap<String, usize> {
     found
 }
 
-/// The names of the directories of the members that ship; those below `tests/` serve development.
+/// The directory names of the members that ship; those below `tests/` are for development.
 fn members() -> Vec<String> {
     let paths = listed("members").into_iter();
     paths.filter_map(|path| path.strip_prefix("src/").map(str::to_owned)).collect()
 }
 
-/// A list of the workspace.
+/// A list in the workspace manifest.
 fn listed(key: &str) -> Vec<String> {
     let root: Table = read("Cargo.toml").parse().expect("a manifest");
     let listed = root["workspace"][key].as_array().expect("a list");
@@ -192,7 +193,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a readable file")
 }
 
-/// The bodies of the top-level items whose first line is wanted, by lines.
+/// The bodies, as lines, of the top-level items whose first line is wanted.
 fn blocks(text: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -246,7 +247,7 @@ fn type_names(text: &str) -> Vec<&str> {
     names
 }
 
-/// The lines of a body that are members of the item itself.
+/// The number of direct members in a body.
 fn members_of(body: &[&str], is_member: impl Fn(&str) -> bool) -> usize {
     let own = body
         .iter()

@@ -25,7 +25,7 @@ const PER_REQUEST: u64 = 120;
 struct Provider {
     model: ModelName,
     vocabulary: CoreBPE,
-    /// Kinds of text for which its vocabulary deviates by more than 10 % from ours.
+    /// Kinds of text for which its vocabulary deviates by more than 10 % from Epitome's.
     off: &'static [&'static str],
 }
 
@@ -81,7 +81,7 @@ fn the_embedded_vocabulary_counts_like_o200k() {
     }
 }
 
-/// Of a text that is too long to be counted completely, samples are counted.
+/// Only samples of a very long text are counted.
 #[test]
 fn a_very_long_text_is_counted_approximately() {
     let real = tiktoken_rs::o200k_base().expect("embedded");

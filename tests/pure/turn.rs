@@ -92,7 +92,7 @@ fn scripts() -> Vec<(String, Vec<String>)> {
     scripts
 }
 
-/// A turn with its thread, and its output that the script has not read yet.
+/// A turn with its thread, and the output that the script has not read yet.
 struct Play {
     name: String,
     thread: Thread,
@@ -100,14 +100,14 @@ struct Play {
     said: Vec<String>,
     ended: Option<StopReason>,
     messages: u64,
-    /// Whether the script includes hooks; otherwise there are none, and their requests are not shown.
+    /// Whether the script includes hooks; otherwise no hooks exist, and their requests are not shown.
     hooks: bool,
-    /// Whether it plays each stage of a compaction, the hooks of a session's start and those behind a tool.
-    /// Otherwise a compaction is one ask, and the others say nothing.
+    /// Whether the script answers each stage of a compaction, the session-start hooks and the hooks that run after a
+    /// tool. Otherwise a compaction is one request, and the hooks return nothing.
     stages: bool,
     /// Whether the turn is the first of its session.
     starts: bool,
-    /// Rounds in a row that may repeat each other.
+    /// Number of consecutive rounds that may repeat each other.
     repeats: u32,
     /// The prompt that hooks see.
     greeted: Option<Change>,
@@ -308,7 +308,7 @@ impl Play {
         Change::Said { message, origin: Origin::Context { by: "h".into() } }
     }
 
-    /// What hooks want: `nothing`, or words of `go_on`, `compact`, `halt`, `replaced`, `say`.
+    /// The result of the hooks: `nothing`, or any of the words `go_on`, `compact`, `halt`, `replaced`, `say`.
     fn wanted(&mut self, words: &str) -> HooksResult {
         let mut answer = HooksResult::default();
         for word in words.split_whitespace() {
@@ -329,7 +329,7 @@ impl Play {
         answer
     }
 
-    /// Says an ask where the script plays it, and else answers it at once.
+    /// Shows a request if the script answers it; otherwise answers it immediately.
     fn ask(&mut self, is_played: bool, ask: String, else_answer: EffectResult) {
         match is_played {
             true => self.said.push(format!("ask {ask}")),

@@ -89,10 +89,10 @@ impl Play {
             }
             15..=18 => {
                 self.turn.cancel(None);
-                // The requests in progress end with it.
+                // A cancel ends the requests in progress.
                 self.open.clear();
             }
-            // Answers that nothing waits for.
+            // Answers that no request is waiting for.
             19..=24 => self.turn.handle(EffectResult::Hooks(HooksResult::default()), &self.thread.clone()),
             25..=28 => {
                 let stale = EffectResult::Permission(CallId("c0".into()), Permit::Allowed);
@@ -137,7 +137,7 @@ impl Play {
             Effect::PlanCompaction(_) if how % 8 == 3 => {
                 EffectResult::Compacted(CompactionResult::Done(Box::new(self.compacted())))
             }
-            // The view has changed meanwhile.
+            // The view has changed since the request.
             Effect::PlanCompaction(_) if how % 8 == 4 => EffectResult::Planned(Seq(1_000_000)),
             Effect::PlanCompaction(_) => EffectResult::Planned(self.thread.view().revision()),
             Effect::Summarise => EffectResult::Summarised,

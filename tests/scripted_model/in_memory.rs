@@ -1,4 +1,4 @@
-//! The same model without a server: it answers a process whose network is simulated, at times that its caller decides.
+//! The scripted model without a server: answers a process with a simulated network, at times that its caller chooses.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -14,10 +14,10 @@ use super::http::Head;
 use super::refusal::Refusal;
 use super::{Answer, ModelStep, RecordedRequest, Shared, Strictness, answer, lock};
 
-/// When a piece of a reply arrives after the one before it, and its most bytes.
+/// Returns the delay before the next piece of a reply, and the maximum size of that piece in bytes.
 type Pace = Box<dyn FnMut() -> (Duration, usize) + Send>;
 
-/// See the module. Clones are the same model.
+/// See the module's documentation. Clones share one model.
 #[derive(Clone)]
 pub struct SimulatedModel {
     shared: Arc<Shared>,
@@ -73,7 +73,7 @@ impl SimulatedNetwork for SimulatedModel {
 }
 
 impl SimulatedModel {
-    /// Sends the pieces until they have ended or nobody reads any more.
+    /// Sends the pieces until the last one, or until the receiver is dropped.
     async fn play(&self, pieces: Vec<Piece>, to: mpsc::Sender<io::Result<Bytes>>) {
         for piece in pieces {
             match piece {

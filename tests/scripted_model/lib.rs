@@ -102,7 +102,7 @@ pub fn news(before: &[SeenPart], said: &[ModelStep], now: &[SeenPart]) -> Vec<Se
 
 type Script = Box<dyn FnMut(&RecordedRequest) -> Vec<ModelStep> + Send>;
 
-/// What is done with requests that violate a rule.
+/// How requests that violate a rule are handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
     Refuses,
@@ -154,7 +154,8 @@ impl ScriptedModel {
         ScriptedModel::start_with(script, Strictness::Refuses)
     }
 
-    /// The same for requests of other programs: one that violates a rule is recorded like a refused one, and answered.
+    /// Like [`ScriptedModel::start`], but for other programs: answers requests that violate a rule, and records the
+    /// violation.
     pub fn start_lenient(
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> io::Result<ScriptedModel> {
@@ -204,8 +205,8 @@ impl ScriptedModel {
         lock(&self.shared.requests).clone()
     }
 
-    /// Why requests were rejected, or would have been, that violate their provider's rules. Errors that the script returns are not
-    /// included.
+    /// Why requests that violate their provider's rules were rejected, or would have been. Errors that the script
+    /// returns are not included.
     pub fn refusals(&self) -> Vec<String> {
         lock(&self.shared.refusals).clone()
     }

@@ -1,9 +1,9 @@
-//! Random attacks from inside of the sandbox, while the file tools work in the same directories: nothing outside of
-//! the workspace changes, no secret appears in an output, and the user's own Git runs nothing that was planted.
+//! Random attacks from inside the sandbox while the file tools work in the same directories. Nothing outside of the
+//! workspace changes, no secret appears in an output, and the user's own Git runs nothing that was planted.
 //!
-//! An attack is this program again, started by the `bash` tool: it links, renames, exchanges, mounts, opens and
-//! changes what it can, by system calls, from a seed. `EPITOME_STEPS=1000000 cargo test --test services
-//! boundary_random` makes more of them; `EPITOME_SEED=17` begins with that seed instead of 0.
+//! An attack is this test program, started by the `bash` tool: it links, renames, exchanges, mounts, opens and changes
+//! whatever it can with system calls generated from a seed. `EPITOME_STEPS=1000000 cargo test --test services
+//! boundary_random` runs more of them; `EPITOME_SEED=17` starts at that seed instead of 0.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -24,32 +24,32 @@ use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// System calls of attacks and calls of tools together, unless `EPITOME_STEPS` is set.
+/// Total number of system calls by attacks and calls of tools, unless `EPITOME_STEPS` is set.
 const STEPS: u64 = 200_000;
 
-/// System calls of one attack.
+/// System calls per attack.
 const STEPS_PER_ATTACK: u64 = 2_000;
 
-/// How many attacks are made at most until each tool has completed a call. On a busy machine, few calls of tools coincide
-/// with an attack.
+/// Maximum number of attacks until each tool has completed a call. On a busy machine, few calls of tools coincide with
+/// an attack.
 const ATTACKS_MAX: u64 = 10 * STEPS / STEPS_PER_ATTACK;
 
-/// In the files that neither commands nor tools may read.
+/// Contained in the files that neither commands nor tools may read.
 const SECRET: &str = "SECRET-9c1f";
 
-/// In everything that an attack or a tool writes.
+/// Contained in everything that an attack or a tool writes.
 const PLANTED: &str = "PLANTED-77";
 
-/// The tools that are called, in order of their names.
+/// The tools that are called, sorted by name.
 const TOOLS: [&str; 6] = ["apply_patch", "file_edit", "file_read", "file_write", "glob_tool", "grep_tool"];
 
-/// How many calls of each tool completed.
+/// Number of completed calls per tool.
 static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 
-/// The seed of an attack, for the process that makes it.
+/// The environment variable that contains an attack's seed.
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
 
-/// Paths that attacks and tools use, from the workspace.
+/// Paths that attacks and tools use, relative to the workspace.
 const PATHS: [&str; 33] = [
     "a",
     "b",
@@ -86,7 +86,7 @@ const PATHS: [&str; 33] = [
     "../other/file",
 ];
 
-/// A home with secrets, and in it a workspace with repositories.
+/// A home with secrets, which contains a workspace with repositories.
 struct World {
     root: PathBuf,
     workspace: Arc<Workspace>,
@@ -137,7 +137,7 @@ impl World {
         world
     }
 
-    /// Git, as the user runs it. It may fail: attacks delete what it needs.
+    /// Runs Git as the user does. It may fail, because attacks delete files that it needs.
     fn git(&self, arguments: &[&str]) {
         let mut git = Command::new("git");
         git.args(arguments).current_dir(&self.workspace.cwd).env("HOME", self.root.join("home"));
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Everything outside of the workspace and the temporary directory: type, mode, owner, change and content.
+    /// Everything outside of the workspace and the temporary directory: mode, owner, modification time and content.
     fn outside(&self) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
         let mut found = BTreeMap::new();
         let mut pending = vec![self.root.clone()];
@@ -187,7 +187,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         Arc::new(Toolbox::built_in(Arc::new(Reaper::with_program(epitome_test_harness::user::program()))));
     let done = Arc::new(AtomicU64::new(0));
     let mut world = World::new();
-    // Of fewer steps, some tools may have had none that can succeed.
+    // With fewer steps, some tools may not have had a call that can succeed.
     let is_each_called = || steps < STEPS || completed().len() == TOOLS.len();
     while done.load(Ordering::Relaxed) < steps || !is_each_called() {
         assert!(
@@ -209,7 +209,7 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
             assert_eq!(after.get(path), Some(was), "{context}: {} changed", path.display());
         }
         assert_eq!(after.len(), before.len(), "{context}: something is new: {:?}", after.keys());
-        // A workspace that an attack has emptied is of little use to the next one.
+        // An attack may have emptied the workspace, which makes it useless for the next ones.
         if seed % 8 == 7 {
             world = World::new();
         }
@@ -223,7 +223,7 @@ fn completed() -> BTreeMap<&'static str, u64> {
     COMPLETED.lock().expect("no panic under it").clone()
 }
 
-/// Runs an attack and, at the same time, the file tools as far as they are not asked about. Returns all outputs.
+/// Runs an attack and, at the same time, calls of file tools that need no permission. Returns all outputs.
 async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<AtomicU64>) -> String {
     let arguments = own_process::arguments(concat!(module_path!(), "::the_attack")).join(" ");
     let line = format!("{ATTACK}={seed} '{}' {arguments}", own_process::program().display());
@@ -233,7 +233,7 @@ async fn attack(world: &World, tools: &Arc<Toolbox>, seed: u64, done: &Arc<Atomi
     let worker = |number: u64| {
         let (tools, context, ended, done) = (tools.clone(), world.context(), ended.clone(), done.clone());
         tokio::spawn(async move {
-            // The same in each attack of a kind would find the same.
+            // Different calls in each attack.
             let mut random = fastrand::Rng::with_seed(seed.rotate_left(32) ^ number);
             let mut printed = String::new();
             loop {
@@ -280,7 +280,7 @@ fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
     }
 }
 
-/// Runs a call if it needs no question, as a session does: judged first, then run.
+/// Runs a call like a session does, unless it would need a permission request: returns `None` then.
 async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolContext) -> Option<String> {
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
@@ -302,7 +302,7 @@ fn shown(result: &ToolResult) -> String {
     format!("{:?}", result.content)
 }
 
-/// The attack, if this process was started as one.
+/// The attack. Does nothing unless this process was started as one.
 #[test]
 fn the_attack() {
     let Some(seed) = std::env::var(ATTACK).ok().and_then(|seed| seed.parse().ok()) else { return };
@@ -329,8 +329,8 @@ fn the_attack() {
     println!("attacked");
 }
 
-/// Exchanges a directory, over and over, for a link that leads out: code that judges a path and opens it later opens
-/// something else. It stops now and then, so that both are met.
+/// Repeatedly exchanges a directory for a link that leads out of the workspace, so that code that checks a path and
+/// opens it later opens something else. Pauses for random times, so that other code meets both states.
 fn exchange(random: &mut fastrand::Rng, outside: &[PathBuf]) {
     for directory in ["d", "link", "d/e"] {
         drop(fs::remove_file(directory));
@@ -346,7 +346,7 @@ fn exchange(random: &mut fastrand::Rng, outside: &[PathBuf]) {
     }
 }
 
-/// One random step. Whether it works doesn't matter.
+/// Performs one random step, which may fail.
 fn step(random: &mut fastrand::Rng, outside: &[PathBuf]) {
     let any = |random: &mut fastrand::Rng| -> PathBuf {
         match random.u8(..4) {

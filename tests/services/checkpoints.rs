@@ -42,7 +42,7 @@ impl Bench {
         while now() == before {}
     }
 
-    /// Waits until everything there is so old that its times don't show what a later command does with it.
+    /// Waits until all files are so old that a later rename of their directory leaves no trace in their timestamps.
     fn age(&self) {
         let probe = self.home.path().join("probe");
         let now = || {
@@ -185,8 +185,8 @@ fn changes_by_commands_are_rewound_and_redone() {
     ] {
         let bench = Bench::new();
         bench.sh(BEGINNING);
-        // Files older than a tick of the file system's clock: renaming them with their directory leaves no
-        // trace in them.
+        // The files are older than a tick of the file system's clock, and renaming their directory does not change
+        // their own timestamps.
         bench.tick();
         let before = bench.tree();
         bench.command(5, || bench.sh(script));
@@ -288,9 +288,8 @@ fn external_changes_are_kept_unless_forced() {
     assert_eq!(bench.read("src/a.txt"), "the user's own");
 }
 
-/// A rewind restored one file, left another alone and said that `force` would restore that one, too. `/rewind
-/// e2 force` then answered that there was no file to restore: the turn counted as rewound and was not
-/// examined again.
+/// Regression: a rewind restored one file, skipped another and reported that `force` would restore it. `/rewind e2
+/// force` then answered that there was no file to restore: the turn counted as rewound and was not examined again.
 #[test]
 fn force_restores_what_an_earlier_rewind_skipped() {
     let bench = Bench::new();
@@ -346,8 +345,8 @@ fn a_file_that_is_already_restored_is_no_conflict() {
 
 #[test]
 fn a_rewind_never_writes_or_deletes_through_a_symlink() {
-    // A command replaces a directory with a link that leads out of the workspace; files of the same name at
-    // the link's target are not the agent's.
+    // A command replaces a directory with a link that leads out of the workspace. Files with the same names at the
+    // link's target do not belong to the agent.
     let bench = Bench::new();
     let outside = bench.home.path().join("outside");
     fs::create_dir(&outside).expect("a directory");
@@ -363,7 +362,7 @@ fn a_rewind_never_writes_or_deletes_through_a_symlink() {
     assert_eq!(fs::read_to_string(outside.join("a.txt")).expect("there"), "mine");
     assert_eq!(fs::read_to_string(outside.join("new.txt")).expect("there"), "mine");
     fs::remove_file(bench.at("src")).expect("removed");
-    // The same within a turn: the link is removed, the directory restored.
+    // The same within a turn: the rewind removes the link and restores the directory.
     fs::create_dir(bench.at("src")).expect("made");
     bench.write("src/a.txt", "one\ntwo\n");
     bench.command(2, || bench.sh(&format!("rm -r src; ln -s {} src", outside.display())));
@@ -429,7 +428,7 @@ fn a_file_that_is_no_longer_ignored_does_not_count_as_new() {
     bench.rewind(1);
     assert_eq!(bench.read("secret"), "mine");
     assert_eq!(bench.read(".gitignore"), "secret\n");
-    // And a file that becomes ignored does not count as deleted.
+    // A file that becomes ignored does not count as deleted.
     bench.write("plain", "plain");
     bench.command(2, || bench.sh("echo plain > .gitignore"));
     bench.rewind(2);
@@ -445,7 +444,7 @@ fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
         bench.command(1, || bench.sh("rm -r deep; echo x > src/a.txt; echo new > new"));
         let after = bench.tree();
         bench.rewind(1);
-        // As a crash leaves it: the journal records the progress, and none or half of the files are restored.
+        // The state after a crash: the journal records the progress, and none or half of the files are restored.
         let journal = bench.home.path().join("data/checkpoints").join(session().0).join("rewinds/1.json");
         let text = fs::read_to_string(&journal).expect("it is there");
         fs::write(&journal, text.replace("\"done\"", &format!("{came:?}"))).expect("written");
@@ -471,7 +470,7 @@ fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
     }
 }
 
-/// An error would say that no file was changed.
+/// An error would claim that no file was changed.
 #[test]
 fn a_rewind_that_cannot_be_recorded_is_reported_and_not_repeated() {
     let bench = Bench::new();
@@ -568,7 +567,7 @@ fn changes_of_a_command_interrupted_by_a_crash_belong_to_its_turn() {
 
 #[test]
 fn a_rewind_on_a_full_disk_changes_nothing() {
-    // A directory without write permission stands in for a full disk. Root may write there anyway.
+    // A directory without write permission simulates a full disk. Root can write to it anyway.
     if rustix_is_root() {
         eprintln!("skipped: root writes into any directory");
         return;
@@ -644,8 +643,8 @@ fn unneeded_contents_and_the_oldest_turns_are_pruned() {
     assert_eq!(bench.read("a"), "2");
 }
 
-/// Contents of a directory that was replaced by a link to another directory could not be restored: they
-/// waited for their names in the link's target to become free, which does not belong to them.
+/// Regression: a rewind could not restore the contents of a directory that a command had replaced with a link to
+/// another directory. They waited until the same names in the link's target were free, but those files are unrelated.
 #[test]
 fn a_directory_replaced_by_a_symlink_is_restored_with_its_contents() {
     let bench = Bench::new();
@@ -659,15 +658,15 @@ fn a_directory_replaced_by_a_symlink_is_restored_with_its_contents() {
     assert_eq!(bench.tree(), after);
 }
 
-/// A directory that was renamed in place of an empty one, or of a file, is at a path that was known before. What was in
-/// it counted as older than the command, because a rename of its directory changes no time of it: a rewind left it at
-/// the new place, and restored it at the old one too.
+/// Regression: a command renamed a directory over an empty one or over a file, so its new path was already known. Its
+/// contents counted as older than the command, because renaming a directory does not change their timestamps: a rewind
+/// left them at the new path and also restored them at the old one.
 #[test]
 fn a_rewind_restores_directories_that_were_renamed_over_others() {
     for there in ["mkdir b", "mkdir -p b/c; rmdir b/c", "echo file > b", "ln -s a b"] {
         let bench = Bench::new();
         bench.sh(&format!("mkdir -p a/below; echo mine > a/file; echo too > a/below/file; {there}"));
-        // The session knows all of it.
+        // The session has scanned all of it.
         bench.command(1, || {});
         bench.age();
         let before = bench.tree();
@@ -694,7 +693,7 @@ enum Deed {
 }
 
 fn place(root: &Path, name: u8) -> PathBuf {
-    // Few names, so that actions collide: files below what may be a file, a directory or a link.
+    // Few names, so that actions collide: a path may have a file, a directory or a link as its parent.
     let parts = ["a", "b", "c"];
     let at = |digit: u8| parts[usize::from(digit % 3)];
     match name % 3 {
@@ -704,7 +703,7 @@ fn place(root: &Path, name: u8) -> PathBuf {
     }
 }
 
-/// Performs the action as far as possible, within the root, in which links lead only to names inside it.
+/// Performs the action if possible, below the root, where links lead only to names inside it.
 fn act(root: &Path, deed: &Deed) {
     let real = |path: &PathBuf| {
         path.parent()

@@ -69,7 +69,7 @@ impl Place {
         text(&self.run("bash_output", input).await).to_owned()
     }
 
-    /// The process id that a command wrote to `pid`, as soon as the file exists.
+    /// The process id that a command writes to `pid`; waits for the file.
     async fn number(&self) -> u32 {
         let started = Instant::now();
         loop {
@@ -127,7 +127,8 @@ async fn a_background_command_is_started_read_and_ended() {
 #[tokio::test]
 async fn bash_output_can_wait_for_output() {
     let place = Place::new();
-    // One pipe each: reopening a pipe could meet the previous writer, which may not have closed it yet.
+    // A separate pipe each: a reopened pipe could still be connected to the previous writer, which may not have closed
+    // it yet.
     for name in ["go", "on"] {
         rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join(name), 0o600.into()).expect("made");
     }
@@ -172,7 +173,7 @@ async fn unread_output_is_dropped_from_its_beginning() {
     rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
     let (id, _) = place.beside("read x < go; seq 500000; echo the end; sleep 60").await;
     fs::write(place.directory.path().join("go"), "\n").expect("written");
-    // Nobody reads meanwhile; the command must finish anyway.
+    // The output is not read until now; the command must finish anyway.
     let read = place.output(&id, json!({"wait": 20, "until": "the end"})).await;
     assert!(read.contains("499999\n500000\nthe end\n"), "{}", read.len());
     assert!(read.contains("bytes of its output before this are lost"), "{}", read.len());

@@ -149,7 +149,8 @@ fn an_executable_declares_its_events() {
     }
 }
 
-/// Editors on Windows add a byte order mark: the event was reported as unknown, and the file as invalid JSON.
+/// Regression: editors on Windows save files with a byte order mark. Hooks in such files were reported as having an
+/// unknown event or invalid JSON.
 #[test]
 fn a_byte_order_mark_is_skipped() {
     let disk = Disk::new();
@@ -159,7 +160,7 @@ fn a_byte_order_mark_is_skipped() {
     assert_eq!((names(&found), told(&found)), (vec!["a", "b.json"], Vec::new()));
 }
 
-/// A file in place of the folder was silently ignored.
+/// Regression: a user had a file in place of the hooks folder, and it was silently ignored.
 #[test]
 fn a_hooks_path_that_is_not_a_folder_is_reported() {
     let disk = Disk::new();
@@ -525,7 +526,7 @@ fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
     assert_eq!(mode & 0o077, 0, "only the user may read it");
 }
 
-/// Two daemons of one home decide at the same time: neither may discard the other's decision.
+/// Two daemons of one home store decisions at the same time: neither may discard the other's.
 #[test]
 fn decisions_of_two_processes_are_both_kept() {
     let disk = Disk::new();
@@ -581,8 +582,9 @@ fn hooks_in_settings_files_are_pinned_together_with_their_scripts() {
     assert_eq!(disk.find().untrusted.len(), 1);
 }
 
-/// Regression: every distinct word of a line counted as a file, and a line with 64 of them was not used, without a
-/// word in the session: a guard was lost like that. Only files that exist count, and what is not used is a problem.
+/// Regression: every distinct word of a command line counted as a file, and a line with 64 of them was silently
+/// ignored, so a user's guard did not run. Only existing files count, and a line that is not used is reported as a
+/// problem.
 #[test]
 fn a_line_of_many_words_is_a_hook_and_one_of_too_many_files_is_reported() {
     let mut disk = Disk::new();
@@ -602,7 +604,7 @@ fn a_line_of_many_words_is_a_hook_and_one_of_too_many_files_is_reported() {
     assert_eq!((found.problems.len(), found.untrusted.len()), (1, 0));
     let told = found.problems[0].to_string();
     assert!(told.contains("settings.json:1:") && told.contains("more than 64 files"), "{told}");
-    // Where nothing needs consent, nothing has to be pinned.
+    // If hooks need no consent, their files need not be pinned.
     disk.settings.trust = config::HookTrust::Run;
     assert_eq!((disk.find().problems.len(), disk.find().hooks.len()), (0, 1));
 }
@@ -735,7 +737,8 @@ fn the_command_line_lists_trusts_and_refuses_hooks() {
     assert_eq!((listed["untrusted"].as_array().map(Vec::len), disk.marks()), (Some(0), 1));
 }
 
-/// A resident hook received its bare payload, as if it were a one-shot script, and could not answer.
+/// Regression: `epitome hooks test` sent a resident hook its bare payload, as if it were a one-shot script, and the
+/// hook could not answer.
 #[test]
 fn hooks_try_sends_one_request_to_a_resident_hook() {
     let disk = Disk::new();

@@ -1,5 +1,5 @@
-//! Sessions of Claude Code and Codex in their storage format: found, listed, imported, and compared with the
-//! summaries that those agents wrote.
+//! Sessions of Claude Code and Codex in their storage format: found, listed, imported, and compared with the summaries
+//! that those agents wrote.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -194,8 +194,8 @@ fn queued_prompts_are_imported_and_local_commands_omitted() {
     assert_eq!(notes, ["left out: commands to Claude Code itself, such as /ide, and what they printed (2)"]);
 }
 
-/// A user refused two calls by typing something else: the results followed the user's message, which ended
-/// the calls, so the results could not be attached.
+/// Regression: a user refused two calls by typing something else. In the log, the results followed the user's message,
+/// which had closed the calls, so the results could not be attached.
 #[test]
 fn a_message_before_the_results_of_refused_calls_is_moved_after_them() {
     let refused = "The user doesn't want to proceed with this tool use.";
@@ -331,7 +331,7 @@ fn a_codex_rollout_is_read_without_its_scaffolding() {
          agent: There is no rule. []\n"
     );
     assert_eq!((notes.len(), thread.cwd()), (0, Path::new("/w")));
-    // The same without envelopes, as versions of 2025 wrote it.
+    // The same session without envelopes, as versions of 2025 wrote it.
     let mut old =
         vec![json!({ "id": "01a2", "timestamp": "2025-06-01T10:00:00.000Z", "instructions": null })];
     old.extend(

@@ -1,4 +1,4 @@
-//! Tests of what sessions are built from, each without a session: hooks, providers, the store, tools, the sandbox.
+//! Tests of the services that sessions use, each without a session: hooks, providers, the store, tools, the sandbox.
 
 mod boundary_random;
 mod checkpoints;

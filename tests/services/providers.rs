@@ -249,7 +249,7 @@ fn whole_reply() -> Vec<ProviderEvent> {
 #[tokio::test]
 async fn a_reply_is_complete_and_the_key_is_sent_in_its_header() {
     let (url, server) = serve_at_once(format!("{STREAM}{HELLO}{DONE}")).await;
-    // On a task of its own, as in sessions: a call's state must be `Send`.
+    // In a separate task, as in sessions: a call's state must be `Send`.
     let reply = tokio::spawn(async move { call(&url).await }).await.expect("the task ends");
     assert_eq!(reply.expect("the reply is whole"), whole_reply());
     let request = server.await.expect("the server ends");
@@ -447,7 +447,7 @@ proptest! {
     }
 }
 
-/// An upper bound for the cost of a delta, generous enough for an unoptimized build on a busy machine.
+/// A generous upper bound, even for an unoptimized build on a busy machine.
 #[test]
 fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
@@ -467,8 +467,8 @@ fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// A base URL with `https` for a server that speaks plain HTTP was tried six times, and failed with "received
-/// corrupt message of type InvalidContentType"; one without a scheme failed with "relative URL without a
+/// Regression: a base URL with `https` for a server that speaks plain HTTP was tried six times, and failed with
+/// "received corrupt message of type InvalidContentType". One without a scheme failed with "relative URL without a
 /// base", and for one without a host, `http` was looked up as the host.
 #[tokio::test]
 async fn an_invalid_base_url_fails_immediately_with_a_hint() {
@@ -477,7 +477,7 @@ async fn an_invalid_base_url_fails_immediately_with_a_hint() {
     let _server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await?;
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await?;
-        // Until the client disconnects.
+        // Returns when the client disconnects.
         socket.read_to_end(&mut Vec::new()).await
     });
     let encrypted = url.replacen("http://", "https://", 1);

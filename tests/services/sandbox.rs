@@ -1,5 +1,5 @@
-//! The restrictions of the sandbox: each row is something that a command tries. On a kernel without the
-//! needed features, a test says so and passes.
+//! The restrictions of the sandbox: each row is an action that a command attempts. On a kernel without the required
+//! features, a test prints a message and passes.
 
 mod programs;
 
@@ -93,7 +93,7 @@ impl Place {
         self.call(Mode::Ask, json!({"description": "a test", "command": line})).await
     }
 
-    /// A command that the user let change the repository.
+    /// Runs a command that the user has allowed to change the repository.
     async fn bash_on_git(&self, line: &str) -> ToolResult {
         let input = json!({"description": "a test", "command": line, "changes_git": true});
         self.call(Mode::Ask, input).await
@@ -145,8 +145,8 @@ async fn hold(place: &Place, rows: &[(&str, bool)]) {
     }
 }
 
-/// A fork bomb was only stopped by the system's limit on processes. This one tries to exceed the sandbox's
-/// limit, with few enough processes to be harmless without one.
+/// Regression: a fork bomb was only stopped by the system's process limit. This one exceeds the sandbox's limit, with
+/// few enough processes to be harmless if there is no limit.
 #[tokio::test]
 async fn the_number_of_processes_of_a_command_is_limited() {
     if !has("user namespace of an ordinary user", support().namespaces.count_processes())
@@ -254,7 +254,7 @@ async fn files_that_run_later_are_protected_in_the_workspace() {
             ("echo x > .git/index && echo x > .git/objects/y && rm .git/index", true),
             ("cat .git/config .git/hooks/pre-commit.sample .envrc > /dev/null", true),
             (evil, false),
-            // A copy.
+            // Each command runs with a copy of this file.
             ("echo '[core] evil' > .git/config", true),
             ("echo x > .git/c && mv .git/c .git/config", false),
             ("rm -rf .git/hooks && test ! -e .git/hooks", false),
@@ -318,8 +318,8 @@ async fn a_worktree_commits_into_its_repository_but_not_into_its_hooks() {
     assert!(text(&refused).contains("core.hookspath may make Git run a program"), "{}", text(&refused));
 }
 
-/// A command that wrote `.git/commondir` gave the repository different settings, and with them a program that
-/// the user's next `git status` ran, outside of every sandbox.
+/// Regression: a command wrote `.git/commondir`, which gave the repository different settings. They named a program
+/// that the user's next `git status` ran, outside of the sandbox.
 #[tokio::test]
 async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     if !has_namespaces() || !has_program("git") {
@@ -359,7 +359,8 @@ async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     sh("git fsck && git worktree list && git submodule update && test ! -e ran && test ! -e ../tree/ran");
 }
 
-/// With a `commondir` Git ignores `core.bare`: the directory above would have shown all files as deleted.
+/// With a `commondir` file, Git ignores `core.bare`: it would treat the parent directory as a work tree in which all
+/// files are deleted.
 #[tokio::test]
 async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
     if !has_namespaces() || !has_program("git") {
@@ -488,8 +489,9 @@ async fn commands_cannot_gain_privileges() {
     let bounding = u64::from_str_radix(bounding.trim(), 16).expect("a number");
     let is_administrator = rustix::process::geteuid().is_root();
     if is_administrator || support().namespaces == Namespaces::OfUser {
-        // Changing owners, ignoring modes, killing what it may, low ports. A list of what is dropped forgot real-time
-        // priorities, with which a command could stop the machine.
+        // The remaining capabilities: changing owners, ignoring modes, sending signals to processes, low ports. Before
+        // this list of allowed capabilities, a list of dropped ones omitted real-time priorities, with which a command
+        // could freeze the machine.
         assert_eq!(bounding & !0b100_0011_1011, 0, "{bounding:x}");
     }
     if has_program("chrt") {
@@ -537,7 +539,7 @@ async fn full_mode_is_sandboxed_only_if_configured() {
     assert_eq!(place.call(Mode::Full, touch).await.status, OutcomeStatus::Failed);
 }
 
-/// Runs a script as the user does, outside of every sandbox, in the workspace.
+/// Runs a script in the workspace as the user does, outside of the sandbox.
 fn as_user(place: &Place, script: &str) -> String {
     let mut command = std::process::Command::new("sh");
     command.args(["-ec", script]).current_dir(&place.workspace.cwd).env("HOME", place.root.join("home"));
@@ -547,8 +549,8 @@ fn as_user(place: &Place, script: &str) -> String {
     printed
 }
 
-/// What a command planted and the user's next `git status` or `git commit` ran, with all of their rights. A list of
-/// files that a command may not change knew three doors; Git had these.
+/// Regression: a command planted files that made the user's next `git status` or `git commit` run a program with the
+/// user's rights. The list of files that commands may not change covered three ways; these are others.
 #[tokio::test]
 async fn git_runs_nothing_that_a_command_planted() {
     if !has_namespaces() || !has_program("git") {
@@ -624,7 +626,7 @@ async fn git_runs_nothing_that_a_command_planted() {
     for (name, before, attempt) in rows {
         let place = Place::new();
         as_user(&place, &format!("{new}; {before}"));
-        // From a script, as a build would: the line itself calls no git.
+        // From a script, as in a build: the command line itself does not mention git.
         fs::write(place.workspace.cwd.join("build.sh"), attempt).expect("written");
         place.bash("sh build.sh").await;
         as_user(
@@ -637,7 +639,7 @@ async fn git_runs_nothing_that_a_command_planted() {
     }
 }
 
-/// What people do with Git all day works for commands that they let change the repository.
+/// Everyday Git operations work for commands that the user allows to change the repository.
 #[tokio::test]
 async fn git_works_in_all_its_forms_with_the_users_consent() {
     if !has_namespaces() || !has_program("git") {
@@ -671,7 +673,7 @@ async fn git_works_in_all_its_forms_with_the_users_consent() {
         "git apply --check patches/*.patch 2> /dev/null; git clean -qn && git mv a moved && git rm -q --cached moved",
     ];
     hold(&place, &lines.map(|line| (line, true))).await;
-    // Without it repositories are read.
+    // Without the consent, commands can only read repositories.
     fs::write(place.workspace.cwd.join("s.sh"), "git status -s && git diff && git log -1 && git stash list")
         .expect("written");
     hold(&place, &[("sh s.sh", true)]).await;
@@ -681,8 +683,8 @@ async fn git_works_in_all_its_forms_with_the_users_consent() {
     assert_eq!(place.bash_on_git("sh s.sh").await.status, OutcomeStatus::Completed);
 }
 
-/// Git writes settings when a remote is added, an upstream is set or a submodule updated. All settings were read-only,
-/// because some of them name programs, so that these had to run outside of the sandbox.
+/// Git writes settings when a remote is added, an upstream is set or a submodule is updated. All settings used to be
+/// read-only, because some of them name programs, so users had to run these commands outside of the sandbox.
 #[tokio::test]
 async fn settings_that_name_no_program_are_changed_and_others_are_not() {
     if !has_namespaces() || !has_program("git") {
@@ -733,7 +735,7 @@ async fn settings_that_name_no_program_are_changed_and_others_are_not() {
     let after =
         as_user(&place, "git status > /dev/null; git -C lib status > /dev/null; git config -l --local");
     assert!(!after.contains("evil") && !place.root.join("home/ran").exists(), "{after}");
-    // A repository that the index links to, with settings of its own: the user's `git status` runs Git in it.
+    // A nested repository in the index, with its own settings: the user's `git status` runs Git in it.
     let nested = "mkdir -p a/b/c/d/e && cd a/b/c/d/e && git init -q . && git -c user.name=a -c user.email=a@b commit -q \
                   --allow-empty -m x && printf '[core]\\n\\tfsmonitor = \"touch ~/ran; false\"\\n' >> .git/config && \
                   cd - > /dev/null && git update-index --add --cacheinfo 160000,$(git -C a/b/c/d/e rev-parse HEAD),a/b/c/d/e";
@@ -746,7 +748,7 @@ async fn settings_that_name_no_program_are_changed_and_others_are_not() {
     assert!(!place.root.join("home/ran").exists());
     let report = place.bash("git config push.default simple").await;
     assert!(text(&report).contains("push.default"), "the user sees what changed: {}", text(&report));
-    // A change of the user's in between is not overwritten.
+    // A change that the user makes in the meantime is not overwritten.
     let config = place.workspace.cwd.join(".git/config").display().to_string();
     let slow =
         place.bash_on_git("git config push.default current; touch changed; until [ -e done ]; do :; done");
@@ -761,8 +763,8 @@ async fn settings_that_name_no_program_are_changed_and_others_are_not() {
     assert!(as_user(&place, "git config -l --local").contains("user.email=c@d"));
 }
 
-/// A session below /tmp: a command moved its directory away and put a link to the home there, and the next command
-/// could change the home.
+/// Regression: in a session below /tmp, a command moved the workspace away and replaced it with a link to the home
+/// directory. The next command could then change the home directory.
 #[tokio::test]
 async fn a_workspace_exchanged_for_a_link_is_not_used() {
     if !has_namespaces() {
@@ -782,7 +784,7 @@ async fn a_workspace_exchanged_for_a_link_is_not_used() {
         ],
     )
     .await;
-    // Somebody else can.
+    // A process outside of the sandbox can.
     fs::rename(&project, place.root.join("tmp/old")).expect("renamed");
     std::os::unix::fs::symlink(place.root.join("home"), &project).expect("linked");
     let refused = place.bash("echo evil >> .bashrc").await;
@@ -790,7 +792,8 @@ async fn a_workspace_exchanged_for_a_link_is_not_used() {
     assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
 }
 
-/// Modes, owners and times of files are no reading and no writing for Landlock: `chmod 777 ~/.ssh` worked.
+/// Regression: `chmod 777 ~/.ssh` worked in the sandbox, because Landlock does not restrict changes of modes, owners
+/// and timestamps.
 #[tokio::test]
 async fn modes_owners_and_times_change_only_in_the_workspace() {
     if !has_namespaces() {
@@ -814,7 +817,8 @@ async fn modes_owners_and_times_change_only_in_the_workspace() {
     .await;
 }
 
-/// `deny Read(private/**)` bound the file tools, and `grep -r` in a command read the files all the same.
+/// Regression: a user's rule `deny Read(private/**)` applied to the file tools, but `grep -r` in a command read the
+/// files anyway.
 #[tokio::test]
 async fn what_deny_rules_name_is_not_read_by_commands() {
     if !has_namespaces() {
@@ -834,9 +838,9 @@ async fn what_deny_rules_name_is_not_read_by_commands() {
     assert!(!text(&read).contains("root:"), "{}", text(&read));
 }
 
-/// The first process of a command's namespace was a copy of the daemon, with the keys of model providers in its memory.
-/// It has the command's user and is in its Landlock domain; only the capabilities that it happened to keep were in the
-/// way of reading it.
+/// Regression: the first process of a command's namespace was a copy of the daemon, with the keys of model providers in
+/// its memory. The command has the same user and Landlock domain, so only the capabilities that this process happened
+/// to keep prevented the command from reading it.
 #[tokio::test]
 async fn a_command_cannot_look_into_the_process_that_started_it() {
     if !has_namespaces() || !has("process namespace", support().own_processes) {
@@ -854,13 +858,15 @@ async fn a_command_cannot_look_into_the_process_that_started_it() {
         ],
     )
     .await;
-    // The memory itself would not tell: what the helper knows is the command, and that is in its own process as well.
+    // Comparing the memory would prove nothing: the helper only knows the command line, which the command's own process
+    // contains too.
     let fds = place.bash("ls /proc/self/fd").await;
     assert_eq!(text(&fds).lines().take(4).collect::<Vec<_>>(), ["0", "1", "2", "3"], "{fds:?}");
     assert!(!text(&fds).contains("\n4"), "no descriptor but the listed directory's: {fds:?}");
 }
 
-/// `mkfifo .git/config` in a workspace without a repository made every later command wait for a writer without end.
+/// Regression: after `mkfifo .git/config` in a workspace without a repository, every later command waited forever for a
+/// writer.
 #[tokio::test]
 async fn pipes_in_place_of_files_of_git_stop_no_command() {
     if !has_namespaces() || !has_program("mkfifo") {
@@ -876,7 +882,7 @@ async fn pipes_in_place_of_files_of_git_stop_no_command() {
     }
 }
 
-/// A command could use all memory of the machine, as root too.
+/// Regression: a command could use all memory of the machine, also when run as root.
 #[tokio::test]
 async fn a_command_that_uses_too_much_memory_is_ended() {
     if !has("process namespace", support().own_processes) || !has_program("python3") {
@@ -884,7 +890,7 @@ async fn a_command_that_uses_too_much_memory_is_ended() {
     }
     let mut place = Place::new();
     place.rules.memory = Some(96 << 20);
-    // No process has as much; they have it together.
+    // Only both processes together exceed the limit.
     let held = "python3 -c 'import time; a = bytearray(60 << 20); time.sleep(20)'";
     let ended = place.bash(&format!("{held} & {held}")).await;
     assert!(text(&ended).contains("more than 96 MiB of memory"), "{ended:?}");
@@ -897,7 +903,8 @@ async fn a_command_that_uses_too_much_memory_is_ended() {
     assert!(text(&score).starts_with("500"), "{score:?}");
 }
 
-/// As root the kernel is asked for other namespaces than as an ordinary user, so that each is half of the truth.
+/// The sandbox uses different kinds of namespaces for root and for an ordinary user, so a run as root also tests the
+/// latter.
 #[test]
 fn the_same_holds_for_an_ordinary_user() {
     const NOBODY: u32 = 65_534;
@@ -907,7 +914,8 @@ fn the_same_holds_for_an_ordinary_user() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let open = std::os::unix::fs::PermissionsExt::from_mode;
     let home = scratch.path().join("home");
-    // By another process: a program that is open for writing in a child of this one can't be run.
+    // Copied by another process: the kernel refuses to execute a file that a child of this process still has open for
+    // writing.
     let copy = |from: PathBuf, name: &str| {
         let to = scratch.path().join(name);
         let copied = std::process::Command::new("cp").arg(from).arg(&to).status().expect("cp runs");

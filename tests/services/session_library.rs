@@ -10,7 +10,7 @@ use epitome::store::{Store, StoreError};
 use epitome::thread::*;
 use epitome_test_harness::user::{Ran, User};
 
-/// A user with stored sessions.
+/// A user whose home contains stored sessions.
 struct Home {
     user: User,
 }
@@ -20,7 +20,7 @@ impl Home {
         Home { user: User::new() }
     }
 
-    /// The directory of the sessions, in which the program runs too.
+    /// The directory of the sessions, which is also the program's working directory.
     fn path(&self) -> PathBuf {
         self.user.own()
     }
@@ -126,7 +126,7 @@ fn a_damaged_session_does_not_abort_a_search() {
         &SearchRequest { words: "needle", ..SearchRequest::default() },
     );
     let found = found.expect("a search");
-    // Only the title of one of them is lost.
+    // Only the title of one session is lost.
     assert_eq!((found.sessions.len(), found.problems.len()), (2, 0));
 }
 

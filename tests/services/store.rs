@@ -319,8 +319,8 @@ fn a_complete_line_is_not_dropped_with_the_torn_one_after_it() {
     assert_eq!(home.load(&session).unwrap().last(), Some(&next));
 }
 
-/// Half of a session's lines are of format 1, written by an older version: it stays in that format, so that the
-/// older version can read what this one adds.
+/// The first half of this journal is of format 1, written by an older version. The journal keeps that format, so that
+/// the older version can read entries that this one adds.
 #[test]
 fn a_journal_of_format_1_stays_one() {
     let home = Home::new();
@@ -341,7 +341,8 @@ fn a_journal_of_format_1_stays_one() {
     assert!(text.lines().all(|line| line.contains("\"prev\"")), "{text}");
 }
 
-/// `rm`, or a backup restored over it: the next turns were acknowledged, and stored in a file without a name.
+/// A user deleted the journal or restored a backup over it while the session ran. The next turns were acknowledged, but
+/// written to an unlinked file.
 #[test]
 fn a_journal_that_was_deleted_or_replaced_takes_no_more_entries() {
     let harms: [fn(&Path); 2] = [
@@ -364,7 +365,7 @@ fn a_journal_that_was_deleted_or_replaced_takes_no_more_entries() {
     }
 }
 
-/// A session from a day when the clock was wrong stayed at the top of the list for ever.
+/// Regression: a session that was written while the clock was wrong stayed at the top of the list forever.
 #[test]
 fn a_session_from_the_future_is_listed_by_the_time_of_its_file() {
     let home = Home::new();
@@ -521,7 +522,7 @@ fn a_listing_shows_the_newest_first_with_their_properties() {
     );
     let (newer, entries) = home.session(3, &[]);
     let (mut journal, _) = home.store().load(&newer).unwrap();
-    // The two may have the same millisecond; then the larger id comes first.
+    // The two timestamps may be equal; then the larger id comes first.
     while journal.append(titled("later")).unwrap().at == entries[0].at {}
     drop(journal);
 

@@ -260,8 +260,8 @@ async fn writing_through_a_symlink_writes_its_target() {
     assert!(fs::symlink_metadata(link).expect("there").is_symlink());
 }
 
-/// A link to a missing target looked like a new file in the workspace, and writing through it created a file
-/// elsewhere.
+/// Regression: a link to a missing target outside of the workspace looked like a new file inside it, and writing to it
+/// created the target.
 #[tokio::test]
 async fn a_symlink_out_of_the_workspace_is_resolved_for_access_checks() {
     let place = Place::new();
@@ -337,7 +337,7 @@ async fn an_edit_that_does_not_match_changes_nothing_and_says_why() {
     assert_eq!(place.read("a.rs"), "let x = 1;\nlet x = 1;\n");
 }
 
-/// A model edited a file based on outdated contents, and the user's changes were lost.
+/// Regression: a model edited a file based on outdated contents, and the user's changes were lost.
 #[tokio::test]
 async fn a_file_is_only_changed_if_the_model_has_read_its_current_contents() {
     let place = Place::new();
@@ -681,7 +681,7 @@ async fn ten_megabytes_of_output_are_cut_in_the_middle() {
     assert!(text(&result).starts_with("first\na line"), "{}", &text(&result)[..40]);
     assert!(text(&result).ends_with("last\n[exit code 0]"));
     assert!(text(&result).contains("left out here; to see it, run the command again"));
-    // How much depends on how long it takes.
+    // The number depends on how long the command runs.
     assert!(place.progress.lock().expect("not poisoned").len() < 5_000_000);
 }
 
@@ -702,7 +702,7 @@ async fn a_command_with_endless_output_is_killed_at_its_time_limit() {
     assert_failed(&result, "time limit");
 }
 
-/// The command had exited, but a background child kept the pipe open, and the call waited for that.
+/// Regression: a command had exited, but a background child kept the pipe open, and the call waited for the child.
 #[tokio::test]
 async fn a_background_child_neither_delays_the_call_nor_survives_it() {
     let place = Place::new();

@@ -55,8 +55,8 @@ fn initialize_reports_the_agents_capabilities() {
     }
 }
 
-/// Authentication used to succeed without a key, too. An editor that ignores the text of a prompt's error
-/// then showed a button, which succeeded, and the same button again at the next prompt.
+/// Regression: authentication succeeded even without a key. An editor that ignores the text of a prompt's error showed
+/// the user a login button, which succeeded, and the same button again at the next prompt.
 #[test]
 fn authenticate_fails_with_instructions_until_a_model_is_configured() {
     let mut editor = Editor::with(false, None);
@@ -74,7 +74,7 @@ fn authenticate_fails_with_instructions_until_a_model_is_configured() {
     assert_eq!(editor.call("authenticate", json!({ "methodId": id }))["result"], json!({}));
 }
 
-/// Zed shows the message of an error of `session/new`, but of a prompt that needs a login only that it does.
+/// Zed shows the error message of `session/new`, but not that of a prompt that fails because a login is required.
 #[test]
 fn a_client_that_drops_the_reason_later_gets_it_when_it_opens_a_session() {
     let new = json!({ "cwd": "/w", "mcpServers": [] });
@@ -299,7 +299,7 @@ fn load_replays_before_its_answer_and_resume_replays_nothing() {
     assert_eq!(kinds(&before), ["user_message_chunk", "agent_message_chunk"]);
     assert!(answer["result"]["configOptions"].is_array() && answer["result"].get("sessionId").is_none());
     let (before, answer) = editor.call_after("session/resume", params);
-    // The available commands; no messages of the conversation.
+    // Only the available commands, no messages of the conversation.
     assert_eq!(kinds(&before), ["available_commands_update"]);
     assert!(answer["result"]["modes"].is_object());
 }
@@ -472,7 +472,7 @@ fn paging_returns_every_listed_session_once() {
             seen.push(info["sessionId"].as_str().unwrap().to_owned());
         }
         pages += 1;
-        // A session created while paging is the newest, and shifts no page.
+        // A session that is created while paging is the newest, and must not shift a page.
         let newest = Header { updated_at: 1_800_000_000_000 + pages, ..header(1_000 + pages) };
         editor.played.state.lock().unwrap().headers.insert(0, newest);
         match result.get("nextCursor") {
@@ -527,7 +527,7 @@ fn a_thousand_mixed_requests_get_one_answer_each() {
         }
     }
     writing.join().unwrap();
-    // A duplicate answer to any request would have to arrive before this one.
+    // A duplicate response to any request would have to arrive before this one.
     let (rest, _) = editor.call_after("no/such", json!({}));
     assert!(rest.iter().all(|message| message.get("id").is_none()), "{rest:?}");
     assert!(answers.values().all(|count| *count == 1));
@@ -538,7 +538,7 @@ fn an_editor_that_stops_reading_eventually_gets_the_complete_text() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     let id = editor.prompt(&session, "stream");
-    // It reads nothing until long after the turn has ended; the session is not blocked by that.
+    // The editor reads nothing until long after the turn has ended; this must not block the session.
     let played = editor.played.clone();
     let other = editor.prompt(&session, "wait");
     while played.state.lock().unwrap().waiting.is_empty() {
@@ -602,7 +602,7 @@ fn a_tap_sees_every_line_of_both_directions() {
     assert!(to_client.iter().all(|line| line.starts_with('{') && line.ends_with('}')));
 }
 
-/// The client of the protocol's own library, which editors are built on.
+/// The client from the protocol's official library, on which editors are built.
 #[test]
 fn the_reference_client_completes_a_session() {
     use agent_client_protocol::schema::ProtocolVersion;
@@ -674,14 +674,14 @@ fn the_reference_client_completes_a_session() {
     );
 }
 
-/// A client that never asks for the state of the login is not notified of changes; one that has asked is notified once.
+/// A client that has asked for the login state is notified once of a change; other clients are not notified.
 #[test]
 fn a_change_of_the_login_is_told_to_clients_that_have_asked_for_it() {
     let mut editor = Editor::with(false, None);
     editor.call("initialize", json!({ "protocolVersion": 1 }));
     assert_eq!(editor.call("logout", json!({}))["result"], json!({}));
     assert_eq!(editor.call("auth/status", json!({}))["result"], json!({ "state": "unauthenticated" }));
-    // Nothing changes by it.
+    // A second logout changes nothing.
     assert_eq!(editor.call("logout", json!({}))["result"], json!({}));
     assert_eq!(code(&editor.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }))), -32000);
 }

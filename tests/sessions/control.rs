@@ -1,4 +1,4 @@
-//! The control API at the level of lines: each method, the protocol, and the delivery of events.
+//! The control API at the level of protocol lines: each method, the protocol, and the delivery of events.
 
 mod access;
 mod in_process;

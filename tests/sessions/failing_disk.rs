@@ -1,4 +1,4 @@
-//! A disk that refuses what a session writes.
+//! A disk that fails to write or sync a session's log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use epitome_simulated_disk::{FileCall, SimDisk};
 use epitome_test_harness::session::Setup;
 use epitome_test_harness::text;
 
-/// After a failed sync the kernel may have dropped what was written, so that no later sync can be trusted. Each prompt
-/// still called the model, was paid for, and then ended with an error.
+/// After a failed sync the kernel may have dropped the written data, so later syncs cannot be trusted. Regression: each
+/// further prompt still called the model, was charged to the user, and then ended with an error.
 #[test]
 fn after_a_failed_sync_no_model_is_called_until_the_session_is_loaded_again() {
     let disk = SimDisk::new(1, Path::new("/home/data"));
@@ -46,9 +46,9 @@ fn after_a_failed_sync_no_model_is_called_until_the_session_is_loaded_again() {
     assert_eq!(words.matches("And now?").count(), 1, "what was refused is not in the log: {words}");
 }
 
-/// Entries are written off the session's task. What follows from one that can't be written must not be seen: a client
-/// would show a mode that the session does not have after it is loaded again, and a model would be paid for an answer
-/// to a prompt that is nowhere.
+/// Entries are written outside of the session's task. The consequences of an entry that cannot be written must not be
+/// visible: a client would show a mode that the session no longer has after a reload, and the user would pay for the
+/// answer to a prompt that is not stored.
 #[test]
 fn what_the_log_does_not_take_is_not_shown_and_calls_no_model() {
     let disk = SimDisk::new(1, Path::new("/home/data"));

@@ -1,5 +1,5 @@
-//! A disk that becomes full during a turn, and then has room again. In a process of its own, because the
-//! limit that simulates the full disk applies to the entire process.
+//! A disk that becomes full during a turn, and then has room again. Runs in a separate process, because the limit that
+//! simulates the full disk applies to the entire process.
 
 use epitome::session::{SessionCommand, SessionError, SessionEvent, UserDecision};
 use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread};
@@ -15,8 +15,8 @@ fn limit_files(bytes: Option<u64>) {
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(hard), maximum: hard }).expect("a soft limit");
 }
 
-/// The turn stayed open in the log: the next view contained a call without an outcome, which every provider
-/// rejects, so the session was unusable although the disk had room again.
+/// Regression: the turn was left open in the log. The next view contained a call without an outcome, which every
+/// provider rejects, so the user could not continue the session although the disk had room again.
 #[test]
 fn a_session_continues_after_a_full_disk_has_room_again() {
     own_process::alone(
@@ -43,7 +43,7 @@ fn continues_after_a_full_disk() {
         _ => None,
     });
     test.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
-    // Room for a part of a line: the written part must be removed again.
+    // Room for a part of a line: the written part must be removed.
     let before = std::fs::metadata(test.journal()).expect("a journal").len();
     limit_files(Some(before + 10));
     test.send(SessionCommand::Decide { ask, decision: UserDecision::Reject });

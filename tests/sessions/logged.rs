@@ -1,6 +1,6 @@
-//! Logging of a session: filtering the log by a session id shows its turns, rounds, tools, hooks and model
-//! calls with outcome and duration, and none of the conversation's contents. Each test runs in a
-//! process of its own, because a process has one log.
+//! The log of a session: filtered by a session id, it shows turns, rounds, tools, hooks and model calls with outcome
+//! and duration, and none of the conversation's contents. Each test runs in a separate process, because the log is
+//! process-wide.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::session::stage::with_hooks;
 
-/// All lines of this process so far.
+/// All log lines of this process so far.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -103,7 +103,7 @@ fn the_log_shows_every_timed_step_of_a_session() {
                 assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?} is not in {line}");
             }
         }
-        // In their round: the second reply has no call.
+        // In its round: the second reply has no call.
         assert!(ends(&lines, "tool")[0].contains("round{n=1"), "{lines:#?}");
         let calls: Vec<bool> = ends(&lines, "round").iter().map(|line| line.contains("calls=1")).collect();
         assert_eq!(calls, [true, false]);

@@ -1,4 +1,4 @@
-//! Tests of complete sessions in this process: by their commands, over ACP, by the control API and in the inspector.
+//! Tests of complete sessions in this process: through commands, ACP, the control API and the inspector.
 
 mod acp_connection;
 mod control;

@@ -1,5 +1,4 @@
-//! Attempts to circumvent the user's permissions, each made by a model through a complete session with the
-//! real tools.
+//! Attempts to circumvent the user's permissions, each made by a model in a complete session with the real tools.
 //!
 //! A group of attempts is a file with a table of rows; to add a group, add its file and name it in `GROUPS`.
 //! The rows are printed as `docs/red-team.md`, and a test keeps the page up to date: `UPDATE=1 cargo test

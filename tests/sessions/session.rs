@@ -1,5 +1,4 @@
-//! Sessions from outside, without an editor's protocol: steering, cancels, panics, compaction in small
-//! windows, and restarts.
+//! Sessions without an editor's protocol: steering, cancels, panics, compaction in small windows, and restarts.
 
 mod absent;
 mod agents_shown;

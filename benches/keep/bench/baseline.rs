@@ -1,6 +1,5 @@
-//! The baseline that a compaction has to beat: a few functions that use only structure. User messages, the
-//! newest plan, the files, the commands with their latest exit status, commits, and the end of the agent's
-//! messages.
+//! The baseline that a compaction has to beat: a few functions that only use structure. They keep user messages, the
+//! newest plan, the files, the commands with their latest exit status, commits, and the end of the agent's messages.
 
 use std::collections::HashMap;
 
@@ -86,7 +85,7 @@ fn length(text: &str) -> usize {
 fn user(messages: &[Message], chars: usize) -> String {
     let said = messages.iter().rev().filter_map(|message| match message {
         Message::User(text) => Some(text.as_str()),
-        // In the result of a refused call.
+        // The user's message in the result of a refused call.
         Message::Result { text, .. } => text.split_once("the user said:").map(|(_, said)| said),
         Message::Agent(_) => None,
     });

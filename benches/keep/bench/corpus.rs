@@ -1,6 +1,5 @@
-//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, the
-//! messages that followed, and facts and instructions that people wrote down. `benches/keep/README.md`
-//! describes the files.
+//! A corpus: real conversations up to their first compaction, the summary that a model wrote then, the messages that
+//! followed, and manually collected facts and instructions. `benches/keep/README.md` describes the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +13,7 @@ use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A message, reduced to what judging needs.
+/// A message, reduced to the parts that are measured.
 #[derive(Clone, Debug)]
 pub enum Message {
     User(String),
@@ -53,7 +52,7 @@ impl Message {
     }
 }
 
-/// The path that a call's input names.
+/// The path in a call's input.
 pub fn path_of(input: &Value) -> Option<&str> {
     ["file_path", "path", "notebook_path"].iter().find_map(|key| input[key].as_str())
 }
@@ -61,11 +60,11 @@ pub fn path_of(input: &Value) -> Option<&str> {
 pub struct Session {
     pub name: String,
     pub messages: Vec<Message>,
-    /// The same messages as a log of Epitome's, as an import creates it.
+    /// The same messages as an Epitome log, as created by an import.
     pub entries: Vec<Arc<Entry>>,
     /// The summary that a model wrote when the session was compacted.
     pub summary: Option<String>,
-    /// The messages after that.
+    /// The messages after the compaction.
     pub later: Vec<Message>,
 }
 
@@ -90,8 +89,7 @@ pub fn words(messages: &[Message]) -> String {
     messages.iter().map(Message::words).collect::<Vec<_>>().join("\n")
 }
 
-/// A fact that somebody wrote down after reading a session. It counts as kept if all patterns match near each
-/// other.
+/// A fact that a reader of the session wrote down. It counts as kept if all patterns match close to each other.
 pub struct Fact {
     pub what: String,
     pub patterns: Vec<Regex>,
@@ -160,7 +158,7 @@ fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
     Ok(draft.entries.into_iter().map(Arc::new).collect())
 }
 
-/// Parses a message of pi's, or a line of the later messages, in which results have a different role.
+/// Parses a message of pi's, or a line of the later messages, which use a different role for results.
 fn message_of(value: &Value, result: &str) -> Option<Message> {
     let content = value.get("content").or_else(|| value.get("text"))?;
     let blocks = match content {

@@ -1,4 +1,5 @@
-//! How much of a conversation a text contains, and whether what it calls failed or open really is.
+//! Measures how much of a conversation a text contains, and whether the things that it reports as failed or open really
+//! are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -135,14 +136,14 @@ pub fn section_terms(summary: &str, before: &str) -> BTreeMap<&'static str, BTre
     sections
 }
 
-/// How many of these occur in a text verbatim, ignoring differences in white space.
+/// The number of instructions that occur in a text verbatim, ignoring differences in white space.
 pub fn verbatim(text: &str, instructions: &[String]) -> usize {
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = flat(text);
     instructions.iter().filter(|instruction| text.contains(&flat(instruction))).count()
 }
 
-/// The conversation with each instruction inserted as a user turn of its own, spread over the middle.
+/// The conversation with each instruction inserted as a separate user turn, spread over the middle.
 pub fn planted(messages: &[Message], instructions: &[String]) -> Vec<Message> {
     let is_place = |at: &usize| match &messages[*at] {
         Message::User(_) => true,
@@ -162,7 +163,7 @@ pub fn planted(messages: &[Message], instructions: &[String]) -> Vec<Message> {
     planted
 }
 
-/// Lines of a message that call something failed or open, and those that the log confirms.
+/// Counts the lines of a message that report something as failed or open, and those that the log confirms.
 #[derive(Default)]
 pub struct Truth {
     pub right: usize,
@@ -207,7 +208,7 @@ pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     truth
 }
 
-/// The text as one line of a message shows it.
+/// The text as it appears in one line of a message.
 fn flat_line(text: &str) -> String {
     text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ")
 }

@@ -42,7 +42,7 @@ impl Default for Ours {
 }
 
 impl Ours {
-    /// Compacts a thread as `/compact` does; an error says why that is impossible.
+    /// Compacts a thread like `/compact`. Returns the reason as an error if that is impossible.
     pub fn compact(&self, thread: &mut Thread) -> Result<(), String> {
         let ruler = ruler();
         let mut settings = CompactionSettings::default();
@@ -75,8 +75,8 @@ impl Ours {
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The message with its tables shortened so that it has at most half of these characters. User messages
-    /// are not shortened for that, so the tables keep at least a quarter.
+    /// The message with its tables shortened to at most half of `chars`. User messages are not shortened for that, so
+    /// the tables keep at least a quarter.
     pub fn half_message(&self, session: &Session, chars: usize) -> Result<String, String> {
         let tables = |share: u64| chars as u64 / share / CHARS_PER_TOKEN;
         let (mut low, mut high) = (tables(4), tables(1));
@@ -108,7 +108,7 @@ pub fn tail(messages: &[Message], chars: usize) -> String {
     all.chars().skip(skipped).collect()
 }
 
-/// The same, with only the beginning of each tool result.
+/// Like [`tail`], with only the beginning of each tool result.
 pub fn masked_tail(messages: &[Message], chars: usize) -> String {
     let masked = messages.iter().map(|message| match message {
         Message::Result { call, text, failed } => {

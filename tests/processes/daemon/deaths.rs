@@ -24,7 +24,7 @@ fn is_interrupted(answer: &Value) -> bool {
     sentence.contains("Interrupted") && sentence.contains("send it again")
 }
 
-/// The permission prompt stayed on the user's screen when the daemon died, and they clicked "allow".
+/// A permission prompt stayed on the user's screen after the daemon had died, and the user clicked "Allow".
 #[test]
 fn a_late_permission_answer_runs_nothing() {
     let user = super::user(obey);
@@ -39,7 +39,7 @@ fn a_late_permission_answer_runs_nothing() {
         seen.iter().find(|message| message["method"] == "$/cancel_request").expect("the card closes");
     assert_eq!(withdrawn["params"]["requestId"], card["id"]);
     agent.decide(&card, "allow_once");
-    // The next prompt follows, and an answer to another permission request does not count for this one.
+    // The next prompt asks for permission too, and an answer to the earlier request does not count for it.
     let id = agent.prompt(&session, "run touch never-either");
     seen.extend(agent.until("the next card", is_question));
     let next = seen.pop().unwrap();
@@ -89,7 +89,7 @@ fn pending_requests_are_answered_and_sessions_continue() {
     assert!(agent_text(&replay).contains("Interrupted"), "the log says what happened");
 }
 
-/// The editor kept showing the subagent as working, because the daemon that knew of it was dead.
+/// Regression: the editor kept showing a subagent as working after the daemon that ran it had died.
 #[test]
 fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     let user = super::user(|request| {
@@ -124,8 +124,8 @@ fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     assert_eq!(agent.turn(&session, "say more").1, "end_turn");
 }
 
-/// A window was stopped for a moment, its turn ended, and the daemon was killed. The window kept 587,000 of 3,000,000
-/// characters, and its user was asked to send the prompt again.
+/// Regression: a window was suspended for a moment, its turn ended, and the daemon was killed. The window had received
+/// 587,000 of 3,000,000 characters, and its user was asked to send the prompt again.
 #[test]
 fn a_window_that_lags_behind_a_killed_daemon_gets_the_rest_and_the_answer() {
     let long = "word ".repeat(60_000);
@@ -153,7 +153,8 @@ fn a_window_that_lags_behind_a_killed_daemon_gets_the_rest_and_the_answer() {
     assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
 }
 
-/// A daemon was killed six seconds into a reply, and the log had none of what the user had read.
+/// Regression: a daemon was killed six seconds into a reply, and the log contained none of the text that the user had
+/// read.
 #[test]
 fn streamed_text_survives_a_killed_daemon() {
     let user = super::user(obey);

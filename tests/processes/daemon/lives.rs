@@ -84,8 +84,8 @@ fn an_idle_daemon_exits_and_the_next_client_starts_another() {
     }
 }
 
-/// `pgrep epitome`, `top` and `killall` showed the daemon as `exe`, after the link through which it is
-/// started.
+/// Regression: `pgrep epitome`, `top` and `killall` did not find the daemon, because its process name was `exe`, after
+/// the link through which it is started.
 #[test]
 fn the_process_name_of_the_daemon_is_epitome() {
     let user = super::user(obey);
@@ -227,8 +227,8 @@ fn a_newer_front_end_replaces_an_idle_daemon() {
     makes_room_for("99.0.0");
 }
 
-/// After rebuilding the program, a new client still used the daemon of the previous build: both had the
-/// package's version, which does not change with every build.
+/// Regression: after rebuilding the program, a new client still used the daemon of the previous build, because both
+/// builds had the same package version.
 #[test]
 fn a_newer_build_of_the_same_version_replaces_the_daemon() {
     makes_room_for(VERSION);
@@ -249,13 +249,13 @@ fn makes_room_for(version: &str) {
     let last = newer.message().unwrap().expect("a farewell");
     assert_eq!(last.kind, MessageKind::Farewell);
     assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
-    // Nothing else starts a daemon here, so the older client does after a while.
+    // No other process starts a daemon here, so the older client eventually does.
     assert_eq!(agent_text(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(user.daemon(), Some(old));
 }
 
-/// A home was moved while its daemon was running and a new one created in its place. When the old daemon
-/// exited it removed the sockets of the new one, which was unreachable from then on.
+/// Regression: a user moved a home while its daemon was running and created a new one in its place. When the old daemon
+/// exited, it removed the sockets of the new one, which was then unreachable.
 #[test]
 fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
     let user = super::user(obey);

@@ -1,4 +1,4 @@
-//! Clients over WebSocket, with a library that is not ours at the other end.
+//! Clients over WebSocket, implemented with an independent library.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -45,13 +45,13 @@ fn listen(user: &User) -> Listening {
 struct Socket {
     socket: WebSocketStream<TcpStream>,
     id: String,
-    /// How many of our frames have arrived.
+    /// Number of this client's frames that the agent acknowledged.
     arrived: u64,
-    /// How many frames came.
+    /// Number of received frames.
     received: u64,
 }
 
-/// Connects with these headers; an error is the status of the refusal.
+/// Connects with these headers; if refused, returns the HTTP status.
 async fn connect(at: &Listening, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
     let mut request = format!("ws://{}{path}", at.address).into_client_request().expect("a URL");
     for (name, value) in headers {
@@ -89,7 +89,7 @@ impl Socket {
         }
     }
 
-    /// The result of a request, after everything that comes before it.
+    /// Sends a request and returns its result; earlier messages are skipped.
     async fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         self.answer(id).await
@@ -159,7 +159,7 @@ async fn a_message_may_be_spread_over_lines_within_its_frame() {
     assert_eq!(socket.answer(1).await["protocolVersion"], 1);
 }
 
-/// The network of a client may fail at any time, and its turn goes on meanwhile.
+/// A client's network may fail at any time; its turn continues.
 #[tokio::test]
 async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
     let steps = || {
@@ -193,12 +193,12 @@ async fn a_client_that_lost_its_socket_goes_on_without_a_gap() {
     };
     assert_eq!(ended, "end_turn");
     assert_eq!(said, (1..=200).map(|number| format!("{number} ")).collect::<String>());
-    // It is a connection like before.
+    // The connection works as before.
     let listed = socket.call(4, "session/list", json!({})).await;
     assert_eq!(listed["sessions"][0]["sessionId"], session);
 }
 
-/// A client that closes its socket does not come back: its turn is cancelled, and another client finds the session.
+/// A client that closes its socket does not reconnect: its turn is canceled, and another client can load the session.
 #[tokio::test]
 async fn a_closed_connection_ends_and_its_session_can_be_loaded() {
     let user = user(|_| vec![ModelStep::Text("Once".into()), ModelStep::Hang]);
@@ -209,7 +209,7 @@ async fn a_closed_connection_ends_and_its_session_can_be_loaded() {
     while text_of(&socket.next().await).is_none() {}
     let id = socket.id.clone();
     socket.socket.close(None).await.expect("it is connected");
-    // The close is complete when the server has answered it.
+    // The close handshake is complete when the server has answered.
     while let Some(Ok(_)) = socket.socket.next().await {}
     let back = [BEARER, ("acp-connection-id", id.as_str()), ("acp-received", "0")];
     assert!(matches!(connect(&at, "/acp", &back).await.err(), Some(404 | 409)));

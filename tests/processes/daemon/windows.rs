@@ -67,7 +67,7 @@ fn a_second_client_follows_a_session_and_may_answer_its_permission_requests() {
     assert!(user.project().join("made").exists());
 }
 
-/// One client's key must never pay for another's prompts, and its base URL must never receive them.
+/// One client's key must never pay for another client's prompts, and its base URL must never receive them.
 #[test]
 fn each_client_uses_its_own_environment() {
     let user = super::user(obey);
@@ -86,7 +86,8 @@ fn each_client_uses_its_own_environment() {
         [(&mut one, user.model(), "sk-one", "sk-two"), (&mut two, other.model(), "sk-two", "sk-one")]
     {
         let session = user.new_session(agent);
-        // Reversed, because the key itself would be masked; commands get it only by a name that is none of a key.
+        // Reversed, because the key would be masked otherwise. Commands do not get `SECRET_KEY`, whose name is that of
+        // a key.
         agent.turn(&session, "run printenv SECRET_KEY WHOSE | rev");
         let sent: String = model.requests().iter().map(|request| request.body.to_string()).collect();
         let backwards = |text: &str| text.chars().rev().collect::<String>();

@@ -1,4 +1,4 @@
-//! The worked handler of `CONTRIBUTING.md`, compiled here exactly as printed there.
+//! The example handler of `CONTRIBUTING.md`, compiled here exactly as printed there.
 
 #[path = "note_length.rs"]
 mod note_length;

@@ -1,4 +1,4 @@
-//! `note_length`: notifies the user when a reply is longer than they want to read. Changes nothing.
+//! `note_length`: notifies the user of overlong replies. Changes nothing.
 
 use super::params::{self, BuiltInHandler, HandlerParams, HandlerRun};
 use crate::event::HookEvent;
@@ -9,7 +9,7 @@ pub const HANDLER: BuiltInHandler = BuiltInHandler {
     name: "note_length",
     events: &[HookEvent::TurnEnd],
     params: &["words"],
-    // Reads the parameters as a run would: an error is reported when the recipe is loaded.
+    // Parses the parameters like a run does, so that an error is reported when the recipe is loaded.
     check: |params| limit(params).map(|_| None),
     qualifies: |_| true,
     run: HandlerRun::Pure(answer),

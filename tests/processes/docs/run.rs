@@ -43,7 +43,7 @@ pub fn page(path: &Path) {
     page_with(path, &[]);
 }
 
-/// The same, with these environment variables for console blocks.
+/// Runs all blocks of a page, with additional environment variables for console blocks.
 pub fn page_with(path: &Path, environment: &[(&str, String)]) {
     let content = super::text(path);
     let blocks = blocks(&content);
@@ -142,7 +142,7 @@ impl Reader {
         self.declared(manifest::read_answer(file, &answer, given("docs")))
     }
 
-    /// The stdout of a script. Any exit status but 0 is a fault.
+    /// The stdout of a script. A nonzero exit status is a fault.
     fn ran(&mut self, file: &Path, argument: &str, stdin: &str) -> Vec<u8> {
         let order = ProcessSpec {
             program: HookProgram::File { path: file.to_path_buf(), arguments: vec![argument.into()] },
@@ -178,7 +178,7 @@ impl Reader {
         let event = wanted.or(events.into_iter().next()).expect("a hook has an event");
         let mut payload = sample::of(event, &name, declared.manifest.messages);
         for (field, value) in shown {
-            // A page must not show fields that no payload has.
+            // A page must not show fields that occur in no payload.
             if payload.get(&field).is_none() {
                 self.faults.push(format!("no payload of {event} has {field:?}"));
             }
@@ -403,7 +403,7 @@ fn fits(shown: &str, came: &str) -> bool {
     }
 }
 
-/// Formats an object in lines of the page's width, as far as its fields permit.
+/// Formats an object in lines of at most the page's width; longer fields are not split.
 fn wrapped(object: &Map<String, Value>) -> String {
     const WIDTH: usize = 100;
     let mut lines = vec!["{".to_owned()];

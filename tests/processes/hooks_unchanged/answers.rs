@@ -62,7 +62,7 @@ echo '{"output": {"toolName": "bash", "success": true, "metadata": {"stdout": "m
     assert_eq!(project.trail(), ["after_tool_call mask done: changed output"]);
 }
 
-/// Whatever a script does wrong, the call runs and the turn ends normally.
+/// Whatever fails in a script, the call runs and the turn ends normally.
 #[test]
 fn a_failing_script_stops_nothing() {
     let cases = [
@@ -124,8 +124,7 @@ fn a_script_that_exceeds_its_time_limit_is_killed() {
     assert_eq!(project.trail(), ["before_tool_call sleepy failed"]);
 }
 
-/// A remaining child process keeps the pipe open: a hook that was waited for until the child's end would have failed at
-/// its time limit.
+/// A child process that is still running keeps the pipe open. A hook that waited for it would fail at its time limit.
 #[test]
 fn a_child_that_keeps_the_pipe_open_causes_no_delay() {
     let project = Project::new();

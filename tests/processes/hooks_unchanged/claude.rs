@@ -66,7 +66,7 @@ fn additional_context_is_sent_to_the_model_with_the_prompt() {
     assert_eq!(said[1]["origin"]["from"], "context");
 }
 
-/// Scripts that set up the environment of a project's commands wrote to a file that nobody read.
+/// Regression: the file in which scripts define environment variables for a project's commands was never read.
 #[test]
 fn what_hooks_of_the_start_export_reaches_later_commands() {
     let project = project("SessionStart", None, "echo \"export COLOR='dark blue'\" >> \"$CLAUDE_ENV_FILE\"");
@@ -74,7 +74,7 @@ fn what_hooks_of_the_start_export_reaches_later_commands() {
     assert_eq!(heard.told_results(), ["dark blue\n[exit code 0]"]);
 }
 
-/// A broken export must not keep commands from running.
+/// A syntax error in that file must not prevent commands from running.
 #[test]
 fn a_broken_export_leaves_commands_alone() {
     let project = project("SessionStart", None, "echo 'if then' >> \"$CLAUDE_ENV_FILE\"");
@@ -82,7 +82,7 @@ fn a_broken_export_leaves_commands_alone() {
     assert!(heard.told_results()[0].ends_with("fine\n[exit code 0]"), "{:?}", heard.told_results());
 }
 
-/// What hooks in the background printed was lost.
+/// Regression: the output of background hooks was lost.
 #[test]
 fn a_hook_in_the_background_adds_context_when_it_has_ended() {
     let project = Project::new();
@@ -91,7 +91,7 @@ fn a_hook_in_the_background_adds_context_when_it_has_ended() {
         json!({"type": "command", "async": true, "command": format!("echo $$ > pid; echo '{output}'")});
     let settings = json!({"hooks": {"PreToolUse": [{"hooks": [hook]}]}});
     project.write(".claude/settings.json", &settings.to_string());
-    // It is reaped after its end was reported.
+    // The hook's process is reaped after its end was reported.
     let waits = "until test -s pid && ! kill -0 $(cat pid) 2>/dev/null; do :; done";
     let heard = trusted(&project, &["--mode", "full", &format!("run {waits}")]);
     let told = heard.asked[1].body.to_string();
@@ -137,7 +137,7 @@ fn without_consent_no_hook_of_a_project_runs() {
     assert!(project.trail().is_empty());
 }
 
-/// A user who ran a prompt without a terminal was advised to try `--mode full`, which does not allow hooks.
+/// Regression: a user who ran a prompt without a terminal was advised to try `--mode full`, which does not allow hooks.
 #[test]
 fn without_a_terminal_a_hint_explains_how_to_trust_a_projects_hooks() {
     let project = project("PreToolUse", None, "exit 2");

@@ -1,4 +1,4 @@
-//! Scripts that request a compaction at their own threshold, in each of the spellings.
+//! Scripts that request a compaction at their own threshold, in each of the supported forms.
 
 use epitome_scripted_model::SeenPart;
 use epitome_test_harness::text;
@@ -64,7 +64,7 @@ fn a_callback_after_a_turn_compacts_once() {
     compacts_once(&project, &["turn_end at_70 done: callback compact"]);
 }
 
-/// Between a tool result and the next model call, the turn continues with the summary.
+/// Between a tool result and the next model call, the compaction replaces the history and the turn continues.
 #[test]
 fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     let project = Project::new();
@@ -77,8 +77,8 @@ fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     assert_eq!(project.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }
 
-/// This script does not check whose end it handles, and requests again at the recipe's: the trail records
-/// that, and the user, who did nothing wrong, gets no notice.
+/// This script does not check which conversation has stopped, so it requests another compaction when the compaction
+/// recipe stops. The trail records the refusal, but the user gets no notice.
 #[test]
 fn an_action_compacts_once() {
     let project = Project::new();
@@ -88,7 +88,7 @@ fn an_action_compacts_once() {
     assert!(!heard.notices().iter().any(|notice| notice.contains("smart")), "{:?}", heard.notices());
 }
 
-/// The script names its own conversation, in the callback's arguments.
+/// The script passes the id of its conversation in the callback's arguments.
 fn smart() -> String {
     let answer = r#"echo "{\"result\": \"callback\", \"callback\": \"compact\", \"callback_args\": {\"target_conversation_id\": \"$conv_id\"}}""#;
     above_70("agent_stop", &format!("{NOT_IN_THE_RECIPE}\n            {answer}"))
@@ -119,7 +119,7 @@ fn a_declared_threshold_compacts_at_each_crossing() {
     );
 }
 
-/// Builds its own history from the first message, and inserts it into JSON manually.
+/// Builds a history from the first message, and inserts it into JSON by hand.
 const SIMPLE: &str = r#"summary=$(printf '%s\n' "$payload" | sed 's/.*"messages":\[{//; s/"kind".*//; s/.*"content":"//; s/",*$//' | sed 's/\\"/"/g')
             echo "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Before this: $summary\"}]}""#;
 
@@ -166,8 +166,8 @@ fn a_history_with_an_unescaped_quote_is_reported_and_changes_nothing() {
     assert_eq!(project.trail(), ["quiet 1", "agent_stop simple failed", "quiet 1"]);
 }
 
-/// Runs at the end of the compact recipe, and returns the agent's last text; `$content` is how it is inserted
-/// into the JSON.
+/// Runs at the end of the compact recipe, and returns the agent's last text. `$content` is the way in which it is
+/// inserted into the JSON.
 fn completion(content: &str) -> String {
     format!(
         r#"#!/bin/sh
@@ -202,8 +202,8 @@ fn malformed_output_at_the_recipes_end_is_reported_and_changes_nothing() {
     assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
 }
 
-/// The same script with valid JSON replaced the history with the reply before the compaction: the payload at
-/// the recipe's end lacked the recipe's own reply.
+/// Regression: the payload at the recipe's end did not contain the recipe's own reply, so the same script with valid
+/// JSON replaced the history with the reply before the compaction.
 #[test]
 fn the_payload_at_the_recipes_end_has_the_recipes_reply() {
     let project = Project::new();
@@ -215,8 +215,8 @@ fn the_payload_at_the_recipes_end_has_the_recipes_reply() {
     assert_eq!((project.stored("mutated"), project.stored("compacted")), (1, 0));
 }
 
-/// A script requests a compaction of a conversation that is too short for one. Its trail said `done`,
-/// although nothing was done and nobody was notified.
+/// Regression: a script requested a compaction of a conversation that is too short for one. Its trail reported `done`,
+/// although nothing was done, and the user got no notice.
 #[test]
 fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
     let project = Project::new();
@@ -232,8 +232,8 @@ fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
     assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
 }
 
-/// The model was asked for a summary, and the history was kept: the trail's `done` was the only information
-/// the user got.
+/// Regression: the model wrote a summary that was no shorter than the history, which was therefore kept. The `done` in
+/// the trail was all that the user saw.
 #[test]
 fn a_summary_that_is_no_shorter_than_the_history_causes_a_notice() {
     let project = Project::with(|request| match wants_summary(request) {

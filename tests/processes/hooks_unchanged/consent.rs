@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::project::Project;
 
-/// A prompt during which the user answers each permission request with this option: all messages up to its answer.
+/// Sends a prompt and answers each permission request with this option. Returns all messages up to the response.
 fn turn(editor: &mut Agent, session: &str, words: &str, option: &str) -> Vec<Value> {
     let id = editor.prompt(session, words);
     let mut seen = Vec::new();
@@ -72,7 +72,7 @@ fn consent_is_requested_once_for_each_version_of_a_projects_hooks() {
     assert_eq!((questions(&seen).len(), ran()), (1, 5));
 }
 
-/// A hook in the user's own folder that changes during a session is the user's own change.
+/// A changed hook in the user's own folder counts as the user's change and requires no consent, even during a session.
 #[test]
 fn the_users_own_hooks_never_require_consent() {
     let project = Project::new();

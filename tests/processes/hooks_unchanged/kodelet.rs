@@ -1,8 +1,8 @@
-//! Loggers, guards and reminders in kodelet's form: `hook` prints one event, `run` reads the payload.
+//! Loggers, guards and reminders in kodelet's format: `hook` prints one event, `run` reads the payload.
 
 use super::project::*;
 
-/// Appends each payload after a time, like the shell's own history.
+/// Appends each payload with a timestamp, like a shell history.
 const AUDIT: &str = r#"#!/bin/sh
 if [ "$1" = "hook" ]; then
     echo "after_tool_call"
@@ -237,8 +237,8 @@ fn a_reminder_in_ever_new_words_continues_a_prompt_three_times() {
     assert_eq!(project.trail(), [done, done, done, refused]);
 }
 
-/// Two scripts that each repeat one text: only the last follow-up was remembered, so they alternated until
-/// the limit.
+/// Regression: two scripts each repeated one text. Only the last follow-up was remembered, so they alternated until the
+/// limit.
 #[test]
 fn two_reminders_that_repeat_themselves_stop_together() {
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! A user's project with hooks: runs of `epitome run` in it, and what hooks did.
+//! A user's project with hooks: runs `epitome run` in it and reads the effects of the hooks.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub const FULL: u64 = 15_000;
 /// Repetitions of a sentence that make a text far longer than any summary of it.
 const LONG: usize = 400;
 
-/// A model that does what the last paragraph of its input says.
+/// A model that follows the last paragraph of its input.
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     if wants_summary(request) {
         return vec![text(&format!("<summary>\n{SUMMARY}\n</summary>"))];
@@ -135,7 +135,7 @@ impl Project {
         self.user.run(&["sessions", "export", &self.user.session()]).exited(0).objects()
     }
 
-    /// How many changes of this kind the store contains.
+    /// The number of changes of this kind in the store.
     #[track_caller]
     pub fn stored(&self, change: &str) -> usize {
         self.export().iter().filter(|entry| entry["change"] == change).count()

@@ -1,4 +1,4 @@
-//! Shell completions and the man page, read by the shells and formatters they are for.
+//! Shell completions and the man page, checked with the shells and formatters that read them.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -27,8 +27,8 @@ fn every_command_has_help() {
     }
 }
 
-/// The commands that a page shows in a `console` or `sh` block, or in backticks, as their words. Lines of a synopsis
-/// (`undo|redo`, `[--json]`) are left out, as they are no command lines.
+/// The commands that a page shows in a `console` or `sh` block, or in backticks, split into words. Lines of a synopsis
+/// (`undo|redo`, `[--json]`) are omitted, because they are not command lines.
 fn commands_in(page: &str) -> Vec<Vec<String>> {
     let line = Regex::new(r"(?m)(?:^\$ |`|^)epitome ([^`\n#]+)").expect("well formed");
     let quoted = Regex::new("'[^']*'|\"[^\"]*\"").expect("well formed");
@@ -44,7 +44,7 @@ fn commands_in(page: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Every option that the documentation shows is one that the command's help lists.
+/// Every option that the documentation shows is listed in the command's help.
 #[test]
 fn documented_commands_exist_with_their_options() {
     let user = User::new();
@@ -59,7 +59,7 @@ fn documented_commands_exist_with_their_options() {
         for words in commands_in(&text) {
             let place = format!("{}: epitome {}", page.display(), words.join(" "));
             let name = words[0].as_str();
-            // `epitome --help`, `epitome COMMAND --help`, and sentences that begin with the name.
+            // Skips `epitome --help`, `epitome COMMAND --help`, and sentences that begin with the name.
             if !known.iter().any(|known| known == name) {
                 let is_command = name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
                 let has_option = words.iter().skip(1).any(|word| word.starts_with('-'));
@@ -82,7 +82,7 @@ fn documented_commands_exist_with_their_options() {
     assert!(count > 80, "only {count} command lines were found");
 }
 
-/// Runs a line of bash behind the completions, as a user's shell does.
+/// Runs a script with bash; returns whether it succeeded, and its output.
 fn bash(script: &str) -> (bool, String) {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -121,18 +121,18 @@ fn bash_completes_commands_flags_and_sessions() {
     }
 }
 
-/// A shell of that name with these arguments, or a line that says that the test is left out.
+/// Runs a shell or formatter and returns its output; prints a message and returns `None` if it is not installed.
 fn shell(name: &str, arguments: &[&str]) -> Option<String> {
     if Command::new(name).arg("--version").output().is_err() {
         eprintln!("left out: there is no {name} on this user");
         return None;
     }
-    // A shell that waits for what does not come is ended.
+    // `timeout` ends a shell that hangs.
     let output = Command::new("timeout").arg("60").arg(name).args(arguments).output().expect("it is there");
     Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
 
-/// A directory with the completions of a shell and a program of our name that has one session.
+/// A directory with the completions of a shell and a program named `epitome` that lists one session.
 fn completing(completions: &str, file: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -143,7 +143,7 @@ fn completing(completions: &str, file: &str) -> tempfile::TempDir {
     directory
 }
 
-/// `--resume` was offered behind every command, also behind those that have no such flag.
+/// Regression: `--resume` was offered after every command, even those without that flag.
 #[test]
 fn fish_completes_commands_flags_and_sessions() {
     let directory = completing(&User::new().run(&["completions", "fish"]).ok(), "epitome.fish");
@@ -164,7 +164,7 @@ fn fish_completes_commands_flags_and_sessions() {
     }
 }
 
-/// What a user sees after typing a line and asking for completions, in a terminal of the test's own.
+/// A user types a line and presses Tab, in a pseudo-terminal.
 #[test]
 fn zsh_completes_commands_flags_and_sessions() {
     let directory = completing(&User::new().run(&["completions", "zsh"]).ok(), "_epitome");
@@ -177,7 +177,7 @@ fn zsh_completes_commands_flags_and_sessions() {
         ("epitome sessions show ", "s_123*The: build"),
         ("epitome compact --resume ", "s_123*The: build"),
     ] {
-        // Each step waits for what the one before it shows; what never comes ends in `timeout`.
+        // Each step waits for the output of the previous one; `timeout` ends the script if it never appears.
         let script = format!(
             "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"TERM=dumb; path=({at} \\$path); stty cols 200\"\n\
              zpty -w z \"fpath=({at} \\$fpath); autoload -Uz compinit; compinit -u -d {at}/dump\"\n\
@@ -189,7 +189,7 @@ fn zsh_completes_commands_flags_and_sessions() {
     }
 }
 
-/// A page that a formatter complains about, or that has nothing for a reader.
+/// The page must not cause warnings of a formatter, and must contain the expected sections.
 #[test]
 fn man_shows_the_page_without_a_word_of_complaint() {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -197,7 +197,7 @@ fn man_shows_the_page_without_a_word_of_complaint() {
     std::fs::write(&page, User::new().run(&["man"]).ok()).expect("a file");
     let page = page.to_str().expect("it is text");
     let Some(told) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
-    // Without the overstriking of bold letters.
+    // Removes the overstriking of bold letters.
     let overstruck = Regex::new("\\x1b\\[[0-9;]*m|.\\x08").expect("well formed");
     let plain = overstruck.replace_all(&told, "");
     for wanted in ["epitome sessions export", "EXIT STATUS", "ANTHROPIC_API_KEY"] {

@@ -1,4 +1,4 @@
-//! Spans arrive at a collector, which is a plain HTTP server here, at the latest when the program ends.
+//! Spans arrive at a collector, which is a plain HTTP server here, before the program exits.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

@@ -19,7 +19,7 @@ use epitome_test_harness::within;
 fn come_back(user: &User, session: &str) -> (Agent, Vec<Value>) {
     let mut agent = user.start_trusted();
     let replay = user.load(&mut agent, session);
-    // Any further message about the past would have to precede this answer.
+    // Any further message about earlier turns would have to precede this response.
     let id = agent.request("session/list", json!({}));
     let (after, _) = agent.answer(id);
     let late: Vec<&Value> = after.iter().filter(|message| is_history(message)).collect();

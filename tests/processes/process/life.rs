@@ -1,5 +1,5 @@
-//! The complete life of a session with the client of the protocol's own library, which editors are built on,
-//! and prompts sent while the agent works.
+//! The complete life of a session with the client from the protocol's official library, on which editors are built, and
+//! prompts sent while the agent works.
 
 use std::fs;
 use std::process::Stdio;
@@ -112,7 +112,7 @@ fn a_complete_session_with_the_reference_client() {
     let shown = two.seen();
     let [SeenPart::User(said)] = shown.as_slice() else { panic!("{shown:?}") };
     assert!(said.contains(SUMMARY) && said.contains("mend it") && said.ends_with("\n\nsay two"), "{said}");
-    // After the undo: byte for byte what was sent before the compaction, and what followed.
+    // After the undo: the bytes that were sent before the compaction, and later messages.
     let (before, after) = (messages_of(mended), messages_of(three));
     assert_eq!(after[..before.len()], before);
     let since: Vec<SeenPart> = three.seen().split_off(mended.seen().len() + 1);
@@ -179,7 +179,7 @@ fn a_single_queued_prompt_can_be_cancelled() {
     assert!(!last.seen().contains(&SeenPart::User("say two".into())), "what was taken back is not sent");
 }
 
-/// An editor deleted a session in one window and restored it in another: the load reopened the log between
+/// Regression: an editor deleted a session in one window and restored it in another. The load reopened the log between
 /// the session's end and its removal, and the deletion was refused with the file still on disk.
 #[test]
 fn a_session_loaded_during_its_deletion_is_deleted_nevertheless() {

@@ -48,8 +48,8 @@ fn two_agents_work_concurrently_on_one_home() {
     }
 }
 
-/// For the duration of its last sync, a session that was just closed could neither be loaded elsewhere nor
-/// deleted: its lock was released only after the answer.
+/// Regression: a session that had just been closed could neither be loaded elsewhere nor deleted while its last sync
+/// was running, because its lock was only released after the response.
 #[test]
 fn a_closed_session_is_unlocked_immediately() {
     let user = super::user(obey);
@@ -66,8 +66,8 @@ fn a_closed_session_is_unlocked_immediately() {
     assert!(!user.journal(&session).exists());
 }
 
-/// An editor that closes a session and immediately loads it again got the error that there is no such
-/// session, upon which some editors forget it.
+/// Regression: an editor that closed a session and immediately loaded it again got the error that the session does not
+/// exist. Some editors then forget the session.
 #[test]
 fn a_session_can_be_loaded_while_it_is_being_closed() {
     let user = super::user(obey);

@@ -1,4 +1,4 @@
-//! No command outlives the turn, session or agent that it belongs to, however these end.
+//! No command outlives its turn, session or agent, however these end.
 
 use epitome_test_harness::agent::{Agent, obey, stop_reason};
 use epitome_test_harness::user::User;
@@ -14,14 +14,14 @@ fn long_time() -> String {
     format!("1000.{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Living processes that have this in their arguments. Dead ones have no arguments.
+/// The number of living processes with this text in their arguments. Zombies have no arguments.
 fn processes_with(marker: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     arguments.filter(|arguments| String::from_utf8_lossy(arguments).contains(marker)).count()
 }
 
-/// Living processes that have this home in their environment: agents, daemons, and all their descendants.
+/// The number of living processes with this home in their environment: agents, daemons, and all their descendants.
 pub fn processes_of(home: &Path) -> usize {
     let home = home.to_str().unwrap();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

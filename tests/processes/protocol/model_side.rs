@@ -1,4 +1,4 @@
-//! The model's part of a fixture: groups lines into replies and compares what each call was sent.
+//! The model's part of a fixture: groups lines into replies and compares the content of each call.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +12,7 @@ use epitome::transcript::{Fixture, LineContent, ModelStep, SeenPart, words};
 use epitome_acp_check::story::{Halt, ModelSide, Scripted};
 use epitome_scripted_model::{RecordedRequest, ScriptedModel, all_news, news};
 
-/// Queued calls of the model.
+/// Maximum number of queued model calls.
 const CALLS_WAITING_MAX: usize = 4096;
 
 /// The API key for agents; the scripted model accepts any.
@@ -21,7 +21,7 @@ const KEY: &str = "scripted-key";
 /// One call of the model in the fixture.
 #[derive(Clone, Debug, Default)]
 pub struct Exchange {
-    /// `model?` lines with their numbers; empty if the fixture doesn't have what was sent.
+    /// `model?` lines with their numbers; empty if the fixture does not specify the call's content.
     pub sees: Vec<(usize, SeenPart)>,
     pub steps: Vec<ModelStep>,
     /// Lines where the reply continues after a `wait`.
@@ -62,7 +62,7 @@ impl FixtureModel {
         Ok(FixtureModel { wire, model, exchanges, arrivals, calls: Vec::new() })
     }
 
-    /// What was new in a call, which this waits for.
+    /// Waits for a call and returns its new messages.
     pub fn news(&mut self, number: usize, within: Duration) -> Option<Vec<SeenPart>> {
         while self.calls.len() <= number {
             match self.arrivals.recv_timeout(within) {
@@ -150,8 +150,8 @@ impl ModelSide for FixtureModel {
     }
 }
 
-/// Groups lines: `model?` lines and the `model!` lines after them are one exchange.
-/// Without `model?` lines, each run of `model!` lines is one, unless the run before ended with `wait`.
+/// Groups lines: `model?` lines and the `model!` lines after them are one exchange. Without `model?` lines, each run of
+/// `model!` lines is an exchange, unless the previous run ended with `wait`.
 fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
     let mut all: Vec<Exchange> = Vec::new();
     let mut in_sees = false;

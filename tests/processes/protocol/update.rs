@@ -1,6 +1,6 @@
 //! Rewrites a fixture's `agent<`, `agent~` and `model?` lines with the agent's current behaviour.
 //!
-//! Review the diff before you keep it: it has what happened, not what is right.
+//! Review the diff before you keep it: it records the actual behavior, right or wrong.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use serde_json::Value;
 use super::model_side::FixtureModel;
 
 /// Time without a message after which the agent is considered to wait for the editor. Only rewriting depends on it; a
-/// comparison knows what it waits for.
+/// comparison knows which message it waits for.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// Runs a fixture and returns it rewritten; `None` if it isn't for this setting.
+/// Runs a fixture and returns its rewritten text; `None` if the fixture does not apply to this setting.
 pub fn update_fixture(
     fixture: &Fixture,
     setting: &Setting<'_, FixtureModel>,
@@ -107,7 +107,7 @@ fn settle(
             LineContent::Agent(_, expected) | LineContent::AgentFree(_, expected) => {
                 let Some(mut found) = position(expected, &received, story) else { continue };
                 if matches!(line.what, LineContent::Agent(..)) {
-                    // Earlier messages without a line go before this one; unordered ones keep their line.
+                    // Earlier messages without a line are written before this one; unordered ones keep their line.
                     let mut before = 0;
                     while before < found {
                         if has_line(&lines[at + 1..], Free::Only, &received[before].message, story) {
@@ -130,7 +130,7 @@ fn settle(
                     })
                 });
                 if let Some(number) = exchange {
-                    // Messages before this call without an old line further down go here.
+                    // Messages before this call that have no old line further down are written here.
                     while received.front().is_some_and(|received| {
                         received.calls <= number
                             && !has_line(&lines[at..], Free::OrNot, &received.message, story)
@@ -153,7 +153,7 @@ fn settle(
             LineContent::Editor(..) => unreachable!("a segment ends before the editor's line"),
         }
     }
-    // Blank lines and comments at the end belong to what follows.
+    // Blank lines and comments at the end belong to the next segment.
     while !received.is_empty() {
         write_at(0, &mut received, story, detail, out);
     }
@@ -166,7 +166,7 @@ enum Free {
     OrNot,
 }
 
-/// Whether one of the lines is about this message.
+/// Whether one of the lines matches this message.
 fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
     lines.iter().any(|line| match &line.what {
         LineContent::Agent(..) if free == Free::Only => false,
@@ -182,7 +182,7 @@ fn has_line(lines: &[FixtureLine], free: Free, message: &Value, story: &Story<'_
     })
 }
 
-/// The first message that an old line is about.
+/// The position of the first message that an old line matches.
 fn position(
     expected: &Expected,
     received: &VecDeque<Received>,
@@ -194,7 +194,7 @@ fn position(
     })
 }
 
-/// Takes a message that a line of the fixture has; the rest of a text stays.
+/// Removes a message that a line of the fixture matches; the unmatched rest of a text stays in the queue.
 fn take(
     expected: &Expected,
     at: usize,
@@ -227,7 +227,7 @@ fn write_at(
     out.push(FixtureLine { number: 0, what, comment: None });
 }
 
-/// Writes what a call was sent; old lines that still match are kept.
+/// Writes the content of a call; old lines that still match are kept.
 fn write_news(
     number: usize,
     lines: &[FixtureLine],

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::Counts;
 use super::step::{Attached, By, Compaction, Step};
 
-/// One pixel: an image of a few tokens.
+/// An image of one pixel: a few tokens.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 

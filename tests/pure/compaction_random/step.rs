@@ -75,7 +75,7 @@ pub struct Compaction {
     pub again: bool,
     /// The service that checks the result; occasionally all four do.
     pub service: usize,
-    /// The provider's count of the request in per cent of ours; `None` if it reported none.
+    /// The provider's count of the request, in percent of Epitome's estimate; `None` if it reports none.
     pub reported: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ fn one_in(rng: &mut Rng, many: u32) -> bool {
     rng.u32(..many) == 0
 }
 
-/// A random text size of this order: mostly a small part of it, sometimes much more.
+/// A random text size: usually a small fraction of `scale`, sometimes much more.
 fn bytes(rng: &mut Rng, scale: usize) -> usize {
     match rng.u32(..22) {
         0..=8 => rng.usize(..scale / 32),
@@ -176,7 +176,8 @@ fn compaction(rng: &mut Rng, scale: usize) -> Compaction {
         service: rng.usize(..1 << 16),
         reported: None,
     };
-    // Drawn apart, so that a seed that failed before it existed still generates the same conversation.
+    // Drawn from a separate generator, so that a seed that failed before this field existed still generates the same
+    // conversation.
     let mut apart = Rng::with_seed(compaction.service as u64);
     compaction.reported = apart.bool().then(|| apart.u64(70..=130));
     compaction

@@ -301,8 +301,8 @@ fn a_changed_input_is_passed_to_the_next_hook() {
     assert_eq!(resolution.quiet, 1, "who gives the same input back has changed nothing");
 }
 
-/// A hook replaced a call's input with one that its tool rejects. The next hook, a guard, was given that
-/// input, and then the call ran with its own input, which the guard had never seen.
+/// A hook replaced a call's input with one that the tool rejects. The next hook, a guard, checked that input, but the
+/// call then ran with its original input, which the guard had never seen.
 #[test]
 fn a_rejected_input_is_not_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("guard"))];

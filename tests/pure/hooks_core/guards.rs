@@ -112,7 +112,7 @@ fn the_number_of_continuations_per_prompt_is_limited() {
     assert_eq!(resolution.action, callback("compact"), "the callback itself is done");
 }
 
-/// The reminder to lint looks at the entire history, so it prints the same after each reply.
+/// A hook that reminds the model to lint looks at the entire history, so it prints the same text after each reply.
 #[test]
 fn the_second_identical_follow_up_stops_with_a_notice() {
     let answer =
@@ -173,8 +173,8 @@ fn a_mutation_is_valid_or_refused_with_a_reason() {
     }
 }
 
-/// Regression: Anthropic's own plugin ralph-wiggum continues with the same prompt each time; it was stopped after
-/// one round. Claude Code ends such a loop after eight rounds.
+/// Regression: Anthropic's own plugin ralph-wiggum continues with the same prompt each time. It was stopped after one
+/// round; Claude Code ends such a loop after eight rounds.
 #[test]
 fn a_hook_of_claude_code_may_repeat_itself_eight_times() {
     let again = json!({"follow_up_messages": ["Once more."]});

@@ -40,8 +40,8 @@ fn every_documented_json_object_is_accepted_unchanged() {
     }
 }
 
-/// A script that inserts the first message into JSON manually prints its line breaks unescaped, which is
-/// invalid JSON. It only worked with one-line messages.
+/// A script that builds its JSON by hand printed the line breaks of the first message unescaped, which is invalid JSON.
+/// It only worked with one-line messages.
 #[test]
 fn simple_compact_with_raw_line_breaks_is_a_mutation() {
     let printed = "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Previous context summary: Fix the bug\n\tin auth.go\r\nplease\"}]}\n";

@@ -159,7 +159,7 @@ fn generate(model: &mut Model, shape: &Shape) -> Result<(), String> {
         for round in 0..3 {
             let calls = if round == 2 { 0 } else { 1 + at % 3 };
             let reply = Reply { thinks: Thinks::Once, blank: false, text: true, calls, words: 20 };
-            // A service need not check each of ten thousand requests.
+            // With ten thousand requests, checking a sample of them with the service is enough.
             if at % 100 < 5 || shape.messages < 1_000 {
                 model.make(&Step::Replied(reply))?;
             } else {

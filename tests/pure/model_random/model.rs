@@ -223,7 +223,7 @@ impl Model {
         Ok(())
     }
 
-    /// Adopts a session from elsewhere. Its calls are paired like those of an import.
+    /// Appends the changes of an imported session; calls that are still open count as interrupted.
     pub fn import(&mut self, changes: Vec<Change>) {
         let first = self.thread.next_message().0;
         for mut change in changes {

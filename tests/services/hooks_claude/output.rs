@@ -72,7 +72,7 @@ fn exit_2_blocks_blockable_events_with_stderr_as_the_reason() {
         (post_compact(CompactTrigger::Auto), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
     ];
     for (hook_context, expected) in table {
-        // Whatever is on stdout, even an object that allows the call.
+        // Stdout is ignored, even an object that allows the call.
         for stdout in ["", "some words", r#"{"decision": "approve"}"#] {
             assert_eq!(
                 heard(&hook_context, ProcessExit::Code(2), stdout, "not here\n"),
@@ -170,7 +170,7 @@ fn decisions_about_a_tool_call() {
                 ..decided(PermissionDecision::Allow, None)
             },
         ),
-        // The unchanged input.
+        // The input is unchanged.
         (special(json!({"updatedInput": {"command": "rm -rf build", "timeout": 5000}})), nothing()),
         (special(json!({"additionalContext": "It is slow."})), context("It is slow.")),
         (json!({"continue": true, "suppressOutput": true}), nothing()),

@@ -1,4 +1,4 @@
-//! Settings files as users have them.
+//! Settings files as they occur in users' projects.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn line(hook: &Hook) -> &str {
     line
 }
 
-/// A guard for commands, a formatter for edits, and a note at session start, as teams share them.
+/// A guard for commands, a formatter for edits, and a note at session start, as shared by a team.
 const TEAM: &str = r#"{
   "permissions": {"allow": ["Bash(make:*)"]},
   "hooks": {
@@ -156,7 +156,7 @@ fn on_failure_block_sets_the_fail_mode() {
     assert_eq!(hook("PreToolUse", "").manifest.fail_mode, FailMode::Open);
 }
 
-/// Each fault with its location; the hook next to it is parsed anyway.
+/// Each fault is reported with its location; the hook next to it is still loaded.
 #[test]
 fn faults_are_reported_with_line_and_column() {
     let table = [
@@ -203,7 +203,7 @@ fn a_json_error_is_reported_with_line_and_column() {
     assert!(problems[0].hint.as_deref().is_some_and(|hint| hint.contains("no comments")), "{}", problems[0]);
 }
 
-/// Many users write milliseconds, which Claude Code never used.
+/// Many users write milliseconds, although Claude Code has always used seconds.
 #[test]
 fn an_excessive_timeout_is_clamped_and_reported() {
     let text = |timeout: &str| {
@@ -251,7 +251,7 @@ fn matchers_accept_tool_names_of_claude_code_and_epitome() {
         ("^(?!Bash$)", "bash", false),
         ("^(?!Bash$)", "file_read", true),
         ("^[^B]", "bash", false),
-        // Guards of files did not see patches, and nothing saw skills and questions.
+        // Regression: guards for files did not see patches, and no hook saw skills and questions.
         ("Edit|Write", "apply_patch", true),
         ("^(Edit|Write)$", "apply_patch", true),
         ("Read", "apply_patch", false),
@@ -265,7 +265,7 @@ fn matchers_accept_tool_names_of_claude_code_and_epitome() {
     }
 }
 
-/// A guard of files looks at `file_path`, and its rule names any file of the patch.
+/// Guards for files read `file_path`, and their rules match any file of the patch.
 #[test]
 fn a_patch_names_its_files() {
     let patch =
@@ -356,7 +356,7 @@ fn files_named_in_a_command_line_are_found() {
         ("cd .claude && ./a.sh", &["/w/app/cd", "/w/app/a.sh", "/w/app/.claude/a.sh"]),
         ("sh -c './a.sh --fix=b.txt'", &["/w/app/sh", "/w/app/b.txt", "/w/app/a.sh"]),
         ("x|y;z&", &["/w/app/x", "/w/app/y", "/w/app/z"]),
-        // A hook that wrote a log into its repository required the user's consent again after each run.
+        // A user's hook wrote a log into its repository, and required consent again after each run.
         ("./a.sh >> .claude/log.txt 2>&1", &["/w/app/a.sh", "/w/app/2"]),
         ("./a.sh >'my log'; ./b.sh", &["/w/app/a.sh", "/w/app/b.sh"]),
         ("> out ./a.sh", &["/w/app/a.sh"]),

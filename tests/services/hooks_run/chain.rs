@@ -122,7 +122,7 @@ fn declared(name: &str, kind: HookKind) -> Hook {
 
 async fn resolve(runner: &Runner, folder: &Path, links: Vec<ChainLink>) -> Resolution {
     let (runner, chain) = (runner.clone(), Chain::new(prompt(folder), links));
-    // In a task of its own, like in a session.
+    // In a separate task, like in a session.
     let task = tokio::spawn(async move { perform(&runner, chain).await });
     patiently(task).await.expect("no panic")
 }
@@ -151,7 +151,8 @@ async fn each_hook_receives_the_changes_of_the_previous_ones() {
     assert_eq!(names, expected);
 }
 
-/// The keys of model providers reached every hook, and a repository's hook had all of the user's tokens.
+/// Regression: every hook inherited the keys of model providers, and a repository's hook had access to all of the
+/// user's tokens.
 #[tokio::test]
 async fn hooks_get_the_variables_of_their_place() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -195,9 +196,9 @@ async fn hooks_of_a_group_run_concurrently() {
     assert_eq!(resolution.context, [("reads".to_owned(), "here".to_owned())]);
 }
 
-/// Regression: a hook of a published plugin prints `{"async": true}` and works on; the first prompt waited 23
-/// seconds for its end, and then its output was "not JSON". Each hook here waits for a file that is only made once
-/// the hooks of the event are done.
+/// Regression: a hook of a published plugin prints `{"async": true}` and continues in the background. The user's first
+/// prompt waited 23 seconds for its end, and then its output was rejected as "not JSON". Each hook here waits for a
+/// file that is only created once the hooks of the event are done.
 #[tokio::test]
 async fn hooks_in_the_background_are_not_waited_for_and_end_with_the_session() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -223,7 +224,8 @@ async fn hooks_in_the_background_are_not_waited_for_and_end_with_the_session() {
         std::fs::read_to_string(came).expect("the hook works on")
     });
     assert_eq!(word.await.expect("no panic"), "on\n");
-    // Nobody writes for it, and nothing of it stays behind: the writer gets no reader.
+    // No writer opens this hook's pipe. Its processes must all end with the session: opening the pipe for writing then
+    // fails for lack of a reader.
     drop(runner);
     let never = folder.path().join("never");
     let readers = tokio::task::spawn_blocking(move || {
@@ -269,8 +271,8 @@ async fn claude_code_hooks_receive_the_conversation_in_a_private_file() {
     assert!(!transcript.exists(), "it goes with the session");
 }
 
-/// A killed agent left the conversation in the directory for temporary files, readable by others and
-/// permanently. It is now stored in the user's own folder, and the next session that writes one removes old
+/// Regression: a killed agent left its transcript in the directory for temporary files, permanently and readable by
+/// other users. Transcripts are now stored in the user's own folder, and the next session that writes one removes old
 /// ones.
 #[tokio::test]
 async fn transcripts_left_by_killed_processes_are_removed() {

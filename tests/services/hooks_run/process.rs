@@ -1,4 +1,4 @@
-//! A hook as a single process.
+//! A hook that runs as a single process.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_script_gets_only_the_given_environment() {
     let mut names: Vec<&str> =
         text.lines().filter_map(|line| Some(line.split_once('=')?.0)).filter(|name| *name != "_").collect();
     names.sort_unstable();
-    // bash as sh adds some variables.
+    // bash, when run as sh, adds some variables.
     names.retain(|name| !["SHLVL", "OLDPWD"].contains(name));
     assert_eq!(names, ["EPITOME_HOOK_NAME", "PATH", "PWD"]);
     assert_eq!(text.lines().last(), folder.path().to_str());

@@ -180,7 +180,7 @@ async fn too_many_unexpected_lines_end_the_process() {
     assert!(why.contains("too many lines"), "{why}");
 }
 
-/// For a hook that sent calls and never read, every refusal was queued, without limit.
+/// Regression: for a hook that sent calls and never read the answers, refusals were queued without limit.
 #[tokio::test]
 async fn a_hook_that_calls_endlessly_is_ended() {
     let session = Session::new(r#"while :; do echo '{"id":"a1","method":"wait"}'; done"#);

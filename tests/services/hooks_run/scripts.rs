@@ -11,10 +11,10 @@ use epitome::hooks::process::{HookProgram, ProcessSpec};
 use epitome::tools::reaper::Reaper;
 use rustix::process::{Pid, test_kill_process_group};
 
-/// A test that takes longer hangs.
+/// A test that takes longer than this hangs.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A time limit that no run of a test reaches.
+/// A time limit that no test reaches.
 pub const AMPLE: Duration = Duration::from_secs(35);
 
 pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Calls like those of a session, with the test's own environment.
+//! Model calls like those of a session, with an environment that the test defines.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use epitome::provider::wire::encoding::Encoded;
 use epitome::provider::{ProviderError, ProviderEvent, ReplyStop};
 use epitome::thread::ModelName;
 
-/// An endpoint of a configured provider that speaks Chat Completions.
+/// An endpoint of a configured provider that uses Chat Completions.
 pub fn endpoint(base_url: &str, env: &[(&str, &str)]) -> Endpoint {
     endpoint_of("box", WireFormat::OpenAiChat, base_url, env)
 }

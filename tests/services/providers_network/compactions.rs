@@ -1,5 +1,5 @@
-//! Native compaction by a provider: the request, its use in later requests, and what other models get
-//! instead.
+//! Native compaction by a provider: the request, the use of its result in later requests, and its replacement for other
+//! models.
 
 use epitome::config::WireFormat;
 use epitome::provider::compact::{NativeCompaction, compact};
@@ -101,8 +101,8 @@ async fn a_native_compaction_is_sent_back_to_its_model_before_the_summary() {
     assert_eq!(model.refusals(), Vec::<String>::new());
 }
 
-/// After a switch to another model or another provider's format, or with the feature disabled, the
-/// conversation continues, and the native compaction is sent to nobody.
+/// After a switch to another model or another provider's format, or with the feature disabled, the conversation
+/// continues, and the native compaction is not sent.
 #[tokio::test]
 async fn every_other_model_gets_only_the_summary() {
     let model = script(&[ModelStep::Text("They want a cake.".into())]);
@@ -185,7 +185,7 @@ async fn other_failures_keep_their_class() {
         assert_eq!(class_of(&later).await, ErrorClass::Retry { after });
         assert!(matches!(class_of(&ModelStep::Overflow).await, ErrorClass::TooLong { .. }));
     }
-    // Anthropic's may contain no text.
+    // Anthropic's compaction may contain no text.
     let model = script(&[]);
     let error = compacted(&endpoint(&model, WireFormat::AnthropicMessages)).await.expect_err("it is empty");
     assert_eq!(error.class, ErrorClass::Broken);

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use super::calls::{call, encoded, endpoint};
 use super::servers::{EVENTS, listen, read_request};
 
-/// Long enough for anything that this machine does.
+/// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -24,7 +24,7 @@ async fn says(beginning: String) -> (String, tokio::task::JoinHandle<()>) {
         let (mut socket, _) = listener.accept().await.expect("the client comes");
         read_request(&mut socket).await.expect("it asks");
         socket.write_all(beginning.as_bytes()).await.expect("the client reads");
-        // Until the client disconnects.
+        // Returns when the client disconnects.
         assert_eq!(read_request(&mut socket).await, None);
     });
     (format!("http://{address}/v1"), serving)
@@ -65,8 +65,8 @@ async fn a_server_that_stalls_times_out_and_its_text_is_kept() {
     }
 }
 
-/// A stream that died behind a proxy sent pings for seven minutes, until the user ended the turn: each byte started
-/// the limit on silence anew.
+/// Regression: a stream that had died behind a proxy sent pings for seven minutes, until the user canceled the turn.
+/// Each byte had restarted the idle timeout.
 #[tokio::test]
 async fn pings_do_not_keep_a_dead_stream_alive() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
@@ -98,7 +98,7 @@ async fn pings_do_not_keep_a_dead_stream_alive() {
 
 #[tokio::test]
 async fn repeated_polling_does_not_extend_the_silence_limit() {
-    // A session polls the stream again after every command that it receives meanwhile.
+    // A session polls the stream again after every command that it receives.
     let (url, _serving) = says("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_owned()).await;
     let endpoint = endpoint(&url, &[]);
     let starting = limited(LONG, SHORT).start(&endpoint, &encoded(&["{}"])).expect("it can be sent");

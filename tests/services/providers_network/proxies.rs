@@ -1,4 +1,4 @@
-//! Proxies that the editor's environment names.
+//! Proxies from the editor's environment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::calls::{call, endpoint, whole_reply};
 use super::servers::{Authority, FAR, converse, header, listen, proxy, reply, socks};
 
-/// A TLS server for one connection, and the authority that it is trusted by.
+/// A TLS server for one connection, and the authority that signed its certificate.
 async fn encrypted() -> (std::net::SocketAddr, Arc<Authority>, JoinHandle<Vec<String>>) {
     let authority = Arc::new(Authority::new(&["http/1.1"]));
     let (listener, address) = listen().await;

@@ -1,4 +1,4 @@
-//! Plants keys wherever there can be one, and searches everything printable for them.
+//! Plants keys in every place that may contain one, and searches everything printable for them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -57,7 +57,7 @@ fn endpoints(base: &str, more: &[(&str, &str)]) -> Vec<Endpoint> {
         .into()
 }
 
-/// Everything printed so far, and where it came from.
+/// Everything printed so far.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -94,7 +94,7 @@ fn assert_clean(text: &str) {
     }
 }
 
-/// Counts the responses: each has a different form and is truncated elsewhere.
+/// Counts the responses, each of which has a different form and is truncated at a different position.
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
 /// Answers every connection with its own request, with this status, at a different offset each time.

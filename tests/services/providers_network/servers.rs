@@ -17,7 +17,8 @@ use tokio_rustls::server::TlsStream;
 /// A name that does not resolve: only a proxy of the test reaches it.
 pub const FAR: &str = "models.test";
 
-/// An authority that nobody knows, and a server's certificate of it for loopback and `FAR`. Both are valid until 2120.
+/// An unknown certificate authority, and a server certificate signed by it for loopback and `FAR`. Both are valid until
+/// 2120.
 const AUTHORITY: &[u8] = include_bytes!("certificates/ca.pem");
 const SERVER: &[u8] = include_bytes!("certificates/server.pem");
 const KEY: &[u8] = include_bytes!("certificates/server.key");

@@ -59,7 +59,7 @@ async fn an_unknown_authority_is_refused_with_a_hint_what_to_set() {
     let hint = empty.hint.expect("it says what to do");
     assert!(hint.contains(&format!("SSL_CERT_FILE names {}", file.display())), "{hint}");
 
-    // The file is read again, so that the agent need not be restarted.
+    // The file is read again, so the agent need not be restarted.
     std::fs::write(&file, pem).expect("it can be written");
     assert_eq!(call(&http, &named).await, Ok(whole_reply()));
 }

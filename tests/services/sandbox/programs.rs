@@ -1,4 +1,4 @@
-//! What people use all day works in the sandbox. A boundary that stops builds would be switched off.
+//! Everyday programs work in the sandbox: users would switch off a sandbox that breaks their builds.
 
 use epitome::thread::{Mode, OutcomeStatus};
 use epitome::tools::Workspace;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Place, has_landlock, has_program, text};
 
-/// Programs with a command line, which works in an empty directory without a network.
+/// Programs, each with a command line that works in an empty directory without a network.
 const WORK: [(&str, &str); 33] = [
     ("cc", "printf 'int main(void) { return 0; }' > m.c && cc -g m.c -o m && ./m"),
     ("make", "printf 'all:\\n\\t@echo made > out\\n' > Makefile && make -s -j4 && cat out"),
@@ -67,7 +67,7 @@ const WORK: [(&str, &str); 33] = [
     ("bash", "sleep 5 & kill %1; wait; trap 'echo ended' EXIT; ulimit -c 0"),
 ];
 
-/// What needs to run outside, and says so.
+/// Programs that only run outside of the sandbox, and report why.
 const FAIL: [(&str, &str); 3] =
     [("sudo", "sudo -n true"), ("docker", "docker ps"), ("bwrap", "bwrap --ro-bind / / true")];
 
@@ -77,7 +77,7 @@ async fn everyday_programs_work() {
         return;
     }
     let mut place = Place::new();
-    // The toolchain is found below the user's own home, which is not the one of this test.
+    // The toolchain is in the home of the user who runs the tests, not in the home of this test.
     let toolchain = std::env::var_os("RUSTUP_HOME").or_else(|| {
         let home = std::path::PathBuf::from(std::env::var_os("HOME")?).join(".rustup");
         home.is_dir().then(|| home.into_os_string())

@@ -212,7 +212,7 @@ fn one_edit_of_each(message: Message) -> Vec<ViewEdit> {
     ]
 }
 
-/// A change of a kind that this build does not know, with a body that is too big for a line.
+/// A change of a kind that this build does not know, with a body that is too large for a line.
 fn from_the_future() -> Change {
     let big = "x".repeat(BIG);
     let stored =

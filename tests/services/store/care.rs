@@ -29,8 +29,8 @@ fn listed(home: &Home) -> Vec<Header> {
     headers
 }
 
-/// Checks the store with a handle of its own. A child that another test starts holds a copy of the index's lock until
-/// it runs its program, so the index may be in use for a moment.
+/// Checks the store with a separate handle. A child process that another test starts inherits the lock on the index
+/// until it runs its program, so the index may be in use for a moment.
 fn checked(home: &Home) -> Health {
     within("the index", || {
         let store = home.store();
@@ -78,7 +78,7 @@ fn a_healthy_store_has_no_findings() {
     assert!(sizes.journals > 0 && sizes.blobs == BIG as u64 && sizes.index > 0 && sizes.kept == 0);
 }
 
-/// Each row is a kind of damage, and the finding that it causes.
+/// Each row is a kind of damage and the expected finding.
 #[test]
 fn damage_is_found_and_reported_with_its_location() {
     type Harm = fn(&Home, &SessionId);
@@ -198,7 +198,7 @@ fn a_check_needs_no_lock_and_changes_nothing() {
 
 // ---- Repair ----
 
-/// One flipped bit made everything behind it unreadable, for every tool.
+/// Regression: one flipped bit made all later entries unreadable, for every tool.
 #[test]
 fn damage_costs_one_entry_and_is_accepted_once() {
     let (home, first, second) = furnished();
@@ -237,8 +237,8 @@ fn damage_costs_one_entry_and_is_accepted_once() {
     assert!(left.iter().all(|file| file.file_name().to_string_lossy().starts_with(&second.0)), "{left:?}");
 }
 
-/// The index noticed that acknowledged entries were gone, and followed the journal at the next load: nothing was
-/// ever said to the user.
+/// Regression: the index noticed that acknowledged entries were gone, and adopted the journal's state at the next load.
+/// The user was never informed.
 #[test]
 fn lost_acknowledged_entries_are_reported_until_they_are_accepted() {
     let (home, first, _) = furnished();
@@ -260,7 +260,7 @@ fn lost_acknowledged_entries_are_reported_until_they_are_accepted() {
     assert_eq!(journal.append(said("on we go")).unwrap().seq, Seq(6));
 }
 
-/// `doctor --repair` cut off the entries of a newer build, whose checksums were right.
+/// Regression: `doctor --repair` cut off the entries of a newer build, although their checksums were correct.
 #[test]
 fn entries_of_a_newer_version_are_kept() {
     let home = Home::new();
@@ -302,7 +302,7 @@ fn a_journal_without_an_intact_line_is_moved_away() {
     assert!(!repair.health.has_errors());
 }
 
-/// A kill during a fork left `journals/S.new` behind: it was never removed, and no check named it.
+/// Regression: a kill during a fork left `journals/S.new` behind. It was never removed, and no check reported it.
 #[test]
 fn leftovers_of_interrupted_writes_are_named_and_deleted() {
     let (home, first, _) = furnished();
@@ -313,7 +313,7 @@ fn leftovers_of_interrupted_writes_are_named_and_deleted() {
         let file = fs::File::create(home.data().join("journals").join(name)).unwrap();
         file.set_modified(old).unwrap();
     }
-    // This one may be in use.
+    // This file may be in use.
     fs::write(home.data().join("journals/.epitome-00.tmp"), "").unwrap();
     assert_eq!(kinds(&checked(&home)), [FindingKind::Leftover; 3]);
     assert_eq!(repaired(&home).done.len(), 3);
@@ -351,8 +351,8 @@ fn a_second_repair_has_nothing_to_do() {
 
 // ---- The index ----
 
-/// Eight flipped bytes made sled panic in 29 of 40 trials and silently lose rows in 9. Whatever it does,
-/// listings match the journals, and a repair restores the index.
+/// Eight flipped bytes made sled panic in 29 of 40 trials and silently lose rows in 9. Nevertheless, listings must
+/// match the journals, and a repair must restore the index.
 #[test]
 fn flipped_bytes_in_the_index_lose_nothing() {
     for trial in 0..40_usize {
@@ -439,7 +439,7 @@ fn a_backup_is_a_complete_store_even_while_sessions_are_written() {
     let (home, first, second) = furnished();
     let (mut open, _) = home.store().load(&second).unwrap();
     open.append(said("not yet synced")).unwrap();
-    // A line that is only half written.
+    // A half-written line.
     let mut bytes = fs::read(home.journal(&second)).unwrap();
     let whole = bytes.len();
     bytes.extend_from_slice(b"{\"crc\":\"12");

@@ -1,5 +1,4 @@
-//! Tests that need a process of their own: kills, a full disk, and a panic inside sled that must not affect
-//! other tests.
+//! Tests that need a separate process: kills, a full disk, and a panic inside sled that must not affect other tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -44,7 +43,7 @@ impl Story {
     }
 }
 
-/// The entry point of the child process. In a normal run of all tests no story is set, and it does nothing.
+/// The entry point of the child process. Does nothing in a normal test run, in which no story is set.
 #[test]
 fn child_process_runs_its_story() {
     let Ok(name) = std::env::var("EPITOME_TEST_STORY") else { return };

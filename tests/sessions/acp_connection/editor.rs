@@ -1,5 +1,5 @@
-//! An editor at the other end of the connection: writes lines, reads lines, and validates each one against
-//! the protocol's own schema.
+//! An editor at the other end of the connection: writes lines, reads lines, and validates each one against the
+//! protocol's own schema.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn serve(config: ConnectionConfig<Played>, tap: Option<Tap>) -> Wire {
     Wire { to_agent, from_agent: BufReader::new(from_agent), served }
 }
 
-/// A login that is there or not.
+/// A simulated login; the flag is whether the user is logged in.
 struct PlayedLogin(bool);
 
 impl UserLogin for PlayedLogin {
@@ -55,7 +55,7 @@ impl UserLogin for PlayedLogin {
     }
 }
 
-/// An editor at the other end.
+/// See the module's documentation.
 pub struct Editor {
     pub wire: Wire,
     pub played: Played,

@@ -1,4 +1,4 @@
-//! Simulated sessions: a prompt's text says what the session does.
+//! Simulated sessions: the text of a prompt selects the session's behavior.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -174,7 +174,7 @@ impl SessionPort for Played {
                     state.waiting.push((session.clone(), ticket));
                 }
                 Content::Text { text } if text == "child" => {
-                    // A call that is in no entry, because a child of the session made it.
+                    // A call without an entry in the log, because a child of the session made it.
                     let call = CallId("s_child.c1".into());
                     let permission = Arc::new(PermissionRequest { call: call.clone(), ..permission() });
                     let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Denied, "No."));
@@ -256,7 +256,7 @@ impl SessionPort for Played {
                 state.live.remove(session);
                 answer(ticket, Ok(SessionAnswer::Closed));
             }
-            // The client has given up the session; nothing is answered.
+            // The client has left the session; there is no answer.
             SessionCommand::Detach { .. } => {}
             SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelOne { .. }

@@ -1,4 +1,4 @@
-//! Who may command the daemon.
+//! Which processes may command the daemon.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use super::process::Home;
 fn exchange(socket: &Path, requests: &[Value]) -> Vec<Value> {
     let mut stream = UnixStream::connect(socket).expect("a daemon runs");
     for request in requests {
-        // A daemon that refuses the first one may have closed the connection.
+        // A daemon that rejects the first line may have closed the connection.
         drop(writeln!(stream, "{request}"));
     }
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
@@ -46,7 +46,7 @@ fn a_client_without_the_token_gets_nothing() {
     assert!(answers[1]["result"]["pid"].is_u64(), "{answers:?}");
 }
 
-/// A hook or a command outside of the sandbox can read the token, but carries the mark of its session.
+/// A hook or a command outside of the sandbox can read the token, but is identified by the mark of its session.
 #[test]
 fn a_command_of_a_session_is_refused_with_the_token() {
     let home = Home::new();
@@ -61,8 +61,8 @@ fn a_command_of_a_session_is_refused_with_the_token() {
     );
 }
 
-/// With `unix_sockets = true`, meant for databases, a sandboxed command connected to the daemon, set its own session's
-/// mode to full, and the next command read the user's keys without a question.
+/// Regression: with `unix_sockets = true`, meant for databases, a sandboxed command connected to the daemon and set its
+/// own session's mode to full. The next command read the user's keys without a permission request.
 #[test]
 fn a_sandboxed_command_cannot_approve_itself() {
     let code = r#"

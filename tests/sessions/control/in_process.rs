@@ -31,12 +31,12 @@ pub fn text(text: &str) -> Vec<ModelStep> {
 }
 
 impl TestDaemon {
-    /// A model that sends these replies, one per call, and then "ok". Must be called within a runtime.
+    /// A daemon whose model sends these replies, one per call, and then "ok". Must be called within a runtime.
     pub fn new(replies: Vec<Vec<ModelStep>>) -> TestDaemon {
         TestDaemon::with_limits(replies, MethodTimeouts::default())
     }
 
-    /// The same with different time limits for its calls.
+    /// Like [`TestDaemon::new`], with other time limits for calls.
     pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: MethodTimeouts) -> TestDaemon {
         let mut replies = replies.into_iter();
         let model = ScriptedModel::start(move |_| replies.next().unwrap_or_else(|| text("ok")));
@@ -115,7 +115,7 @@ impl Wire {
         self.writing = None;
     }
 
-    /// The next line; `None` at the end.
+    /// The next line; `None` at the end of the stream.
     pub async fn line(&mut self) -> Option<Value> {
         if !self.set_aside.is_empty() {
             return Some(self.set_aside.remove(0));

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::in_process::TestDaemon;
 
-/// A home on a network that is gone: opening the session's log blocks. Every call for the session used to
-/// block too, occupied the connection's entire queue, and its caller never got an answer.
+/// Regression: on a home on an unreachable network drive, opening the session's log blocks. Calls for the session
+/// blocked too and occupied the connection's entire queue, and their callers never got an answer.
 #[test]
 fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -57,7 +57,7 @@ fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
                 "{answer}"
             );
         }
-        // What opens it for writing as well does not block, and finds that it is no file.
+        // Calls that open the file for writing as well do not block, and fail because it is not a regular file.
         for (method, more) in [
             ("sessions.undo", json!({})),
             ("sessions.compact", json!({ "environment": environment })),

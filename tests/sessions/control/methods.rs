@@ -71,7 +71,7 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
     let elsewhere = done(&mut wire, "sessions.list", json!({ "cwd": "/nowhere" })).await;
     assert_eq!(elsewhere["sessions"], json!([]));
 
-    // A unique prefix of an id is enough, with its `s_` or without.
+    // A unique prefix of an id is sufficient, with or without its `s_`.
     let shown = done(&mut wire, "sessions.show", json!({ "session": session[2..9] })).await;
     assert_eq!((&shown["session"], &shown["counts"]["replied"]), (&json!(session), &json!(1)));
     assert_eq!(shown["usage"]["input"], 10);
@@ -119,7 +119,7 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
     assert_eq!((kind.as_str(), message), ("not_found", format!("there is no session {session}")));
 }
 
-/// Status reports queued prompts while they are waiting.
+/// The status counts queued prompts while they are waiting.
 #[tokio::test]
 async fn status_counts_queued_items() {
     use epitome_scripted_model::ModelStep;

@@ -1,6 +1,6 @@
-//! Runs `docs/control.md`: every method is documented with an example, results contain everything that the
-//! page shows, and its scripts work. In the page `…` matches any text and a number matches any number; lists
-//! show some of their items and objects some of their fields.
+//! Runs `docs/control.md`: every method is documented with an example, results contain everything that the page shows,
+//! and its scripts work. In the page, `…` matches any text and a number matches any number; lists and objects may omit
+//! items and fields.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ async fn the_examples_in_control_md_work() {
     }
 }
 
-/// Over a real socket, as a user would.
+/// Runs the scripts over a real socket, as a user would.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scripts_in_control_md_work() {
     let test = TestDaemon::new(Vec::new());

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::in_process::text;
 
-/// A user whose program has the keys of a scripted model in the shell, but not in the daemon.
+/// A user whose shell has the keys of a scripted model; the daemon has no keys.
 pub struct Home {
     pub user: User,
     pub model: ScriptedModel,
@@ -73,9 +73,8 @@ impl Drop for Daemon {
     }
 }
 
-/// A session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
-/// open in another process". With a running daemon the session belongs to the daemon and is accessible to
-/// both.
+/// Regression: a session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
+/// open in another process". If a daemon is running, it owns the session, and both can use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
     let home = Home::new();
@@ -132,7 +131,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     let none = home.shell(&["daemon", "status"]);
     assert_eq!((none.code, none.out.starts_with("No daemon runs.")), (Some(1), true), "{none:?}");
 
-    // Without a daemon everything works in the command's own process.
+    // Without a daemon, everything runs in the command's own process.
     let tail = home.shell(&["sessions", "tail", &session]);
     assert!(tail.code == Some(0) && tail.out.contains("> again"), "{tail:?}");
     assert!(tail.out.contains("Said by the model."), "{tail:?}");

@@ -1,4 +1,4 @@
-//! The crate's own client: typed calls, a tail that resumes automatically, and sessions of a daemon used like
+//! The crate's own client: typed calls, a tail that resumes automatically, and sessions of a daemon that are used like
 //! local ones.
 
 use std::sync::Arc;
@@ -55,8 +55,7 @@ async fn the_clients_tail_yields_entries_in_order() {
     }
 }
 
-/// `epitome run` is such a client: prompts, questions and choices are sent with the caller's own tickets, and
-/// so are the answers.
+/// `epitome run` is such a client: prompts, questions and choices carry the caller's tickets, and so do their answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemons_sessions_work_like_local_ones() {
     let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
@@ -129,7 +128,7 @@ async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
     tokio::task::spawn_blocking(story).await.expect("the story holds");
 }
 
-/// The daemon died during a run, which then waited for an answer forever.
+/// Regression: the daemon died during a run, and the run waited for an answer forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pending_calls_fail_when_the_daemon_exits() {
     use epitome::daemon::control::ControlClient;

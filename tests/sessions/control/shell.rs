@@ -1,4 +1,4 @@
-//! Commands that change sessions, with and without a running daemon.
+//! Commands that read or change sessions, with and without a running daemon.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -50,7 +50,7 @@ fn said(home: &Home) -> String {
     last["session"].as_str().expect("an id").to_owned()
 }
 
-/// Normalizes output: replaces paths and ids that differ between homes with names.
+/// Normalizes output: replaces paths and ids that differ between homes with placeholders.
 struct Told {
     home: String,
     ids: BTreeMap<String, String>,
@@ -104,8 +104,8 @@ fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
     ]
 }
 
-/// "It is open in another process", answered the shell for a session that was open in an editor: it could not
-/// be renamed, undone, forked or deleted.
+/// Regression: for a session that was open in an editor, shell commands failed with "It is open in another process":
+/// the user could not rename, undo, fork or delete it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
@@ -134,8 +134,8 @@ async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon(
 /// Runs every command that reads a session, also with invalid session names, and with `--json`.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
     let mut told = Told { home: home.user.home().display().to_string(), ids: BTreeMap::new() };
-    // Times differ between homes, and therefore the checksums of lines; syncs happen at other moments. Token counts depend on whether the
-    // process has already learned from a reply of the model.
+    // Masks values that differ between homes: times and therefore checksums, the moments of syncs, and token counts,
+    // which depend on whether the process has already learned from a reply of the model.
     let times = r#"("(?:[a-z_]*tokens|synced)":)[0-9]+|("(?:crc|prev)":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
@@ -218,7 +218,7 @@ async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() 
             "sessions search --regex ("
             | "permissions --json --resume BEGINNING forget 7"
             | "undo --resume BEGINNING e99 --json" => 1,
-            // The file exists by then.
+            // The file already exists then.
             "sessions export ID a.jsonl" => 1,
             line if ["zz", "ffff", "../x"].iter().any(|wrong| line.contains(wrong)) => 1,
             line if line.ends_with(' ') || line.contains("delete  --yes") => 1,
@@ -281,8 +281,8 @@ async fn a_standalone_run_ignores_the_daemon() {
     }
 }
 
-/// The run fell back to its own process with "there is no method port.events", which explains nothing to a
-/// user.
+/// Regression: the run fell back to its own process with "there is no method port.events", which did not tell the user
+/// that the versions differ.
 #[test]
 fn a_run_explains_that_the_daemon_has_another_version() {
     let home = Home::new();
@@ -306,7 +306,7 @@ fn a_run_explains_that_the_daemon_has_another_version() {
     assert!(run.err.contains("hint: `epitome daemon stop` ends it"), "{run:?}");
 }
 
-/// Ctrl-C in a shell cancelled the turn that an editor had started in the same session.
+/// Regression: Ctrl-C in a shell canceled the turn that an editor had started in the same session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let replies = Mutex::new(vec![
@@ -366,7 +366,8 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     assert_eq!(reason, StopReason::Cancelled);
 }
 
-/// A run without a terminal dismissed every permission request of a session that an editor had open too.
+/// Regression: a run without a terminal dismissed every permission request of a session that was also open in an
+/// editor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let touch = || ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };

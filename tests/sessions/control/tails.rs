@@ -46,8 +46,8 @@ async fn a_tail_starts_at_the_requested_entry() {
     assert_eq!(none["error"]["data"]["kind"], "not_found");
 }
 
-/// Subscription numbers are scoped to a connection: with one table for all, the second client that ends its
-/// subscription 1 would end that of the first client.
+/// Subscription numbers are scoped to a connection. With a shared table, a second client that ends its subscription 1
+/// would end that of the first client.
 #[tokio::test]
 async fn subscription_numbers_are_scoped_to_a_connection() {
     let test = TestDaemon::new(Vec::new());
@@ -119,7 +119,7 @@ async fn a_tailing_client_may_answer_forms() {
     assert!(requests[1].body["messages"].to_string().contains("blue"), "the model reads the answer");
 }
 
-/// A form was assigned to a client that then left: the turn waited for half an hour.
+/// Regression: a form was assigned to a client that then left, and the turn waited for half an hour.
 #[tokio::test]
 async fn a_form_is_withdrawn_when_the_last_capable_client_leaves() {
     let asks = vec![ModelStep::Call { name: "ask_user".into(), input: json!({"question": "Which?"}) }];
@@ -134,7 +134,7 @@ async fn a_form_is_withdrawn_when_the_last_capable_client_leaves() {
     assert_eq!(wire.answer(prompt).await["result"]["text"], "without, then");
 }
 
-/// A question was assigned to a client that then left: the prompt waited forever.
+/// Regression: a question was assigned to a client that then left, and the prompt waited forever.
 #[tokio::test]
 async fn a_question_is_denied_when_the_last_capable_client_leaves() {
     let test = TestDaemon::new(vec![bash("touch here"), text("it was denied")]);
@@ -165,17 +165,17 @@ async fn a_prompt_to_a_busy_session_steers_its_turn() {
     assert_eq!(wire.answer(second).await["result"]["text"], "both");
 }
 
-/// A tail that nobody reads does not block the session; it is told at which entry to resume.
+/// An unread tail does not block the session; the client is informed at which entry to resume.
 #[tokio::test]
 async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
-    /// Exceeds the capacity of the tail's queue, the pending lines and a socket: each choice is an entry and
-    /// an options event.
+    /// Exceeds the capacity of the tail's queue, the pending lines and a socket: each choice causes an entry and an
+    /// options event.
     const CHOICES: usize = 1600;
     let test = TestDaemon::new(Vec::new());
     let (mut wire, mut tail) = (test.connect(), test.connect());
     let session = test.session(&mut wire).await;
     tail.call("sessions.tail", json!({ "session": session })).await;
-    // A client without a socket in between, for speed.
+    // This client uses no socket, for speed.
     let session = SessionId(session);
     let (sender, mut answers) = mpsc::unbounded_channel();
     let client = fresh_client();

@@ -49,9 +49,8 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a browser on a page whose daemon stops as soon as the page follows the session, which ends the event
-/// stream: everything has been rendered by then. With a daemon that stopped after a few seconds, nothing was
-/// rendered yet on a busy machine.
+/// Runs a browser on a page whose daemon stops as soon as the page follows the session, which ends the event stream: by
+/// then, everything has been rendered. A fixed delay of a few seconds was too short on a busy machine.
 fn look_at(browser: &Path, profile: &Path, served: &Served, link: &str, more: &[&str]) -> String {
     let daemon = served.daemon.clone();
     let ends = served.runtime.spawn(async move {

@@ -22,7 +22,7 @@ fn told(thread: &Thread) -> Timeline {
     timeline::timeline(thread, &TimelineInputs { ruler: &ruler, settings: &settings, window })
 }
 
-/// One line for each item of the timeline.
+/// Formats the timeline, one line per item.
 fn lines(timeline: &Timeline) -> Vec<String> {
     let mut lines = Vec::new();
     for turn in &timeline.turns {
@@ -189,8 +189,8 @@ fn replied(id: u64, text: &str, calls: &[String]) -> Change {
     }
 }
 
-/// Changes that form a log in any sequence, valid or not: including layers over missing entries, outcomes of
-/// unknown calls, and an undo of anything.
+/// Changes that form a log in any sequence, valid or not: including layers over missing entries, outcomes of unknown
+/// calls, and undos of any entry.
 fn any_change() -> impl Strategy<Value = Change> {
     let seq = (0_u64..40).prop_map(Seq);
     let id = (0_u8..6).prop_map(|id| format!("call_{id}"));

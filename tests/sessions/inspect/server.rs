@@ -1,4 +1,4 @@
-//! The page's server over real connections: its responses, and the requests that it refuses.
+//! The page's server over real connections: its responses, and the requests that it rejects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

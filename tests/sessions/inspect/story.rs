@@ -1,7 +1,6 @@
-//! A session that contains every kind of event, with a scripted model and real tools and hooks: rounds, calls
-//! that run concurrently, fail, are changed, blocked and refused, an outcome truncated on arrival, three
-//! compactions, an undo. Its timestamps are stretched from moments to hours, so that it looks like a day's
-//! work.
+//! A session that contains every kind of event, with a scripted model and real tools and hooks: rounds, calls that run
+//! concurrently, fail, are changed, blocked and refused, an outcome truncated on arrival, three compactions, an undo.
+//! Its timestamps are stretched from moments to hours, so that it looks like a day's work.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,10 +16,10 @@ use epitome_test_harness::session::{runtime, services};
 use epitome_test_harness::{call, text, write_file};
 use serde_json::json;
 
-/// When the story begins: a Thursday in October 2026, 09:12 UTC.
+/// The start of the story: a Thursday in October 2026, 09:12 UTC.
 const BEGINS: u64 = 1_791_537_120_000;
 
-/// A home with a session in it.
+/// A home that contains a session.
 pub struct Home {
     pub paths: Paths,
     pub session: SessionId,
@@ -212,7 +211,7 @@ fn run(description: &str, command: &str) -> ModelStep {
 
 fn script() -> Vec<Vec<ModelStep>> {
     vec![
-        // The last line is lost.
+        // The bug: the last line is lost.
         vec![
             think(
                 "A line without a newline at the end: the loop probably only flushes at the newline. I look for it.",
@@ -248,7 +247,7 @@ fn script() -> Vec<Vec<ModelStep>> {
         vec![text(
             "Fixed: the reader gives the last line whether or not a newline follows it. 14 tests pass.",
         )],
-        // The writer, and the log.
+        // The writer and the log.
         vec![
             read("src/writer.rs"),
             run("Read the log of the last run", "seq -f 'line %g of the run: nothing to see here' 1 9000"),
@@ -259,7 +258,7 @@ fn script() -> Vec<Vec<ModelStep>> {
                 "The writer ends every line itself, so it has no such fault. The log is long and has nothing unusual.",
             ),
         ],
-        // Marks.
+        // Byte order marks.
         vec![
             text("I read the notes."),
             read("docs/encodings.md"),
@@ -306,7 +305,7 @@ fn script() -> Vec<Vec<ModelStep>> {
 // ── The files ──────────────────────────────────────────────────────────────────────────────────────
 
 fn write_files(home: &Path, workspace: &Path) {
-    // A window that a morning's work fills.
+    // A window that the work of a morning fills.
     write_file(
         &home.join("config.toml"),
         "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 48000\n",
@@ -367,7 +366,7 @@ case "$prompt" in
 esac
 "#;
 
-/// Fails, as hooks sometimes do.
+/// A hook that fails.
 const REVIEWER: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then echo agent_stop; exit 0; fi
 read -r end

@@ -12,7 +12,7 @@ const CONFIG: &str = "[permissions]\nallow = [\"bash(git status)\", \"bash(git l
 fn prepare(place: &Place) {
     place.write("a.txt", "plain text\n");
     place.write(".env", SECRET);
-    // A harmless stand-in for a forbidden program.
+    // A harmless program that represents a forbidden one.
     place.write("make-it", "#!/bin/sh\n: > pwned\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.workspace.join("make-it"), mode).expect("set");
@@ -150,7 +150,7 @@ pub fn group() -> Group {
     }
 }
 
-/// Whether this system has all that the sandbox needs; without it, `auto` asks about commands.
+/// Whether this system supports everything that the sandbox needs; otherwise `auto` requires permission for commands.
 fn is_complete() -> bool {
     support().gap().is_none()
 }

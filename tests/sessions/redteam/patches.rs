@@ -25,7 +25,7 @@ fn prepare(place: &Place) {
     place.link("link.txt", place.outside.join("secret.txt"));
 }
 
-/// A patch in the mode in which edits within the workspace need no permission.
+/// A patch in the mode that allows edits within the workspace without permission.
 fn patch(name: &'static str, lines: &str, expect: Expect) -> Row {
     let whole = format!("*** Begin Patch\n{lines}\n*** End Patch");
     row(name, "apply_patch", json!({ "input": whole }), expect).mode("accept_edits")

@@ -1,4 +1,4 @@
-//! Paths that resolve to a different place than they seem to.
+//! Paths that resolve to other locations than they appear to.
 
 use serde_json::json;
 

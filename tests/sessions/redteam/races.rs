@@ -1,4 +1,5 @@
-//! Directories that a command exchanges for links between the decision about a file tool's call and its run.
+//! Directories that a command exchanges for links between the permission decision on a file tool's call and its
+//! execution.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,7 +35,7 @@ impl Scene {
         Scene { base, workspace: Arc::new(workspace), _directory: directory }
     }
 
-    /// Decides about a call, exchanges directories and runs it.
+    /// Decides on a call, exchanges directories, and runs the call.
     fn run(&self, tool: &str, input: Value, is_told: bool, exchange: impl FnOnce(&Path)) -> ToolResult {
         let toolbox = Toolbox::built_in(Arc::new(Reaper::disabled()));
         let tool = toolbox.get(tool).expect("a tool").clone();
@@ -42,7 +43,7 @@ impl Scene {
         let decided = is_told.then(|| Arc::new(access));
         let context = ToolContext { decided, ..ToolContext::bare(self.workspace.clone()) };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        // The file is known to the model, so that nothing but the exchange stands in the way.
+        // The model has read the files, so only the exchange can make the call fail.
         let read = toolbox.get("file_read").expect("a tool").clone();
         for file in ["d/hosts.yml", "d/e/deep.txt"] {
             runtime.block_on(
@@ -53,7 +54,7 @@ impl Scene {
         runtime.block_on(tool.run(input, context))
     }
 
-    /// What is in the home, by name and content.
+    /// The files in the home, by path and content.
     fn home(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut found = Vec::new();
         let mut open = vec![self.base.join("home")];
@@ -101,7 +102,7 @@ fn link_to_home(base: &Path) {
     symlink(base.join("home/d"), base.join("w/d")).expect("linked");
 }
 
-/// The session's own directory.
+/// Replaces the session's own directory.
 fn replace_root(base: &Path) {
     fs::rename(base.join("w"), base.join("old")).expect("renamed");
     fs::create_dir(base.join("w")).expect("made");
@@ -131,14 +132,14 @@ fn attempt(exchange: fn(&Path), wanted: &str) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A background command exchanged a directory for a link in a loop: 91 of 118 unasked writes landed outside of the
-/// workspace, and 13 of 66 unasked reads returned what the sandbox hides.
+/// Regression: a background command exchanged a directory for a link in a loop. 91 of 118 writes that needed no
+/// permission landed outside of the workspace, and 13 of 66 reads returned files that the sandbox hides.
 #[test]
 fn a_directory_exchanged_between_decision_and_run_is_not_followed() {
     attempt(link_to_home, "was replaced. Nothing was read or written.");
 }
 
-/// `mv work old && ln -s ~ work`: the home was the workspace from then on.
+/// Regression: after `mv work old && ln -s ~ work`, the home directory served as the workspace.
 #[test]
 fn a_replaced_workspace_is_not_used() {
     attempt(replace_root, "was replaced since the session began");

@@ -1,5 +1,5 @@
-//! The test range: a workspace, files outside of it that contain a secret, and a model that makes one attempt
-//! at a time.
+//! The test range: a workspace, files outside of it that contain a secret, and a model that makes one attempt at a
+//! time.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Place {
         put(&self.ours.join(path), text.as_ref());
     }
 
-    /// The places in which a successful attempt leaves its mark.
+    /// The files that a successful attempt creates.
     fn marks(&self) -> [PathBuf; 5] {
         let (workspace, outside) = (&self.workspace, &self.outside);
         [
@@ -75,7 +75,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         for other in self.others.get_mut().expect("no panic under it") {
-            // It may have been killed already, which its test has reported.
+            // An attempt may have killed it already, which its test has reported.
             drop(other.kill());
             drop(other.wait());
         }
@@ -104,7 +104,7 @@ pub struct Row {
     agent: Option<(&'static str, Value)>,
     /// Whether this system has the features that the row needs.
     is_possible: fn() -> bool,
-    /// The attempt does succeed, and the description says why.
+    /// The attempt succeeds; the description explains why.
     pub is_limit: bool,
 }
 
@@ -189,7 +189,7 @@ impl Row {
         Row { agent: Some((tool, input)), ..self }
     }
 
-    /// The row is skipped unless this is true.
+    /// Skips the row unless this returns true.
     pub fn where_there_is(self, is_possible: fn() -> bool) -> Row {
         Row { is_possible, ..self }
     }
@@ -198,24 +198,24 @@ impl Row {
         Row { is_limit: true, ..self }
     }
 
-    /// The attempt as reports of the tests show it.
+    /// The attempt, as shown in test reports.
     pub fn shown(&self) -> String {
         format!("{}{}{}", self.tool_shown(), self.text_shown(), self.mode_shown())
     }
 
-    /// The tool and a blank; nothing for commands.
+    /// The tool and a space; empty for commands.
     pub fn tool_shown(&self) -> String {
         if self.tool == "bash" { String::new() } else { format!("{} ", self.tool) }
     }
 
-    /// The part of the input that matters.
+    /// The relevant part of the input.
     pub fn text_shown(&self) -> &str {
         let of = |key: &str| self.input[key].as_str();
         let names = ["command", "file_path", "path", "pattern", "url", "input", "prompt", "name", "tool"];
         names.into_iter().find_map(of).unwrap_or_default()
     }
 
-    /// The mode in parentheses; nothing for `ask`.
+    /// The mode in parentheses; empty for `ask`.
     pub fn mode_shown(&self) -> String {
         if self.mode == "ask" { String::new() } else { format!(" (mode {})", self.mode) }
     }
@@ -304,7 +304,7 @@ impl Range {
         let leaked = stored.contains(SECRET);
         let pwned = self.place.marks().iter().any(|mark| mark.exists());
         for mark in self.place.marks() {
-            // It usually does not exist, as intended.
+            // Usually the file does not exist, as intended.
             drop(std::fs::remove_file(mark));
         }
         let mut others = self.place.others.lock().expect("no panic under it");

@@ -1,4 +1,4 @@
-//! Files of a repository that claim to speak for the user: settings, instructions, hooks and recipes.
+//! Files of a repository that try to act in the user's name: settings, instructions, hooks and recipes.
 
 use super::range::{Expect, Group, Place, SECRET, command, read, row, write};
 use serde_json::json;

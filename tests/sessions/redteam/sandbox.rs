@@ -1,4 +1,4 @@
-//! Commands that the user has allowed, and that then try to escape their sandbox.
+//! Commands that the user allows, and that try to escape their sandbox.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -72,7 +72,7 @@ fn prepare(place: &Place) {
     std::fs::set_permissions(place.workspace.join("raised"), mode).expect("set");
 }
 
-/// Local services that send the secret to every client. They end with the tests.
+/// Local services that send the secret to every client. They run until the tests end.
 fn serve(place: &Place) {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     place.write("tcp", tcp.local_addr().expect("it listens").port().to_string());
@@ -339,7 +339,7 @@ pub fn group() -> Group {
                 "none",
                 landlock,
             ),
-            // It stops on its own after a while, should nothing stop it.
+            // It stops after 30 seconds if the sandbox does not stop it.
             held(
                 "a process that keeps forking",
                 "perl -MPOSIX -e 'POSIX::setsid(); $end = time + 30; while (time < $end) { exit if fork; open(F, \">alive\") }' > /dev/null 2>&1; echo begun",

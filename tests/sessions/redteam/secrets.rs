@@ -1,4 +1,4 @@
-//! Places in which programs keep keys, read with a rule that allows everything below the home.
+//! Locations in which programs store keys, read with a rule that allows everything below the home.
 
 use serde_json::json;
 

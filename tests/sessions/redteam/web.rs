@@ -7,18 +7,18 @@ use serde_json::json;
 
 use super::range::{Expect, Group, Place, Row, SECRET, command, row};
 
-/// The port of the service that the URLs lead to; the same in each row of the page.
+/// The port of the service to which the URLs lead; fixed, so that the generated page is always the same.
 const PORT: u16 = 47_113;
 const OTHER_PORT: u16 = 47_114;
 
-/// Bytes of a compressed text after decompression.
+/// Decompressed size of a compressed response.
 const BOMB_BYTES: usize = 256 << 20;
 
 fn prepare(_: &Place) {
     serve(PORT);
 }
 
-/// Sends the secret, or the response that the path asks for, to every client. It ends with the tests.
+/// Sends the secret, or the response that the path selects, to every client. Runs until the tests end.
 fn serve(port: u16) {
     let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) else { return };
     std::thread::spawn(move || {

@@ -53,8 +53,8 @@ fn shared() -> (TestSession, TestClient, Ticket, AskId) {
     (test, other, ticket, ask)
 }
 
-/// A command line without a terminal that joined an editor's session dismissed every permission request at
-/// once, before the user of the editor could read it.
+/// Regression: a command line without a terminal that joined an editor's session immediately dismissed every permission
+/// request, before the editor's user could read it.
 #[test]
 fn a_client_that_cannot_ask_leaves_the_request_to_the_others() {
     let (mut test, mut other, ticket, ask) = shared();
@@ -99,7 +99,7 @@ fn a_client_that_leaves_no_longer_counts() {
     }
 }
 
-/// An answer given before a client left does not apply after it has attached again.
+/// An answer that a client gave before it left does not apply after it has attached again.
 #[test]
 fn a_client_that_attaches_again_is_asked_again() {
     let (mut test, mut other, ticket, ask) = shared();

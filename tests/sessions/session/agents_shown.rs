@@ -1,4 +1,4 @@
-//! Subagents as sessions of their own, for clients that show them: their events, ids and order.
+//! Subagents as separate sessions, for clients that show them: their events, ids and order.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 struct Shower {
     client: TestClient,
     told: Vec<(SessionId, SessionEvent)>,
-    /// Which of them a test has waited for.
+    /// The indices of events that a test has waited for.
     found: HashSet<usize>,
 }
 
@@ -31,8 +31,8 @@ impl Shower {
 
     /// Waits for an event of this kind that no earlier call returned.
     ///
-    /// Only later events counted: of two subagents that began, the call of the first one came before the second one
-    /// began, and a test that waited for the beginnings and then for the calls waited for ever.
+    /// Earlier events count too: the first subagent's call may precede the second one's start, so a test that waits for
+    /// both starts and then for the calls would otherwise wait forever.
     fn until<T>(&mut self, wanted: impl Fn(&SessionId, &SessionEvent) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.told.len() {
@@ -219,7 +219,7 @@ fn a_client_that_attaches_later_learns_of_running_subagents() {
     let mut test = started("", vec![vec![hand("general", "Go")]], agents);
     let mut early = Shower::join(&mut test, 6, Replay::Nothing);
     let ticket = test.prompt("Go");
-    // Text is streamed before it is in the log, and a client that attaches in between gets neither.
+    // Text is streamed before it is in the log, so a client that attaches in between would get neither.
     let agent = early.began().session;
     early.until(|session, out| {
         let is_reply =
@@ -236,7 +236,7 @@ fn a_client_that_attaches_later_learns_of_running_subagents() {
     test.release_tool();
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
     resumed.ended(&agent);
-    // It has seen nothing of the past.
+    // It has received no earlier events.
     let story = resumed.story(&test);
     assert_eq!(story[..2], ["parent works: general: Do it", "agent tool_finished"], "{story:?}");
 }

@@ -1,5 +1,5 @@
-//! Unsaved text in an editor: which client is asked for it, when it takes precedence, where an edit of it is
-//! applied, and what is known afterwards.
+//! Unsaved text in an editor: which client is asked for it, when it takes precedence, where an edit of it is applied,
+//! and what the model knows afterwards.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ use epitome_test_harness::{in_turn, text};
 use serde_json::json;
 
 const BOTH: EditorSupport = EditorSupport { reads: true, writes: true, reviews_writes: false };
-/// Zed, whose review of changes has only what it writes itself.
+/// The abilities of Zed, whose review panel only shows changes that Zed writes itself.
 const ZED: EditorSupport = EditorSupport { reviews_writes: true, ..BOTH };
 const EDITS: (&str, &str) = ("home/config.toml", "mode = \"accept_edits\"\n");
 const FULL: (&str, &str) = ("home/config.toml", "mode = \"full\"\n");
@@ -127,7 +127,7 @@ fn unsaved_text_is_read_and_edited_in_the_editor() {
         let first = test.takes(saves);
         assert_eq!(first, "one\n2\nthree\n");
         test.holds(&first);
-        // Once it is saved there is no unsaved text, and the second edit is written to disk.
+        // Once the file is saved there is no unsaved text, and the second edit is written to disk.
         let second = if saves { test.on_disk_when("one\n2\n3\n") } else { test.takes(false) };
         assert_eq!(second, "one\n2\n3\n");
         test.holds(&second);
@@ -146,18 +146,19 @@ fn unsaved_text_is_read_and_edited_in_the_editor() {
 }
 
 impl Editing {
-    /// The contents of the file at the editor's next request for it.
+    /// The contents of the file when the editor is next asked for it.
     fn on_disk_when(&mut self, expected: &str) -> String {
         let (ask, wish) = wish(&mut self.client);
         let now = self.on_disk();
         assert_eq!(now, expected);
-        // This was only a peek; the caller answers the request.
+        // The request is put back; the caller answers it.
         self.client.seen.insert(0, SessionEvent::Wish { ask, wish: wish.into() });
         now
     }
 }
 
-/// Zed answered with the contents of a file before a command changed it, and the model worked with those.
+/// Regression: Zed answered with the contents of a file from before a command changed it, and the model worked with
+/// those.
 #[test]
 fn a_stale_answer_after_a_command_is_ignored() {
     let mut test = started(
@@ -183,7 +184,7 @@ fn a_stale_answer_after_a_command_is_ignored() {
     }
     test.release_tool();
     test.holds(SAVED);
-    // The previous contents of this file were never seen.
+    // The editor never sent the previous contents of this file.
     let (ask, _) = wish(&mut test.client);
     test.fulfil(ask, EditorResponse::Text(SAVED.into()));
     test.holds(SAVED);
@@ -218,8 +219,8 @@ fn only_an_editor_that_answers_is_asked_again() {
     }
 }
 
-/// If an editor that refuses an edit were not asked any more, the next edit would be written to disk,
-/// bypassing the unsaved text.
+/// An editor that refused an edit must still be asked: otherwise the next edit would be written to disk, bypassing the
+/// unsaved text.
 #[test]
 fn an_editor_that_refuses_an_edit_is_still_asked() {
     let mut test = started(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
@@ -278,7 +279,7 @@ fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
     assert_eq!(test.on_disk(), SAVED);
 }
 
-/// Text typed while a permission request was open would have been overwritten.
+/// Regression: text that the user typed while a permission request was open would have been overwritten.
 #[test]
 fn text_typed_during_a_permission_request_is_not_overwritten() {
     let mut test = started(("home/config.toml", ""), vec![read("a.txt"), read("a.txt"), edit("two", "2")]);
@@ -357,8 +358,8 @@ fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
     test.end(turn);
 }
 
-/// A rewind works on the disk: an edit that the editor saved is undone there, together with the typed text
-/// that was saved with it; an edit that is only in the editor is unaffected.
+/// A rewind works on the disk. It undoes an edit that the editor saved, together with the typed text that was saved
+/// with it; an edit that is only in the editor is unaffected.
 #[test]
 fn a_rewind_undoes_what_the_editor_saved() {
     for saves in [true, false] {
@@ -393,7 +394,8 @@ fn files_outside_binary_and_missing_files_are_not_requested() {
     assert_eq!(wishes(&test.client), 0);
 }
 
-/// Zed's Review panel stayed empty, because Epitome wrote the files itself: Keep and Reject had nothing to work on.
+/// Regression: Zed's Review panel stayed empty, because Epitome wrote the files itself. The user had nothing to keep or
+/// reject.
 #[test]
 fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
     let create = tool("file_write", json!({ "file_path": "new.txt", "text": "new\n" }));
@@ -412,7 +414,7 @@ fn an_edit_is_written_by_the_editor_that_reviews_what_it_writes() {
     assert!(!test.cwd().join("new.txt").exists());
 }
 
-/// An editor's word is not taken for it: the file has the text in the end, whatever the editor does.
+/// The editor's answer is verified: the file contains the text in the end, whatever the editor does.
 #[test]
 fn what_the_editor_does_not_write_is_written_to_disk() {
     type Answer = fn(&Editing) -> EditorResponse;
@@ -442,8 +444,8 @@ fn what_the_editor_does_not_write_is_written_to_disk() {
     }
 }
 
-/// What a command might exchange for a link while the editor writes, and what the user wants no editor for, is written
-/// by descriptor.
+/// Epitome writes a file itself, by descriptor, if a running command might exchange it for a link while the editor
+/// writes, or if the user disabled writes by the editor.
 #[test]
 fn edits_go_past_the_editor_while_a_command_runs_or_if_the_user_says_so() {
     let never = ("home/config.toml", "mode = \"full\"\neditor_writes = \"never\"\n");

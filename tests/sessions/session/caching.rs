@@ -1,5 +1,5 @@
-//! The use of the providers' prompt caches: a session's requests begin with the same bytes as long as the
-//! view is only appended to, and sessions in one directory have the same beginning.
+//! The use of providers' prompt caches: a session's requests begin with the same bytes as long as the view is only
+//! appended to, and sessions in one directory share their beginning.
 
 use epitome::config::WireFormat;
 use epitome::thread::{Change, StopReason};
@@ -103,12 +103,12 @@ fn sessions_in_one_directory_have_the_same_prefix() {
     }
 }
 
-/// The service's own rule, applied to every request: nothing is processed twice, even after a round with more
+/// Applies the service's own caching rule to every request: no token is processed twice, even after a round with more
 /// calls than the service looks back.
 #[test]
 fn every_token_is_paid_in_full_only_once() {
     let mut test = Setup::new().format(WireFormat::AnthropicMessages).start(works);
-    // Less than 512 tokens would not be cached.
+    // Less than 512 tokens are not cached.
     assert_eq!(test.ask(&"Do many things. ".repeat(100)), StopReason::EndTurn);
     for _ in 0..2 {
         assert_eq!(test.ask("Go"), StopReason::EndTurn);

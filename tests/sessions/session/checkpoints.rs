@@ -1,4 +1,4 @@
-//! Rewinding a turn: files, the conversation, or both; and what model, log and user see of it.
+//! Rewinding a turn: files, the conversation, or both, as seen by the model, the log and the user.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{in_turn, text};
 use serde_json::{Value, json};
 
-/// A session whose sessions have the real tools and all permissions.
+/// A session with the real tools and all permissions.
 fn started(script: Vec<Vec<ModelStep>>) -> TestSession {
     let mut test = Setup::new().built_in_tools().start(in_turn(script));
     test.choose("mode", "full").expect("a mode");
@@ -36,7 +36,7 @@ fn outcome(test: &mut TestSession, typed: &str, command: &str) -> Value {
     }
 }
 
-/// A first turn writes `a.txt`; a second one changes it, and creates another file with a command.
+/// The first turn writes `a.txt`; the second one changes it, and creates another file with a command.
 fn story() -> TestSession {
     let mut test = started(vec![
         call("file_write", json!({ "file_path": "a.txt", "text": "one\n" })),
@@ -77,7 +77,7 @@ fn the_last_turn_is_rewound_with_its_files_and_restored() {
     assert!(sent.contains("Write a file") && !sent.contains("Change it by a command"), "{sent}");
     assert!(sent.contains("reverted changes to files") && sent.contains("sub/new.txt (deleted)"), "{sent}");
 
-    // Later messages stay; the rewound ones are in the view again, and the files restored.
+    // Later messages stay; the rewound ones are in the view again, and the files are restored.
     let undone = outcome(&mut test, "/rewind undo", "rewind");
     assert_eq!(undone["status"], "done", "{undone}");
     assert_eq!(fs::read_to_string(at(&test, "a.txt")).expect("it is there"), "one\ntwo\n");
@@ -145,7 +145,7 @@ fn invalid_rewind_arguments_are_refused_and_change_nothing() {
     assert_eq!(fs::read_to_string(at(&test, "a.txt")).expect("it is there"), "one\ntwo\n");
 }
 
-/// A cancelled command has changed files nevertheless.
+/// A canceled command may have changed files.
 #[test]
 fn changes_of_a_cancelled_command_are_rewound_too() {
     let mut test = started(vec![
@@ -163,7 +163,7 @@ fn changes_of_a_cancelled_command_are_rewound_too() {
     assert!(!at(&test, "half.txt").exists(), "{done}");
 }
 
-/// A rewind restores files by their path. With a link in the way, it would write or delete somewhere else.
+/// A rewind restores files by path. If a directory became a link, it must not write or delete in the link's target.
 #[test]
 fn a_rewind_does_not_follow_a_symlink_to_a_directory() {
     let outside = tempfile::tempdir().expect("a scratch directory");
@@ -180,7 +180,7 @@ fn a_rewind_does_not_follow_a_symlink_to_a_directory() {
     test.ask("Change it");
     for directory in ["sub", "deep"] {
         fs::remove_dir_all(at(&test, directory)).expect("removed");
-        // The link's target looks exactly as the turn left the directory.
+        // The link's target is identical to the directory as the turn left it.
         let theirs = outside.path().join(directory);
         fs::create_dir(&theirs).expect("made");
         fs::write(theirs.join("new.txt"), "two\n").expect("written");
@@ -201,7 +201,7 @@ fn a_rewind_does_not_follow_a_symlink_to_a_directory() {
     }
 }
 
-/// The same for a file that became a link, also with `force`.
+/// The same applies to a file that became a link, also with `force`.
 #[test]
 fn a_rewind_replaces_a_symlink_instead_of_following_it() {
     let outside = tempfile::tempdir().expect("a scratch directory");

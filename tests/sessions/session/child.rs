@@ -20,7 +20,7 @@ use epitome_test_harness::text;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Maximum duration of a child, except of those that are ended early.
+/// Time limit of a child, except of those that are ended early.
 const TIME: Duration = Duration::from_secs(15);
 
 type Running = (JoinHandle<Result<ChildOutcome, String>>, NewsReceiver);
@@ -72,7 +72,7 @@ fn run(test: &TestSession, order: ChildOrder) -> Result<ChildOutcome, String> {
     test.wait_for(child).expect("no panic")
 }
 
-/// The next message of a child, other than its usage and start.
+/// The next message of a child, except its usage and start.
 async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
     loop {
         match told.recv().await {
@@ -127,7 +127,7 @@ fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     assert_eq!((other, test.log().len()), (Vec::new(), before));
 }
 
-/// Everything before the recipe's text is sent exactly as the parent sent it, or the provider's cache would
+/// All bytes before the recipe's text are equal to those of the parent's request; otherwise the provider's cache would
 /// miss.
 #[test]
 fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
@@ -248,7 +248,7 @@ fn dropping_a_child_ends_its_tools_and_withdraws_its_request() {
     assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Asked { .. })));
     child.abort();
     assert!(matches!(test.wait_for(next(&mut told)), Some(ChildNews::Ended { .. })));
-    // One permit: a tool that outlived its child would take it from the next one.
+    // One permit: a tool that outlived its child would take it from the next call.
     test.release_tool();
     assert_eq!(run(&test, order(&test, "Again")).expect("an outcome").text, "Done.");
 }
@@ -276,8 +276,8 @@ fn a_child_stops_at_its_limit_of_rounds() {
     assert_eq!((outcome.reason, outcome.rounds), (StopReason::MaxRounds, 2));
 }
 
-/// The window differs from the model's known one: the provider rejects the history, with or without reporting
-/// the actual window.
+/// The window differs from the one in the model table: the provider rejects the history, with or without reporting the
+/// actual window.
 #[test]
 fn a_history_that_does_not_fit_is_shortened_until_it_does() {
     for tells in [true, false] {
@@ -302,7 +302,7 @@ fn a_history_that_does_not_fit_is_shortened_until_it_does() {
     }
 }
 
-/// A child must not discard its own work and start again in this case.
+/// The child must not discard its work and start again.
 #[test]
 fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
     let test = TestSession::with(|request| {

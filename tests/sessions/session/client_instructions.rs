@@ -1,4 +1,4 @@
-//! Instructions that an editor gives for its session (`systemPrompt`).
+//! Instructions that an editor provides for its session (`systemPrompt`).
 
 use epitome::session::{Opening, Replay, SessionAnswer};
 use epitome::thread::{ClientInstructions, StopReason};
@@ -16,7 +16,7 @@ fn with(instructions: Option<ClientInstructions>) -> TestSession {
     test
 }
 
-/// The same client opens the session again.
+/// Opens the session again with the same client.
 fn open_again(test: &mut TestSession, instructions: Option<ClientInstructions>) {
     let ticket = test.ticket();
     let opening = Opening { instructions, ..test.opening(&test.client, test.environment()) };

@@ -32,8 +32,8 @@ fn the_goal_is_sent_once_and_survives_loading() {
     assert_eq!(notes(&test), ["The goal is: Ship the release\n\n/goal clear ends it."]);
 }
 
-/// A failed search for a local server answered all waiting commands with its error, including those that only
-/// waited for the recipes.
+/// Regression: a failed search for a local server answered all waiting commands with its error, including those that
+/// only waited for the recipes.
 #[test]
 fn a_command_queued_after_a_prompt_without_a_model_is_executed() {
     let mut test = TestSession::new(vec![vec![text("never said")]]);
@@ -56,7 +56,8 @@ fn an_invalid_title_or_goal_is_reported_and_changes_nothing() {
     assert!(!test.log().iter().any(|entry| changed(&entry.change)));
 }
 
-/// A second `/undo` reverted a pin and did not say so: "Undone: e17. The conversation is as it would be without it."
+/// Regression: a second `/undo` reverted a pin without naming it: "Undone: e17. The conversation is as it would be
+/// without it."
 #[test]
 fn an_undo_says_what_it_undid() {
     let mut test = TestSession::new(Vec::new());
@@ -71,7 +72,8 @@ fn an_undo_says_what_it_undid() {
     assert!(redone.starts_with("Redone: your pin \"never force push\" (e"), "{redone}");
 }
 
-/// An unknown command went to the model as text, and the user took the answer for that of the command.
+/// Regression: an unknown command was sent to the model as text, and the user took the model's answer for the command's
+/// output.
 #[test]
 fn an_unknown_command_is_reported_and_sent_as_text() {
     let mut test = TestSession::new(Vec::new());
@@ -85,7 +87,7 @@ fn an_unknown_command_is_reported_and_sent_as_text() {
     assert!(test.last_request().body.to_string().contains("/udno"));
 }
 
-/// A session in a directory that did not exist was created, and its user learned of it at the first call.
+/// Regression: a session was created in a nonexistent directory, and its user only learned of it at the first call.
 #[test]
 fn a_session_needs_an_existing_directory() {
     let mut test = TestSession::new(Vec::new());
@@ -110,8 +112,8 @@ fn a_session_needs_an_existing_directory() {
     test.ask("The session that is open goes on.");
 }
 
-/// While a repository's hooks waited for the user's consent, so did every command, including `/hooks`, which
-/// explains what the question is about.
+/// Regression: while a repository's hooks waited for the user's consent, so did every command, including `/hooks`,
+/// which explains the question.
 #[test]
 fn built_in_commands_do_not_wait_for_consent() {
     let mut test = TestSession::new(Vec::new());
@@ -259,7 +261,7 @@ fn pinning_an_entry_that_left_the_view_brings_it_back() {
 #[test]
 fn pins_above_their_share_of_the_window_are_refused() {
     let mut test = long_talk();
-    // The share is a quarter of the window.
+    // The limit for pins is a quarter of the window.
     let told = came_to(&mut test, &format!("/pin {}", "walnut shell ".repeat(200_000)));
     assert_eq!(told["pin"]["status"], "refused");
     assert_eq!(told["pin"]["pinned"], serde_json::json!([]));
@@ -279,7 +281,8 @@ fn a_dry_run_changes_nothing_and_calls_no_model() {
     assert_eq!(kinds, ["commanded", "noted", "turn_ended"]);
     let note = notes(&test).pop().expect("it answers");
     assert!(note.contains("/compact keep the walnuts does exactly this"), "{note}");
-    // The entries of the dry run itself once moved the span, so repeating it had a different result.
+    // Regression: the entries of the dry run itself moved the compacted range, so a second dry run had a different
+    // result.
     let again = came_to(&mut test, "/compact dry keep the walnuts");
     assert_eq!(again["compaction"]["digest"], told["compaction"]["digest"]);
 }

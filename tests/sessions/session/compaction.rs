@@ -9,7 +9,7 @@ use epitome_scripted_model::{ModelStep, RecordedRequest, SeenPart};
 use epitome_test_harness::session::TestSession;
 use epitome_test_harness::text;
 
-/// Tokens of a window that is much smaller than the model's known one.
+/// Window in tokens, much smaller than the one in the model table.
 const WINDOW: usize = 6_000;
 
 fn tokens(request: &RecordedRequest) -> usize {
@@ -65,8 +65,8 @@ fn a_session_survives_many_overflows_of_a_small_window() {
     assert_eq!(size, WINDOW as u64, "the provider's own window is shown from then on");
 }
 
-/// OpenAI rejects a request that is too long without a number. Nothing was learned from that: the
-/// conversation grew until the next rejection, and each compaction began with a failed request.
+/// Regression: OpenAI rejects requests that are too long without reporting the limit. Nothing was learned from that:
+/// the conversation grew until the next rejection, and each compaction began with a failed request.
 #[test]
 fn a_provider_that_reports_no_window_rejects_only_one_request() {
     const UNTOLD: usize = 12_000;
@@ -140,9 +140,9 @@ fn the_outcome_of_compact_is_reported_with_its_tokens() {
     assert!(seen.iter().any(quoted), "{seen:?}");
 }
 
-/// A small model on llama-server, asked for a summary with the tools still in the request, wrote output that
-/// the server's tool grammar rejects; the server answered with status 500 each time. `/compact` retried the
-/// same request for a minute and failed, although without tools the model writes a summary immediately.
+/// Regression: a small model on llama-server was asked for a summary with the tools still in the request, and wrote
+/// output that the server's tool grammar rejects, so the server answered with status 500 each time. `/compact` retried
+/// the same request for a minute and failed, although the model writes a summary immediately if there are no tools.
 #[test]
 fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
     let mut test = TestSession::with(|request| {
@@ -199,8 +199,8 @@ fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
     assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
 }
 
-/// Two pictures that were larger than the provider accepts were silently compacted away, and the model
-/// replied as if there had been none.
+/// Regression: two pictures that were larger than the provider accepts were silently removed by a compaction, and the
+/// model replied to the user as if there had been none.
 #[test]
 fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     let mut test = TestSession::with(|request| match request.body.to_string().contains("iVBORw0KGgo") {

@@ -1,4 +1,4 @@
-//! The model's knowledge of files, across the calls of one reply, a restart, and edits by the user.
+//! The model's knowledge of files across the calls of one reply, a restart, and edits by the user.
 
 use epitome::session::SessionEvent;
 use epitome::thread::{Change, OutcomeStatus};
@@ -64,7 +64,8 @@ fn reads_survive_a_restart_and_later_changes_are_reported() {
     assert_eq!(on_disk(&test), "one\n2\nTHREE\n");
 }
 
-/// Calls of one reply ran concurrently: two edits of a file both started from its old text, and one was lost.
+/// Regression: calls of one reply ran concurrently. Two edits of a file both started from its old text, and one was
+/// lost.
 #[test]
 fn edits_of_one_reply_are_applied_in_sequence() {
     let mut calls = vec![read()];

@@ -1,6 +1,6 @@
-//! The same scenarios with a model of each wire format, and with all of them in one session. The scripted
-//! model rejects whatever the real services reject, and a test fails if anything was rejected; these tests
-//! therefore check that thinking is sent back as long as the view is only appended to.
+//! The same scenarios with a model of each wire format, and with all of them in one session. The scripted model rejects
+//! the same requests as the real services, and a test fails if any request was rejected. These tests therefore check
+//! that thinking is sent back as long as the view is only appended to.
 
 use epitome::config::WireFormat;
 use epitome::session::{SessionCommand, SessionEvent};
@@ -40,7 +40,7 @@ fn working(format: WireFormat) -> TestSession {
     Setup::new().format(format).start(works)
 }
 
-/// How many pieces of the model's own thinking a request sends back.
+/// The number of pieces of the model's own thinking that a request sends back.
 pub fn sealed(request: &RecordedRequest) -> usize {
     let own = |part: &Value, field: &str| {
         part[field].as_str().is_some_and(|seal| seal != "skip_thought_signature_validator")
@@ -68,7 +68,7 @@ pub fn sealed(request: &RecordedRequest) -> usize {
     }
 }
 
-/// The same for each request so far.
+/// [`sealed`] of each request so far.
 fn all_sealed(test: &TestSession) -> Vec<usize> {
     test.model.requests().iter().map(sealed).collect()
 }
@@ -195,7 +195,7 @@ fn a_conversation_that_is_too_long_is_compacted_and_continues() {
     }
 }
 
-/// Each model reads everything that the others wrote and did, and gets back only its own thinking.
+/// Each model gets the other models' messages and calls, but only its own thinking.
 #[test]
 fn models_of_all_formats_alternate_in_one_session() {
     let mut test = working(WireFormat::ALL[0]);
@@ -209,7 +209,7 @@ fn models_of_all_formats_alternate_in_one_session() {
                 let request = test.last_request();
                 assert_eq!(request.wire, format);
                 let own: &mut usize = own.entry(format.id()).or_default();
-                // One for the calls of this turn, and two for each turn before.
+                // One for the calls of this turn, and two for each earlier turn.
                 assert_eq!(sealed(&request), where_it_can(format, [*own + 1])[0], "{from:?} to {to:?}");
                 *own += 2;
                 replies += 2;

@@ -35,8 +35,8 @@ fn mutations(test: &TestSession, session: &SessionId) -> Vec<String> {
     made.collect()
 }
 
-/// A hook replaced the history with one that ended with an agent message and asked to continue. The request
-/// ended with an assistant message, which newer models reject, and the turn failed.
+/// Regression: a hook replaced the history with one that ended with an agent message, and asked to continue. The
+/// request ended with an assistant message, which newer models reject, and the turn failed.
 #[test]
 fn a_history_that_ends_with_the_agent_is_continued_with_a_user_message() {
     let mut test = TestSession::with(|request| {
@@ -130,8 +130,8 @@ fn the_history_of_a_closed_session_is_replaced_and_can_be_loaded() {
     assert!(test.last_request().body.to_string().contains("From elsewhere"));
 }
 
-/// A closed conversation was measured with the window in the model table, regardless of the user's settings
-/// or a rejected request.
+/// Regression: a closed session was measured with the window in the model table, regardless of the user's settings or a
+/// rejected request.
 #[test]
 fn a_closed_session_is_limited_to_the_configured_window() {
     let models = "[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 5\nmax_output = 1\n";
@@ -176,11 +176,11 @@ fn a_session_with_a_running_prompt_is_not_changed() {
     refused(&test, "a prompt runs in");
     test.release_tool();
     client.answer(ticket).expect("it goes on");
-    // Its own hook may target it.
+    // A hook of that session may target it.
     assert!(mutations(&test, &first).iter().all(|made| !made.contains(&test.session.0)));
 }
 
-/// A recipe that a hook calls at the stop, and hooks that run within it.
+/// A recipe that a hook calls when the agent stops, and hooks that run within it.
 fn with_callback(replies: Vec<Vec<ModelStep>>, recipe: &str) -> TestSession {
     let mut replies = std::collections::VecDeque::from(replies);
     let script = move |_: &_| replies.pop_front().unwrap_or_else(|| vec![text("ok")]);

@@ -1,4 +1,4 @@
-//! Sandbox and background commands in a session: information for the user, and lifetime.
+//! Sandbox and background commands in a session: what the user is shown, and how long commands live.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::resting::rests;
 use super::stage::notices;
 
-/// Set for a test that is started within the sandbox.
+/// Set in a test that runs within the sandbox.
 const WITHIN: &str = "EPITOME_TEST_WITHIN";
 
 /// Longer than anything here takes on a busy machine.
@@ -37,8 +37,8 @@ fn bash(input: Value) -> Vec<ModelStep> {
     vec![ModelStep::Call { name: "bash".into(), input }]
 }
 
-/// Has the model make its next call; returns the permission request, if there is one, which is answered with
-/// `decision`, and the outcome.
+/// Has the model make its next call and answers a permission request with `decision`. Returns the permission request,
+/// if any, and the outcome.
 fn try_it(test: &mut TestSession, decision: UserDecision) -> (Option<Arc<PermissionRequest>>, ToolOutcome) {
     let ticket = test.prompt("Go on");
     let mut card = None;
@@ -130,8 +130,8 @@ fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
     assert_eq!(told.count(), 1);
 }
 
-/// If no restriction is missing, the test runs again within the sandbox: Landlock forbids mounts, so a nested
-/// sandbox has no namespaces.
+/// If no restriction is missing, the test runs again within the sandbox. Landlock forbids mounts, so a nested sandbox
+/// has no namespaces.
 #[test]
 fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
     if let Some(gap) = support().gap() {
@@ -183,7 +183,7 @@ fn says(gap: &str) {
 fn a_background_command_survives_a_compaction_and_a_suspension() {
     let mut done = std::collections::HashSet::new();
     let script = move |request: &RecordedRequest| {
-        // A prompt is acted on once; after its call it is still the last user message.
+        // Acts once per prompt: after its call, the prompt is still the last user message.
         let said = request.last_user_text();
         if !done.insert(said.clone()) {
             return vec![text("ok")];
@@ -218,7 +218,7 @@ fn a_background_command_survives_a_compaction_and_a_suspension() {
             && !sent.contains(&"A story of many words that somebody tells. ".repeat(1_900)),
         "{sent}"
     );
-    // A suspended session releases its resources; this session has enough time for that.
+    // Gives the session enough time to release its resources.
     let until = std::time::Instant::now() + REST_AFTER * 5;
     while std::time::Instant::now() < until {
         std::thread::yield_now();

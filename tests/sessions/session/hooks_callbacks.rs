@@ -24,8 +24,8 @@ fn recipe(fields: &str) -> String {
     )
 }
 
-/// A session whose recipe `note` has these fields, whose hook is the puppet, and whose model replies "A note."
-/// to the recipe.
+/// A session with a recipe `note` that has these fields, a puppet hook, and a model that replies "A note." to the
+/// recipe.
 fn with_note(fields: &str) -> TestSession {
     let note = recipe(fields);
     stage(
@@ -152,7 +152,7 @@ fn an_invalid_callback_is_refused_with_a_reason() {
     }
 }
 
-/// The recipe's own stop requests the recipe again.
+/// The hook also runs when the recipe itself stops, and requests the recipe again.
 #[test]
 fn a_callback_calls_no_other() {
     let always =
@@ -166,7 +166,7 @@ fn a_callback_calls_no_other() {
     assert_eq!(test.ask("Hello"), StopReason::EndTurn);
     assert_eq!(test.model.requests().len(), 2);
     assert_eq!(told_of(&test, "callback_depth"), ["0", "1"]);
-    // Called by the user: its own stop does not start it again.
+    // If the user calls the recipe, its own stop does not start it again.
     assert_eq!(test.ask("/note"), StopReason::EndTurn);
     assert_eq!(test.model.requests().len(), 3);
     assert!(refused(&test).iter().any(|why| why.contains("running already")), "{:?}", refused(&test));
@@ -244,7 +244,7 @@ fn a_function_returns_a_new_history() {
     assert_eq!(count(&test, |change| matches!(change, Change::Mutated { .. })), 1);
 }
 
-/// A test with the function `later`, which ends when the test permits it.
+/// A test with the function `later`, which returns when the test releases it.
 fn with_later() -> (TestSession, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let waits = gate.clone();
@@ -311,7 +311,7 @@ fn a_background_callback_is_dropped_if_the_history_has_changed() {
     assert!(sent(&test).contains("Edited.") && !sent(&test).contains("In short."));
 }
 
-/// The callback ended during a turn that was then cancelled; it was not applied until the end of the next
+/// Regression: a callback ended during a turn that was then canceled, and was not applied until the end of the next
 /// turn.
 #[test]
 fn a_callback_that_ends_during_a_cancelled_turn_is_applied() {

@@ -56,7 +56,7 @@ fn a_prompt_cancelled_in_its_hook_is_withheld() {
     assert!(!sent(&test).contains("walnut"));
 }
 
-/// The session counted as started, so the context of its start hooks was never added.
+/// Regression: after the cancel the session counted as started, so the context of its start hooks was never added.
 #[test]
 fn after_a_cancel_in_session_start_the_next_prompt_starts_the_session() {
     let start = json!({"events": ["session_start"], "then": {"context": "Speak Welsh."}}).to_string();

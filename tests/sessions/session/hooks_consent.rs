@@ -12,7 +12,7 @@ use super::stage::{recorder, told_of, with_hooks};
 
 const HOOK: &str = ".epitome/hooks/theirs";
 
-/// A test in a repository with a hook of its own.
+/// A test in a repository that contains a hook.
 pub fn repository() -> TestSession {
     with_hooks(&[], &[(HOOK, &recorder("user_message_send"))], Vec::new())
 }
@@ -143,7 +143,7 @@ fn shell_calls_of_a_repositorys_recipe_require_consent() {
         test.send(SessionCommand::Decide { ask, decision });
         assert_eq!(test.reason(ticket), StopReason::EndTurn);
         let text = test.last_request().last_user_text();
-        // The test's tool prints that, whatever command it is given.
+        // The test's tool prints this for any command.
         assert_eq!(text.contains("says done"), said, "{text}");
     }
     let mut test = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());

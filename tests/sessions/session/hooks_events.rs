@@ -77,7 +77,7 @@ fn a_session_ends_on_close_and_on_detach_and_starts_again() {
     assert_eq!(payload(&test, "session_start")["source"], "resume");
     let client = test.client.id;
     test.send(SessionCommand::Detach { client });
-    // The load waits until the ending session has released the log.
+    // The load waits until the closing session has released the log.
     test.load(test.environment());
     assert_eq!(told_of(&test, "event")[2..], ["session_start", "session_end"]);
 }
@@ -101,7 +101,7 @@ fn a_recipe_and_a_queued_prompt_are_sent_to_prompt_hooks() {
     assert_eq!(told_of(&test, "message")[1], "And this");
 }
 
-/// A session that was loaded and immediately compacted sent the `session_start` event that follows a
+/// Regression: a session that was loaded and immediately compacted sent the `session_start` event that follows a
 /// compaction before the one for its own start.
 #[test]
 fn a_session_that_begins_with_a_compaction_sends_session_start_first() {

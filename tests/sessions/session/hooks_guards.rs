@@ -26,7 +26,7 @@ fn a_hook_with_ever_new_follow_ups_continues_three_times() {
     assert_eq!(test.model.requests().len(), 8, "each prompt has its own");
 }
 
-/// Of two follow-ups only the second was remembered, so the same pair was never recognized again.
+/// Regression: of two follow-ups only the second was remembered, so a repeated pair was never recognized.
 #[test]
 fn a_repeated_follow_up_stops_the_agent() {
     for same in [json!(["Run the linter"]), json!(["Run the linter", "And the tests"])] {
@@ -64,8 +64,8 @@ fn small_window(ratio: f64) -> String {
     )
 }
 
-/// A blocked compaction was performed in the next round without running the hooks: the order for the first
-/// compaction had not been removed, and with it the record that hooks had run.
+/// Regression: a blocked compaction was performed in the next round without running the hooks, because the request for
+/// the first compaction was still pending, with the record that its hooks had run.
 #[test]
 fn a_blocked_compaction_is_blocked_in_the_next_round_too() {
     let block =
@@ -97,7 +97,7 @@ fn the_window_is_compacted_at_the_configured_share() {
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );
-        // The newest round is kept, however large.
+        // The newest round is kept, however large it is.
         assert_eq!(test.ask("Say many words"), StopReason::EndTurn);
         assert_eq!(count(&test, compactions), 0);
         assert_eq!(test.ask("Go"), StopReason::EndTurn);

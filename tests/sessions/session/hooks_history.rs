@@ -29,7 +29,7 @@ fn the_next_model_call_uses_a_mutation_made_within_a_turn() {
     let requests = test.model.requests();
     assert_eq!(requests[1].seen(), [user("It was looked at.")]);
     test.client.entry(|change| mutated(change).then_some(()));
-    // The client immediately receives the new usage of the window.
+    // The client immediately receives the new context usage.
     test.client.until(|out| matches!(out, SessionEvent::Usage(_)).then_some(()));
 
     test.reload(test.environment());
@@ -98,7 +98,7 @@ fn an_unsendable_mutation_is_refused() {
     assert!(test.last_request().seen().len() > 8, "the history is as it was");
 }
 
-/// The id, as hooks receive it, of the entry with this user message.
+/// The id, as hooks receive it, of the entry that contains this user message.
 fn said(test: &TestSession, text: &str) -> String {
     let found = test.log().into_iter().find_map(|entry| match &entry.change {
         Change::Said { message, .. } if message.text() == text => Some(entry.seq),

@@ -114,7 +114,7 @@ fn concurrent_calls_have_separate_chains() {
     assert_eq!(outcomes(&test).len(), 2);
 }
 
-/// A redaction by a hook applies to the model, the client and the log; live output is not shown.
+/// A redaction by a hook applies to the model, the client and the log, and live output is not shown.
 #[test]
 fn a_changed_outcome_is_changed_everywhere() {
     let redact = declared("after_tool_call", json!({"output_text": "[redacted]"}));
@@ -129,7 +129,7 @@ fn a_changed_outcome_is_changed_everywhere() {
     assert!(result.contains("[redacted]") && !result.contains("walnut"), "{result}");
     assert!(!test.client.seen.iter().any(|out| matches!(out, SessionEvent::CallProgress { .. })));
 
-    // Without the hook it is shown.
+    // Without the hook, live output is shown.
     let mut open = once(&[], json!({"prints": "walnut", "do": "wait"}));
     let ticket = open.prompt("Go");
     open.client.until(|out| matches!(out, SessionEvent::CallProgress { .. }).then_some(()));
@@ -146,8 +146,8 @@ fn context_of_a_hook_follows_the_outcome() {
     assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
 }
 
-/// Context that a hook provided before the call was marked as done in the trail, but the model never received
-/// it.
+/// Regression: context that a hook provided before the call was marked as done in the trail, but never reached the
+/// model.
 #[test]
 fn context_from_before_a_call_follows_its_outcome() {
     let settings = json!({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command":
@@ -166,7 +166,7 @@ fn context_from_before_a_call_follows_its_outcome() {
     assert!(text.starts_with("ran") && text.contains("Mind the gap."), "{text}");
 }
 
-/// The user was asked about a call because of a hook, without seeing the hook's reason.
+/// Regression: a hook caused a permission request, but the request did not show the hook's reason to the user.
 #[test]
 fn a_permission_request_caused_by_a_hook_shows_its_reason() {
     let gate =

@@ -1,4 +1,4 @@
-//! Instruction files that appear or change after the system text was frozen are sent after it, once.
+//! Instruction files that appear or change after the system text was fixed are sent once, after it.
 
 use epitome::thread::{Change, Origin, StopReason};
 use epitome_scripted_model::SeenPart;
@@ -61,7 +61,7 @@ fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     assert_eq!(files(&test), ["AGENTS.md"]);
     assert_eq!(told(&test).matches("Use spaces, always.").count(), 1);
 
-    // The log records what the model has received: a restart repeats nothing.
+    // The log records which files the model has received, so a restart does not repeat them.
     test.reload(test.environment());
     test.ask("Still?");
     assert_eq!(files(&test).len(), 1);
@@ -89,7 +89,7 @@ fn instructions_are_in_the_view_once_even_after_a_compaction() {
     assert_eq!(told.matches("Use spaces, always.").count(), 1, "{told}");
 }
 
-/// Otherwise a link in a repository could have a key file sent to the provider.
+/// Otherwise a link in a repository could cause a key file to be sent to the provider.
 #[test]
 fn a_symlink_out_of_the_workspace_is_not_followed() {
     let touch = |path: &str| call(json!({"touches": path}));
@@ -106,8 +106,8 @@ fn a_symlink_out_of_the_workspace_is_not_followed() {
     assert!(!told(&test).contains("a secret"));
 }
 
-/// An instruction file that was larger than the window made every prompt fail: with it in the system text
-/// there was no room for any conversation.
+/// Regression: with an instruction file larger than the window, every prompt of the user failed, because the system
+/// text left no room for a conversation.
 #[test]
 fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
     let own = "anthropic/claude-sonnet-5-5";

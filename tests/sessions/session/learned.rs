@@ -14,7 +14,7 @@ use epitome_test_harness::{text, write_file};
 
 const HAIKU: &str = "anthropic/claude-haiku-4-5";
 
-/// The services of a new process in this session's home, with its own `rulers`.
+/// The services of a new process for this session's home, with other `rulers`.
 fn restarted(test: &TestSession, rulers: Rulers) -> SessionServices {
     let learned = Learned::below(&test.home.join("data"));
     SessionServices { learned, rulers, ..test.services.clone() }
@@ -24,8 +24,8 @@ fn sessions_of(test: &TestSession, services: &SessionServices) -> Sessions {
     test.on_runtime(|| Sessions::new(services.clone(), tokio::runtime::Handle::current()))
 }
 
-/// The calibration learned from a model's replies was lost at each restart: the first count of every process
-/// was that of a model without any reply.
+/// Regression: the calibration learned from a model's replies was lost at each restart, so each process started with
+/// uncalibrated counts.
 #[test]
 fn a_models_token_calibration_survives_a_restart() {
     let usage = ModelStep::Usage { input: 9_000, output: 2 };
@@ -55,7 +55,7 @@ fn a_models_token_calibration_survives_a_restart() {
     assert_eq!(after.rulers.for_model(Some(&model)).calibration(), learnt);
 }
 
-/// Models called by hooks and callbacks used the window in the model table, even if a rejected request had
+/// Regression: models called by hooks and callbacks used the window in the model table, even if a rejected request had
 /// revealed a different one.
 #[test]
 fn hooks_and_callbacks_use_the_learned_window_of_a_model() {
@@ -70,7 +70,7 @@ fn hooks_and_callbacks_use_the_learned_window_of_a_model() {
     assert_eq!(test.wait_for(find()).window, 50_000);
 }
 
-/// A model of `local/` was always looked for at the usual addresses of this machine, even if the user had
+/// Regression: a model of `local/` was always looked up at the usual addresses of this machine, even if the user had
 /// configured an address in `[providers.local]`.
 #[test]
 fn a_local_model_is_called_at_its_configured_address() {

@@ -32,7 +32,7 @@ fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<Model
     Stage { test: Setup::with_config(&config(&place)).start(in_turn(replies)), place, _directory: directory }
 }
 
-/// For a server that must be connected at the first prompt, however busy the machine is.
+/// Waits at the first prompt until the server is connected, however busy the machine is.
 const WAITED_FOR: &str = "[mcp]\nwait_s = 60\n";
 
 /// A stage with one server of this role, whose tools may be called without permission, with a generous
@@ -69,12 +69,12 @@ impl Stage {
     }
 }
 
-/// What `/mcp` says.
+/// The output of `/mcp`.
 pub fn status(test: &mut TestSession) -> String {
     command(test, "/mcp")
 }
 
-/// What a command says.
+/// The output of a command.
 pub fn command(test: &mut TestSession, typed: &str) -> String {
     test.ask(typed);
     test.client.entry(|change| match change {
@@ -187,8 +187,9 @@ fn an_endless_tool_list_is_bounded_and_names_never_clash() {
     assert_eq!(told.len(), all);
 }
 
-/// On a busy machine, the server was connected only after the first prompt had continued without it, its call
-/// timed out before the cancel, or the file was read before the server had finished writing it.
+/// Regression: on a busy machine this test failed because the server was connected only after the first prompt had
+/// continued without it, its call timed out before the cancel, or the file was read before the server had finished
+/// writing it.
 #[test]
 fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
@@ -228,7 +229,7 @@ fn a_server_ends_with_its_session() {
     within("the end of the server", || (!lives(process)).then_some(()));
 }
 
-/// The server is suspended with its session: the process ends, and is started again for the next call.
+/// The server is suspended with its session: the process exits, and is started again for the next call.
 #[test]
 fn a_server_ends_with_a_suspended_session_and_starts_again() {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -272,7 +273,8 @@ fn a_repositorys_server_runs_only_with_the_users_consent() {
     }
 }
 
-/// The user's API key went to whichever address a repository's file put it into, and the prompt did not say so.
+/// Regression: a repository's file could put the user's API key into any address, and the permission prompt did not
+/// show that.
 #[test]
 fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_name_it() {
     for (config, is_asked) in
@@ -301,7 +303,7 @@ fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_
     }
 }
 
-/// Tools of a late server do not change what was sent before; the model is informed of them after it.
+/// Tools of a late server do not change earlier parts of the request; they are announced to the model after them.
 #[test]
 fn tools_of_a_late_server_are_announced_and_callable() {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -332,7 +334,7 @@ fn tools_of_a_late_server_are_announced_and_callable() {
     assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
     assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
 
-    // After a compaction they are in the tool list; the other tools keep their positions.
+    // After a compaction the tools are in the tool list; the other tools keep their positions.
     test.ask("Tell me a story.");
     test.ask("Thanks.");
     test.ask("/compact");
@@ -367,7 +369,8 @@ fn a_server_that_exited_is_restarted_for_the_next_call() {
     assert_eq!(second.status, OutcomeStatus::Completed, "{}", second.model_text());
 }
 
-/// News of a server made the tools of the session anew from those of its start, without the skills that were read since.
+/// Regression: when a server's tools changed, the session rebuilt its tools from those of its start, and lost skills
+/// that had been loaded since.
 #[test]
 fn skills_stay_when_a_server_has_news() {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -445,7 +448,7 @@ fn a_servers_question_is_answered_by_the_first_capable_client() {
 #[test]
 fn resources_of_a_server_are_attached_to_a_prompt() {
     let mut stage = served("rich", Vec::new());
-    // Whether it has resources is known once it is connected.
+    // Whether the server has resources is known once it is connected.
     stage.test.ask("Go");
     assert_eq!(stage.test.ask("Read @s:docs://readme."), StopReason::EndTurn);
     let requests = stage.test.model.requests();
@@ -453,7 +456,7 @@ fn resources_of_a_server_are_attached_to_a_prompt() {
     assert!(told.contains("Read me."), "{told}");
 }
 
-/// Each row is what the user answers, and whether the server gets the model's answer.
+/// Each row is the user's answer, and whether the server gets the model's reply.
 #[test]
 fn a_server_calls_the_model_only_if_the_user_agrees() {
     for (answer, told) in
@@ -478,7 +481,7 @@ fn a_server_calls_the_model_only_if_the_user_agrees() {
     }
 }
 
-/// Each row is a URL to which a server sends the user, and the answer that the server gets.
+/// Each row is a URL that a server asks the user to open, and the reply that the server gets.
 #[test]
 fn a_server_may_only_send_the_user_to_web_urls() {
     for (url, is_shown) in [
@@ -518,8 +521,8 @@ fn a_cancel_withdraws_an_open_question() {
     client.until(|out| matches!(out, SessionEvent::Withdrawn { ask } if *ask == asked).then_some(()));
 }
 
-/// The model has no such tool if no client shows forms; a conversation that had it with another client gets
-/// an answer.
+/// If no client shows forms, the model has no such tool. A conversation that had it with another client still gets an
+/// outcome for its call.
 #[test]
 fn without_a_capable_client_the_model_asks_in_its_reply() {
     let input = json!({"question": "Where to?"});

@@ -1,4 +1,4 @@
-//! MCP servers over HTTP: the requests that they receive, and the notices if they cannot be reached.
+//! MCP servers over HTTP: the requests that they receive, and the notices to the user if they cannot be reached.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::mcp::status;
 
-/// In place of a status: the server requires a login.
+/// Used in place of a status: the server requires a login.
 const LOGIN: &str = "login";
 const TOKEN: &str = "sk-token-of-the-login";
 const KEY: &str = "sk-key-of-the-server";
-/// In place of a status: the server closes its connections instead of answering calls of tools.
+/// Used in place of a status: the server closes its connections instead of answering tool calls.
 const LEAVES: &str = "leaves";
 
 /// A server on loopback that responds with JSON; returns its URL and the heads of its requests.
@@ -64,7 +64,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
             None if head.starts_with("GET") => ("405 Method Not Allowed", String::new()),
             None => ("202 Accepted", String::new()),
         };
-        // A body that begins with a line break consists of one more header.
+        // A body that begins with a line break is an additional header.
         let (more, body) = match body.strip_prefix("\r\n") {
             Some(header) => (format!("\r\n{header}"), String::new()),
             None => (String::new(), body),
@@ -77,7 +77,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) -> Option
     }
 }
 
-/// The head of the next request, and its body.
+/// The head and body of the next request.
 fn read_body(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -188,7 +188,8 @@ fn an_unreachable_server_is_reported_without_its_secrets() {
     }
 }
 
-/// A server of the older transport: a GET opens the stream of its messages, which names the address for ours.
+/// A server of the older transport: a GET opens the stream of its messages, which contains the address for the client's
+/// messages.
 fn sse_server() -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/sse", listener.local_addr().expect("an address"));
@@ -234,7 +235,7 @@ fn sse_connection(
     }
 }
 
-/// Servers of the older transport could not be used.
+/// Regression: servers of the older transport could not be used.
 #[test]
 fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
     let (url, heads) = sse_server();
@@ -251,7 +252,7 @@ fn an_address_that_refuses_the_newer_transport_is_tried_with_the_older_one() {
     assert_eq!(with_key, heads.len(), "{heads:?}");
 }
 
-/// The model read the names of Rust types, and the user nothing.
+/// Regression: when a server disappeared, the model got the names of Rust types, and the user got no notice.
 #[test]
 fn a_server_that_goes_away_is_reported_in_plain_words() {
     let (url, _) = server(LEAVES);
@@ -270,7 +271,7 @@ fn a_server_that_goes_away_is_reported_in_plain_words() {
     assert!(status(&mut test).contains("its last call failed: it cannot be reached"));
 }
 
-/// The user follows the link in a browser.
+/// Follows the link like the user's browser.
 fn log_in(test: &mut TestSession) {
     let told = test.client.until(|out| match out {
         SessionEvent::Notice { text, .. } if text.contains("Open this link") => Some(text.clone()),
@@ -292,7 +293,7 @@ fn log_in(test: &mut TestSession) {
     browser.read_to_string(&mut page).expect("it answers");
     assert!(page.contains("You are logged in"), "{page}");
 
-    // The page is shown before the tokens have arrived.
+    // The browser shows the final page before the tokens have arrived.
     loop {
         let shown = status(test);
         if shown.contains("connected, 1 tool") {
@@ -308,7 +309,7 @@ fn with_login(replies: Vec<Vec<ModelStep>>) -> TestSession {
     Setup::with_config(&config).start(in_turn(replies))
 }
 
-/// The file with the tokens.
+/// The file that contains the tokens.
 fn token_file(test: &TestSession) -> std::path::PathBuf {
     let folder = epitome::paths::Paths::below(&test.home).data.join("mcp-logins");
     let files: Vec<_> =
@@ -317,7 +318,7 @@ fn token_file(test: &TestSession) -> std::path::PathBuf {
     files[0].clone()
 }
 
-/// A server that had forgotten our registration could not be used any more until its file was deleted by hand.
+/// Regression: a server that had lost Epitome's registration was unusable until the user deleted the login's file.
 #[test]
 fn a_lost_registration_leads_to_a_new_login() {
     let mut test = with_login(Vec::new());
@@ -325,14 +326,14 @@ fn a_lost_registration_leads_to_a_new_login() {
     let file = token_file(&test);
     let mut stored: Value =
         serde_json::from_slice(&std::fs::read(&file).expect("it is there")).expect("JSON");
-    // The token has expired, so that it has to be renewed.
+    // The token has expired and must be renewed.
     stored["token_received_at"] = 1.into();
     std::fs::write(&file, stored.to_string()).expect("it is ours");
     test.create(test.environment());
     log_in(&mut test);
 }
 
-/// From the login on, requests contain the token.
+/// After the login, requests contain the token.
 #[test]
 fn a_login_shows_a_link_and_the_token_stays_private() {
     let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];

@@ -1,4 +1,4 @@
-//! MCP servers that come late, come back or end, and what they offer besides tools.
+//! MCP servers that connect late, reconnect or exit, and their features other than tools.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,8 @@ impl Lifecycle {
     }
 }
 
-/// A server that was not there when the session began stayed away for all of it, whatever the model or the user did.
+/// Regression: a server that was unavailable when the session started was never connected, whatever the model or the
+/// user did.
 #[test]
 fn a_call_connects_a_server_that_was_not_there_at_first() {
     let through = call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": "back"}}));
@@ -104,13 +105,14 @@ fn the_user_reconnects_a_server_and_switches_it_off() {
     }
 }
 
-/// `npx` installs for longer than a prompt waits: such a server's tools were a list of names for the whole conversation.
+/// Regression: `npx` installs packages for longer than a prompt waits. The tools of such a server were only listed by
+/// name during the entire conversation.
 #[test]
 fn the_tools_of_a_slow_server_are_listed_at_the_first_prompt_of_the_next_session() {
     let replies = vec![vec![text("Hello.")], call("mcp__s__echo", json!({"says": 1}))];
     let mut life = started("plain", replies);
     assert_eq!(life.test.ask("Go"), StopReason::EndTurn);
-    // The same command line: only the value of a variable makes it slow.
+    // Same command line; only the value of a variable makes the server slow.
     std::fs::write(life.test.home.join("config.toml"), config("late", &life.place)).expect("a file");
     life.test.create(life.test.environment());
     let ticket = life.test.prompt("Go");
@@ -121,7 +123,7 @@ fn the_tools_of_a_slow_server_are_listed_at_the_first_prompt_of_the_next_session
     assert_eq!(life.outcome().model_text(), "heard 1");
 }
 
-/// Three short sessions in a row each killed `npx` in the middle of its installation.
+/// Regression: three short sessions in a row each killed `npx` in the middle of its installation.
 #[test]
 fn a_first_start_is_completed_after_its_session() {
     let mut life = started("late", Vec::new());
@@ -134,7 +136,8 @@ fn a_first_start_is_completed_after_its_session() {
     within("the end of the server", || (!Path::new(&format!("/proc/{process}/cwd")).exists()).then_some(()));
 }
 
-/// A server that saves its data when its input is closed was terminated at once and killed half a second later.
+/// Regression: a server that saves its data when its input is closed was terminated immediately and killed half a
+/// second later.
 #[test]
 fn a_server_may_finish_its_work_when_the_session_ends() {
     let mut life = started("saves", Vec::new());
@@ -181,7 +184,7 @@ fn a_prompt_of_a_server_is_a_command() {
     assert!(request.contains("Greet \\\"Ann\\\"."), "{request}");
 }
 
-/// Its calls failed again and again, and it stayed in the list.
+/// Regression: calls of such a tool always failed, but it stayed in the list.
 #[test]
 fn a_tool_that_requires_a_task_is_removed() {
     let mut life = started("rich", vec![call("mcp__s__needs_a_task", json!({}))]);

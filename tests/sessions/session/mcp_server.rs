@@ -1,5 +1,5 @@
-//! An MCP server for tests: this very executable, started again with a variable that selects the kind of
-//! server. It does not use the SDK of the client under test.
+//! An MCP server for tests: this executable, started again with a variable that selects the kind of server. It does not
+//! use the SDK of the client under test.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn table(name: &str, role: &str, place: &Path, more: &str) -> String {
     )
 }
 
-/// The same as a server of a `.mcp.json`.
+/// The same server as an entry of a `.mcp.json`.
 pub fn json_of(role: &str, place: &Path) -> Value {
     let (command, args) = line();
     json!({"command": command, "args": args, "env": {ROLE: role, PLACE: place, "KEY": SECRET}})
@@ -65,7 +65,7 @@ fn notify(method: &str, params: Value) {
     say(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
 }
 
-/// What the server does when its input is closed.
+/// The server's action when its input is closed.
 fn finish(role: &str, place: &Path) {
     if role == "saves" {
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -74,7 +74,7 @@ fn finish(role: &str, place: &Path) {
 }
 
 fn serve(role: &str, place: &Path) {
-    // The test harness has started a line.
+    // The test harness has printed part of a line.
     println!();
     std::fs::write(place.join(format!("{role}.pid")), std::process::id().to_string()).expect("a file");
     eprintln!("starting with the key {SECRET}");
@@ -92,7 +92,7 @@ fn serve(role: &str, place: &Path) {
                 std::process::exit(0);
             }
         },
-        // Is not there until the test says so.
+        // Fails until the test creates the file `up`.
         "flaky" if !place.join("up").exists() => {
             eprintln!("not up yet");
             std::process::exit(1);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const WINDOW: u64 = 1_000_000;
 
-/// Settings for a compaction with tables only, so that a dry run can predict the exact number of tokens.
+/// Configures compactions without a model, so that a dry run can predict the exact number of tokens.
 fn without_a_model() -> Vec<(String, String)> {
     vec![("home/config.toml".to_owned(), "[compaction]\nmodel = \"none\"\n".to_owned())]
 }
@@ -44,12 +44,12 @@ fn meter(test: &TestSession) -> u64 {
     shown.expect("a meter")
 }
 
-/// A provider counted 0.8 tokens for four bytes, and the usage display rose at a compaction: the reported
-/// number was replaced by our own estimate of the rest. The result showed the tokens of the history,
+/// Regression: with a provider that counted 0.8 tokens for four bytes, the usage display rose at a compaction, because
+/// the reported number was replaced by Epitome's estimate of the rest. The result showed the tokens of the history,
 /// `/context` an estimate of the entire request, and the dry run both of these and the reported number.
 #[test]
 fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
-    // A request of about 11,000 tokens by our estimate.
+    // A request of about 11,000 tokens by Epitome's estimate.
     for reported in [3_000, 9_000, 30_000] {
         let mut test = Setup::with_files(&without_a_model()).start(move |_| {
             vec![
@@ -88,9 +88,9 @@ fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
     }
 }
 
-/// For an imported conversation, `/compact` first masked old outcomes and then summarized, and printed two
-/// results for one command: `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k
-/// tokens`. It took two `/undo` to get back.
+/// Regression: for an imported conversation, `/compact` first masked old outcomes and then summarized, and printed two
+/// results for one command: `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k tokens`. The
+/// user needed two `/undo` to revert it.
 #[test]
 fn compact_makes_one_layer_with_one_result() {
     let mut calls = 0;
@@ -110,8 +110,8 @@ fn compact_makes_one_layer_with_one_result() {
     assert_eq!(layers, ["compacted"]);
 }
 
-/// The vocabulary is loaded in the background. As soon as it was loaded, everything estimated was counted
-/// again, and the same conversation had 3.6k, 4.0k or 4.6k tokens, depending on when that happened.
+/// Regression: the vocabulary is loaded in the background. Once it was loaded, all estimates were counted again, so the
+/// same conversation had 3.6k, 4.0k or 4.6k tokens, depending on the moment.
 #[test]
 fn a_displayed_number_does_not_change_when_the_vocabulary_is_loaded() {
     let mut test = Setup::with_files(&without_a_model()).counts_by_vocabulary().start(|_| {

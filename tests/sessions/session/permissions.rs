@@ -53,7 +53,7 @@ fn made(test: &mut TestSession, decision: UserDecision) -> (bool, ToolOutcome) {
     (was_asked, outcome)
 }
 
-/// Claude Code's event of a permission request: the hook answers while the card is open.
+/// A hook for Claude Code's `PermissionRequest` event answers while the permission prompt is open.
 #[test]
 fn a_hook_answers_the_card_that_the_user_leaves_open() {
     for (behavior, status) in [("allow", OutcomeStatus::Completed), ("deny", OutcomeStatus::Denied)] {
@@ -103,7 +103,7 @@ fn told(test: &mut TestSession, command: &str) -> Value {
     }
 }
 
-/// Replaces the test's session with another one in the same directory.
+/// Creates another session in the same directory and switches the test to it.
 fn another_session(test: &mut TestSession) {
     test.client = TestClient::new(test.client.id.0 + 1);
     let ticket = test.ticket();

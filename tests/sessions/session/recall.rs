@@ -1,5 +1,5 @@
-//! Texts that are too large for the view are stored in the log, and the model can read them, and everything
-//! else that left the view, with `recall`.
+//! Texts that are too large for the view are stored in the log. The model can read them, and everything else that has
+//! left the view, with `recall`.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn last_outcome(test: &TestSession) -> ToolOutcome {
     outcomes(test).pop().expect("an outcome").1
 }
 
-/// Everything stored of the session on disk.
+/// Everything that is stored on disk for the session.
 fn stored(test: &TestSession) -> String {
     let mut all = String::new();
     let journals = test.journal().parent().expect("a directory").to_path_buf();
@@ -113,9 +113,8 @@ fn a_large_outcome_is_cut_in_the_view_and_readable_from_the_log() {
     assert!(read.contains(middle) && read.contains("more bytes: recall the same with offset"), "{read}");
 }
 
-/// A hook that removes keys from tool output sees the text that the model would see. It has not seen the full
-/// text that a tool may store in addition, so none of that may be stored: neither if the hook changed the
-/// outcome, nor if it found nothing to change.
+/// A hook that removes keys from tool output only sees the model's version of the text. It has not seen the full text
+/// that a tool may store in addition, so that must not be stored, whether or not the hook changed the outcome.
 #[test]
 fn the_full_text_of_an_outcome_with_hooks_is_not_stored() {
     let redact = json!({"events": ["after_tool_call"], "then": {"output_text": "[redacted]"}}).to_string();
@@ -130,7 +129,7 @@ fn the_full_text_of_an_outcome_with_hooks_is_not_stored() {
         assert_eq!((outcome.model_text().as_str(), outcome.whole.as_deref()), (wanted, None), "{name}");
         assert!(!stored(&test).contains("walnutkey"), "{name}");
     }
-    // Without a hook it is stored, which proves that the test can fail.
+    // Without a hook the full text is stored, which proves that the test can fail.
     let whole = json!({"says": "the beginning", "whole_repeats": "wal-nut-key"});
     let mut test = TestSession::new(vec![vec![call(whole)]]);
     test.ask("Go");
@@ -149,8 +148,8 @@ fn a_recipe_without_tools_cannot_recall() {
 
 const MODEL: &str = "anthropic/claude-sonnet-5-5";
 
-/// A test with a window of this many tokens, and a model that counts tokens, writes summaries on request,
-/// recalls once the entry named in "Read again e1", sends these replies, and then "ok".
+/// A test with a window of this many tokens. The model counts tokens, writes summaries on request, recalls the entry
+/// named in "Read again e1" once, and otherwise sends these replies and then "ok".
 fn with_window(window: u64, replies: Vec<Vec<ModelStep>>) -> TestSession {
     let config = format!("[models.\"{MODEL}\"]\ncontext_window = {window}\n");
     let (mut replies, mut may_read) = (replies.into_iter(), true);
@@ -190,8 +189,8 @@ fn in_view(test: &TestSession, id: &str) -> (Option<String>, String) {
     (of(thread.view().entries()), of(&log).expect("it is an outcome"))
 }
 
-/// A model recalled a decision, continued with tools past the threshold, and the compaction within the turn
-/// removed it again.
+/// Regression: a model recalled a decision and continued with tools past the threshold, and the compaction within the
+/// turn removed the recalled text again.
 #[test]
 fn recalled_text_stays_in_view_through_compactions_of_its_turn() {
     let mut replies =

@@ -38,8 +38,8 @@ fn is_end(change: &Change) -> Option<()> {
     matches!(change, Change::TurnEnded { .. }).then_some(())
 }
 
-/// A turn used the keys of the client that had attached last: a second window took over the requests of the
-/// first one, and paid for them.
+/// Regression: a turn used the keys of the client that had attached last, so a second window took over the first one's
+/// requests, and paid for them.
 #[test]
 fn a_turn_uses_the_environment_of_the_client_that_sent_its_prompt() {
     let mut test = TestSession::new(vec![]);
@@ -66,7 +66,7 @@ fn a_following_client_that_closes_does_not_affect_the_turn() {
     assert_eq!(test.reason(turn), StopReason::EndTurn);
 }
 
-/// Ctrl-C in a shell whose prompt had steered an editor's turn cancelled the editor's turn.
+/// Regression: Ctrl-C in a shell whose prompt had steered an editor's turn canceled that turn.
 #[test]
 fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     let slow = vec![call(json!({"do": "wait"}))];

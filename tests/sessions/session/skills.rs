@@ -51,8 +51,8 @@ fn a_skill_is_listed_and_returned_as_text_without_running_anything() {
     assert!(!last_words(&test).contains("More skills are available"));
 }
 
-/// Regression: the placeholders of a skill were sent as they are. Its commands run by the same rule as those of a
-/// command, and the files of its folder are read without asking.
+/// Regression: the placeholders of a skill were sent verbatim. The commands in a skill follow the same rule as those in
+/// a slash command, and the files of its folder are read without permission.
 #[test]
 fn a_skill_of_the_user_is_rendered_like_a_command() {
     let body = "---\ndescription: Greets.\n---\nIn ${CLAUDE_SKILL_DIR}: !`echo hello` $1\n";

@@ -1,4 +1,4 @@
-//! Helpers for tests of hooks: scripts as users write them, and the payloads that they received.
+//! Helpers for tests of hooks: scripts in the form that users write, and the payloads that they received.
 
 use epitome::hooks::functions::Functions;
 use epitome::session::SessionEvent;
@@ -8,8 +8,8 @@ use epitome_test_harness::session::{Setup, TestSession};
 use epitome_test_harness::{in_turn, write_file};
 use serde_json::Value;
 
-/// A script that answers `hook` with this declaration and runs this body for `run`, with the session's
-/// directory in `EPITOME_CWD`.
+/// A script that prints this declaration for `hook` and runs this body for `run`, with the session's directory in
+/// `EPITOME_CWD`.
 pub fn script(declares: &str, body: &str) -> String {
     format!("#!/bin/sh\nif [ \"$1\" = hook ]; then\ncat <<'END'\n{declares}\nEND\nexit 0\nfi\n{body}\n")
 }
@@ -93,7 +93,7 @@ pub fn notice(out: &SessionEvent) -> Option<String> {
     }
 }
 
-/// How many such changes the log contains.
+/// The number of matching changes in the log.
 pub fn count(test: &TestSession, wanted: impl Fn(&Change) -> bool) -> usize {
     test.log().iter().filter(|entry| wanted(&entry.change)).count()
 }

@@ -19,7 +19,8 @@ fn streamed(out: &SessionEvent) -> Option<()> {
     matches!(out, SessionEvent::Text { .. }).then_some(())
 }
 
-/// The prompt was answered with the end of the compaction and never sent: an instruction was lost.
+/// Regression: a prompt that the user sent during `/compact` was answered when the compaction ended and never reached
+/// the model.
 #[test]
 fn a_prompt_during_compact_is_answered_by_the_model() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
@@ -42,7 +43,7 @@ fn a_prompt_during_compact_is_answered_by_the_model() {
     assert!(request.body.to_string().contains("And this?") && request.body.to_string().contains("aGk="));
 }
 
-/// A reply that ended abnormally discarded the queue.
+/// Regression: a reply that ended abnormally discarded the queued prompts.
 #[test]
 fn a_prompt_during_a_truncated_or_refused_reply_is_answered() {
     for stop in [ScriptedStop::MaxTokens, ScriptedStop::Refusal("no".into())] {

@@ -1,4 +1,4 @@
-//! The author of the summary, fallbacks, and measures before a request that might not fit.
+//! Which model writes the summary, the fallbacks, and measures before a request that might not fit.
 
 use epitome::session::{CompactionState, SessionAnswer, SessionEvent};
 use epitome::thread::{Change, Entry, StopReason, Trigger};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::stage::notices;
 
-/// A name, and what a model does instead of writing a summary.
+/// A name, and the model's reply in place of a summary.
 type Instead = (&'static str, fn() -> Vec<ModelStep>);
 
 const RULE: &str = "Never touch the vendored walnuts.";
@@ -42,9 +42,9 @@ fn outcome_of(test: &mut TestSession, command: &str) -> Value {
     meta.expect("what came of it")["epitome"]["compaction"].clone()
 }
 
-/// Users' most frequent complaint about other agents: the context was too long, `/compact` failed, and the
-/// session was stuck. Whatever the model does instead of a summary, the conversation is shortened, and the
-/// user's instructions are kept.
+/// The most frequent complaint of other agents' users: the context was too long, `/compact` failed, and the session was
+/// stuck. Whatever the model replies instead of a summary, the conversation is shortened and the user's instructions
+/// are kept.
 #[test]
 fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
     let ways: [Instead; 5] = [
@@ -114,9 +114,9 @@ fn a_configured_model_writes_the_summary() {
     assert_eq!(model.as_ref().map(|model| model.0.as_str()), Some("anthropic/claude-haiku-4-5"));
 }
 
-/// After a request for a summary was rejected as too long, it was shortened and accepted, but the window in
-/// the provider's error was forgotten: the next request of the conversation was again too long. And the
-/// window of another model's provider was applied to the conversation's own model.
+/// Regression: a summary request that was rejected as too long was shortened and accepted, but the window in the
+/// provider's error was forgotten, so the conversation's next request was also too long. In addition, the window that
+/// another model's provider reported was applied to the conversation's own model.
 #[test]
 fn a_rejected_summary_teaches_the_window_of_the_model_that_wrote_it() {
     let own = "anthropic/claude-sonnet-5-5";
@@ -174,7 +174,7 @@ fn small_window(more: &str) -> String {
     format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\n{more}")
 }
 
-/// The user's next prompt would have been rejected: the request is shortened before it is sent.
+/// Regression: the user's next prompt would have been rejected. The request is now shortened before it is sent.
 #[test]
 fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
     let mut test = configured(&small_window(""), |request| match is_summary(request) {

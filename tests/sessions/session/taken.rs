@@ -1,4 +1,4 @@
-//! Requests that a provider would reject: dropped contents, and preventive measures.
+//! Requests that a provider would reject: content that is dropped, and checks before sending.
 
 use epitome::config::WireFormat;
 use epitome::session::SessionEvent;
@@ -11,9 +11,9 @@ use super::formats::{sealed, think};
 
 const SUMMARY: &str = "<summary>Half of it was said.</summary>";
 
-/// Newer Claude models bind thinking to everything that precedes it, and only the provider can detect a
-/// mismatch. Such a rejection made a conversation unusable, because each later request contained the same
-/// thinking.
+/// Regression: newer Claude models bind thinking to everything that precedes it, and only the provider can detect a
+/// mismatch. After such a rejection the user could not continue the conversation, because each later request contained
+/// the same thinking.
 #[test]
 fn rejected_thinking_is_dropped_and_the_turn_continues() {
     let refused = ModelStep::Error {
@@ -67,7 +67,7 @@ fn a_reply_that_fills_the_window_is_compacted_and_continued() {
 }
 
 /// A rejected request is slow and, with some providers, charged; if token counting is free, it is used first.
-/// `/why` once said about such a compaction that the request was too long for the model: it had not been
+/// Regression: for such a compaction, `/why` reported that the request was too long for the model. It had not been
 /// rejected, but exceeded the room that remains next to a reply.
 #[test]
 fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
@@ -90,9 +90,9 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     assert_eq!(test.model.requests().len(), 3, "the long request was never sent");
 }
 
-/// A server that reported 0.8 tokens for four bytes was assumed to truncate requests, like Ollama does: after
-/// two prompts of 200 words its window was 4,096 tokens, and `/compact` said that no conversation fits. It
-/// only counts differently; a window is known from what a server lists or rejects.
+/// Regression: a server that reported 0.8 tokens for four bytes was assumed to truncate requests, like Ollama does.
+/// After two prompts of 200 words its window was 4,096 tokens, and `/compact` claimed that no conversation fits. The
+/// server only counts differently; a window may only be learned from the server's list or from a rejection.
 #[test]
 fn a_server_that_counts_fewer_tokens_keeps_its_window() {
     let mut counts = [2_900, 3_800].into_iter();

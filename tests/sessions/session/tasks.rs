@@ -28,7 +28,7 @@ fn tool_names(request: &RecordedRequest) -> Vec<String> {
     tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A session whose parent sends these replies and whose subagents send those; then "ok".
+/// A session whose parent and subagents send these replies, and then "ok".
 fn started(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> TestSession {
     started_with(&[("home/config.toml", config)], parent, agents)
 }
@@ -102,7 +102,7 @@ fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
         assert!(work.contains(part), "{part:?} is missing in {work}");
     }
 
-    // Its usage is added to its parent's, and logged: a session that is loaded again includes it.
+    // Its usage is added to its parent's and logged, so a reloaded session includes it.
     assert_eq!((turn.input, turn.output), (390, 25));
     let thread = Thread::replay(test.log()).expect("a log");
     let spent = Spent::total(&Default::default(), &thread);
@@ -135,7 +135,7 @@ fn a_subagents_work_is_shown_as_progress() {
     assert_eq!(told, "I look first.\n→ Doing\n");
 }
 
-/// A file of the user in Claude Code's format, with its names of tools.
+/// A user's file in Claude Code's format, with its tool names.
 #[test]
 fn the_users_own_agent_has_the_tools_that_its_file_lists() {
     let checker = "---\nname: checker\ndescription: Checks it.\ntools: Bash, Read\n---\nYou check things.";
@@ -196,7 +196,7 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
                 return if asked == 1 { vec![hand("general", "Go")] } else { vec![text("ok")] };
             }
             match request.last_user_text().contains("You reached your limit") {
-                // Some models make another call even then.
+                // Some models make another call even if they are asked not to.
                 true => vec![text("Half of it."), call(json!({}))],
                 false => vec![text("On."), call(json!({})), ModelStep::Usage { input: 50, output: 10 }],
             }
@@ -216,7 +216,7 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
     }
 }
 
-/// Its work is cancelled, and it is asked for its results nevertheless.
+/// The subagent's work is canceled, but it is still asked for its results.
 #[test]
 fn a_subagent_that_times_out_reports_its_partial_result() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
@@ -242,7 +242,7 @@ fn a_subagent_ends_with_its_turn_and_its_work_is_kept() {
     let outcome = &outcomes(&test)[0];
     assert_eq!(outcome.status, OutcomeStatus::Interrupted);
     assert!(outcome.whole.as_deref().is_some_and(|work| work.contains("I begin.")), "{outcome:?}");
-    // One permit: a tool that outlived its subagent would take it from the next one.
+    // One permit: a tool that outlived its subagent would take it from the next call.
     test.release_tool();
     test.ask("Again");
     assert_eq!(outcomes(&test).len(), 1);
@@ -289,7 +289,7 @@ fn subagents_are_limited_in_number_and_depth() {
     let mut told: Vec<String> = outcomes(&test).iter().map(ToolOutcome::model_text).collect();
     told.sort();
     assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
-    // `task` was not in the subagent's tool list, but it called it anyway.
+    // The subagent called `task`, which is not in its tool list.
     let seen = format!("{:?}", test.model.requests().iter().rfind(|request| is_agents(request)));
     assert!(seen.contains("There is no tool"), "{seen}");
 }
@@ -302,7 +302,7 @@ fn with_max_depth_0_the_model_has_no_task_tool() {
     assert!(outcomes(&test)[0].model_text().contains("No agent may be started from here"));
 }
 
-/// A user who withdraws the permission to change anything means running subagents, too.
+/// A user who revokes permissions for changes expects running subagents to stop changing things too.
 #[test]
 fn a_mode_change_applies_to_running_subagents() {
     let agents =
@@ -319,14 +319,14 @@ fn a_mode_change_applies_to_running_subagents() {
     assert_eq!(outcomes(&test)[0].model_text(), "Done.");
 }
 
-/// An "always" decision applied only to the session or subagent that had asked, and to those started later: a
-/// running subagent asked again for what the user had just allowed in another permission request.
+/// Regression: an "always" decision only applied to the session or subagent that had asked, and to subagents started
+/// later. A running subagent asked again for a permission that the user had just given.
 #[test]
 fn an_always_decision_applies_to_all_running_subagents_immediately() {
     let asks = || call(json!({"asks": "person"}));
     let waits = || call(json!({"do": "wait"}));
     let agent = vec![vec![waits()], vec![asks()], vec![text("Done.")]];
-    // The one of three that asks: the session itself, or one of its subagents.
+    // The asking one of the three: the session itself, or one of its subagents.
     let of_session = (vec![vec![hand("general", "Go"), asks()]], agent.clone());
     let two = vec![vec![hand("general", "One"), hand("general", "Two")], vec![asks()]];
     let (mut calls, mut ends) = (0, 0);
@@ -350,8 +350,8 @@ fn an_always_decision_applies_to_all_running_subagents_immediately() {
     answered_once(&mut of_agents);
 }
 
-/// Answers the only permission request with "always", then lets the waiting tools continue; no other request
-/// may follow.
+/// Answers the only permission request with "always", then lets the waiting tools continue; no other request may
+/// follow.
 fn answered_once(test: &mut TestSession) {
     let ticket = test.prompt("Go");
     let ask = test.client.until(|out| match out {
@@ -395,11 +395,11 @@ fn hooks_see_calls_and_end_of_a_subagent_as_a_subagents() {
             )
         })
         .collect();
-    // `explore` has no tool that changes anything; hooks for calls do not run for a call of an unknown tool.
+    // `explore` has no tool that changes anything, and call hooks do not run for an unknown tool.
     assert_eq!(seen, ["before_tool_call task main ", "agent_stop  subagent explore", "agent_stop  main "]);
 }
 
-/// Plan mode blocked edits, and the model was never informed of it: it tried again and again.
+/// Regression: plan mode blocked edits, but the model was never informed, and tried again and again.
 #[test]
 fn plan_mode_is_announced_after_an_unchanged_prefix() {
     let mut test = TestSession::new(Vec::new());
@@ -423,7 +423,7 @@ fn plan_mode_is_announced_after_an_unchanged_prefix() {
     assert_eq!(last.seen()[..1], first.seen()[..]);
 }
 
-/// A subagent may work as long as its parent, and its window is no larger.
+/// A subagent may run as long as its parent, and its window is no larger, so it must be able to compact.
 #[test]
 fn a_subagent_whose_window_fills_compacts_its_own_conversation() {
     let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\nmax_output = 1000\n\

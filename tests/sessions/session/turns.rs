@@ -1,4 +1,4 @@
-//! Each call has exactly one outcome and each prompt exactly one answer, whatever happens to a turn.
+//! Each call has exactly one outcome and each prompt exactly one response, whatever happens to a turn.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn a_panicking_tool_only_fails_its_own_call() {
     assert_eq!(statuses, [OutcomeStatus::Failed, OutcomeStatus::Completed]);
 }
 
-/// A connection broke while the model wrote a long call. Calls are shown when they are complete, so this one
-/// was invisible, and yet the user was asked to send the prompt again.
+/// Regression: a connection broke while the model wrote a long call. Calls are shown when they are complete, so this
+/// one was still invisible, but the user was asked to send the prompt again.
 #[test]
 fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
     for format in WireFormat::ALL {
@@ -48,7 +48,8 @@ fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
     }
 }
 
-/// The permission request was never shown, and the turn waited for an answer to it.
+/// Regression: after a panic in the preview, the permission request was never shown, and the turn waited for it
+/// forever.
 #[test]
 fn a_panicking_preview_is_omitted_from_the_permission_request() {
     let mut test = TestSession::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
@@ -58,7 +59,7 @@ fn a_panicking_preview_is_omitted_from_the_permission_request() {
     assert_eq!(test.reason(ticket), StopReason::EndTurn);
 }
 
-/// A model read the same file 200 times, for two million tokens, until its turn had used up its rounds.
+/// Regression: a model read the same file 200 times, for two million tokens, until its turn had used up its rounds.
 #[test]
 fn a_turn_that_repeats_itself_ends_with_a_note() {
     let unknown = |request: usize| ModelStep::Call { name: "no_such".into(), input: json!({ "n": request }) };
@@ -129,11 +130,12 @@ fn a_cancel_before_the_first_event_leaves_no_empty_message() {
     test.send(SessionCommand::Cancel);
     assert_eq!(test.reason(ticket), StopReason::Cancelled);
     assert!(!test.log().iter().any(|entry| matches!(entry.change, Change::Replied { .. })));
-    // Both prompts are one message for the model.
+    // Both prompts are sent as one message.
     assert_eq!(test.ask("Again"), StopReason::EndTurn);
 }
 
-/// The prompt to cancel was only looked for in the queue.
+/// Regression: only the queue was searched for the prompt to cancel, so a prompt whose recipe was running commands
+/// could not be canceled.
 #[test]
 fn a_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
     let mut test =
@@ -180,8 +182,8 @@ fn a_model_without_a_key_is_reported_and_another_can_be_chosen() {
     assert_eq!(test.last_request().body["model"], "gpt-6-sol");
 }
 
-/// A model picker that still listed a provider whose key had been removed got the error that there is no such
-/// model.
+/// Regression: a user's model picker still listed a provider whose key had been removed. Choosing its model failed with
+/// the error that the model does not exist.
 #[test]
 fn choosing_a_model_without_a_key_names_the_missing_variable() {
     let mut test = TestSession::new(vec![vec![text("still here")]]);
@@ -192,7 +194,8 @@ fn choosing_a_model_without_a_key_names_the_missing_variable() {
     assert_eq!(test.ask("Hello"), StopReason::EndTurn);
 }
 
-/// The next prompt found a call without an outcome in the view, which every provider rejects.
+/// Regression: an outcome could not be written, so the next prompt's view contained a call without an outcome, which
+/// every provider rejects.
 #[test]
 fn an_unwritable_outcome_ends_the_turn_and_the_next_prompt_works() {
     let mut test =

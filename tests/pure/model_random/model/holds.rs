@@ -40,8 +40,8 @@ impl Model {
                 Held::InPart => "last requests that are quoted in part",
             });
         }
-        // The model is only called when it is its turn to reply: its calls have outcomes, also those of a
-        // reply that hooks have put something after.
+        // The model is only called when it is its turn to reply and every call has an outcome, including the calls of a
+        // reply after which hooks added something.
         let is_asked = !self.thread.view().ends_with_agent() && self.thread.open_calls().is_empty();
         if is_asked && self.thread.frame().is_some() {
             let (encoded, novelty) = self.write()?;
@@ -125,8 +125,8 @@ impl Model {
         Ok(Sent { messages: messages.to_owned(), body })
     }
 
-    /// A provider's own compaction is sent to the model that made it, unchanged and before everything else,
-    /// as long as the view begins with it; never to another model, and not where thinking is dropped.
+    /// A provider's own compaction is sent only to the model that made it, unchanged and before everything else, as
+    /// long as the view begins with it. It is not sent if thinking is dropped.
     fn is_made_short(&mut self, endpoint: &Endpoint, body: &Value) -> Checked {
         let is_sent = self.service.check_short(endpoint.wire, &endpoint.name.0, body)?;
         let first = self.thread.view().entries().first().map(|entry| entry.seq);
