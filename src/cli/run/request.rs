@@ -177,8 +177,7 @@ pub enum SessionSubcommand {
     ///
     /// An entry or a text that is pinned stays verbatim.
     ///
-    /// Without an argument, lists what is pinned and how
-    /// much of the context window it takes.
+    /// Without an argument, lists what is pinned and how much of the context window it takes.
     Pin {
         /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
         #[arg(value_name = "ENTRY|TEXT")]
