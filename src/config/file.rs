@@ -23,7 +23,29 @@ use super::{
 use epitome_problem::{Problem, nearest, place_in};
 
 /// Providers with a default address.
-const BUILT_IN: [&str; 6] = ["anthropic", "openai", "gemini", "openrouter", "chatgpt", "local"];
+pub const BUILT_IN: [&str; 21] = [
+    "anthropic",
+    "openai",
+    "gemini",
+    "openrouter",
+    "chatgpt",
+    "groq",
+    "xai",
+    "mistral",
+    "deepseek",
+    "together",
+    "fireworks",
+    "cerebras",
+    "moonshot",
+    "zai",
+    "azure",
+    "bedrock",
+    "vertex",
+    "ollama",
+    "lmstudio",
+    "vllm",
+    "local",
+];
 
 /// Applies the text. Returns what it set, and its problems in the order of their lines.
 pub(super) fn apply(

@@ -37,6 +37,7 @@ pub use epitome_settings::{
 };
 use epitome_thread::{Mode, ThoughtLevel};
 pub use exposure::ExposureSettings;
+pub use file::BUILT_IN as BUILT_IN_PROVIDERS;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{HookSettings, HookTrust};
 pub use keys::{ANY_NAME, ConfigKey, SetValue, schema};

@@ -23,6 +23,8 @@ use tokio::time::timeout;
 
 use super::ProviderError;
 use super::address::is_http;
+use super::cloud::aws::Unsigned;
+use super::credential::Credential;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
 use super::wire::encoding::Encoded;
@@ -256,6 +258,16 @@ impl RequestShape {
             headers.insert("content-type", HeaderValue::from_static("application/json"));
         }
         headers.extend(header_map(endpoint.sent_headers()).map_err(|why| unusable(endpoint, &why))?);
+        if let Credential::AwsSigner(signer) = &endpoint.credential {
+            let body = self.body.as_deref();
+            let unsigned = Unsigned {
+                method: self.method.as_str(),
+                url: &self.url,
+                content_type: body.map(|_| "application/json"),
+                body: body.unwrap_or_default(),
+            };
+            headers.extend(header_map(&signer.sign(&unsigned)).map_err(|why| unusable(endpoint, &why))?);
+        }
         let mut request = client.request(self.method.clone(), &self.url).headers(headers);
         if let Some(body) = &self.body {
             request = request.body(Body::wrap(BodyPieces::new(body)));

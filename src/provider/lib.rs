@@ -12,6 +12,7 @@ mod address;
 pub mod attachments;
 pub mod catalog;
 mod chatgpt;
+mod cloud;
 pub mod collect;
 pub mod compact;
 pub mod count;
@@ -143,6 +144,8 @@ pub enum ErrorClass {
     /// The provider rejects reasoning or a compaction that is sent back to it: altered, from another account,
     /// or no longer known. The same request without them would be accepted.
     BadReasoning,
+    /// The service rejects tools in this form for the model; `Learned::other_form` has the next one to try.
+    ToolForm,
     /// The provider rejects this request and would reject it again.
     Refused,
     /// The answer is malformed or incomplete.

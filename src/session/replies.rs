@@ -315,6 +315,12 @@ impl Session {
                         if is_refused && self.core.drop_thinking(&error) {
                             return self.scan_first(ScanPurpose::Call);
                         }
+                        if !call.seen
+                            && let Some(effects) = self.core.model.take_other_form(&error, &self.core.settings)
+                        {
+                            self.core.model_learned(effects);
+                            return self.scan_first(ScanPurpose::Call);
+                        }
                         self.call_failed(call, &error);
                     }
                 }
@@ -372,6 +378,7 @@ impl Session {
                 ErrorClass::Retry { .. }
                 | ErrorClass::Auth
                 | ErrorClass::BadReasoning
+                | ErrorClass::ToolForm
                 | ErrorClass::Refused
                 | ErrorClass::Broken => ModelResult::Failed(reason),
             },
@@ -460,6 +467,7 @@ fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
             ErrorClass::Auth
             | ErrorClass::TooLong { .. }
             | ErrorClass::BadReasoning
+            | ErrorClass::ToolForm
             | ErrorClass::Refused
             | ErrorClass::Broken,
         ) => sentence(error),

@@ -368,6 +368,7 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
         | ErrorClass::Retry { .. }
         | ErrorClass::Auth
         | ErrorClass::BadReasoning
+        | ErrorClass::ToolForm
         | ErrorClass::Refused
         | ErrorClass::Broken => window,
     }

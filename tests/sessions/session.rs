@@ -12,6 +12,7 @@ mod commands;
 mod compaction;
 mod files;
 mod formats;
+mod gateway;
 mod guards;
 mod held;
 mod hooks_callbacks;

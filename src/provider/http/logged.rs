@@ -47,6 +47,7 @@ impl Logged {
             ErrorClass::Auth => "not authorised",
             ErrorClass::TooLong { .. } => "too long",
             ErrorClass::BadReasoning => "thinking not taken",
+            ErrorClass::ToolForm => "tools not taken in this form",
             ErrorClass::Refused => "refused",
             ErrorClass::Broken => "broken",
         });
