@@ -56,6 +56,9 @@ const EXIT_CANCELLED: i32 = 130;
 /// The exit code after wrong arguments.
 const EXIT_USAGE: i32 = 2;
 
+/// The exit code if the budget is used up.
+const EXIT_OVER_BUDGET: i32 = 3;
+
 /// The widest that help is wrapped at.
 const HELP_COLUMNS_MAX: usize = 100;
 

@@ -7,6 +7,7 @@
 //! where they belong.
 
 mod agents;
+mod budget;
 mod exposure;
 mod file;
 mod hooks;
@@ -28,6 +29,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
+pub use budget::BudgetSettings;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
@@ -70,6 +72,8 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: CompactionSettings,
     pub hooks: HookSettings,
+    /// `budget`: limits on cost.
+    pub budget: BudgetSettings,
     pub agents: AgentSettings,
     pub mcp: McpSettings,
     pub sandbox: SandboxSettings,
@@ -114,6 +118,7 @@ impl Default for Settings {
             small_model: None,
             compaction: CompactionSettings::default(),
             hooks: HookSettings::default(),
+            budget: BudgetSettings::default(),
             agents: AgentSettings::default(),
             mcp: McpSettings::default(),
             sandbox: SandboxSettings::default(),

@@ -280,6 +280,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
         ErrorClass::ToolForm => "does not take tools in this form",
+        ErrorClass::Budget => "was not asked",
         ErrorClass::BadReasoning => "rejects the model's earlier reasoning",
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
         ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
@@ -334,7 +335,7 @@ fn hint(
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
-        ErrorClass::Refused | ErrorClass::Broken => None,
+        ErrorClass::Budget | ErrorClass::Refused | ErrorClass::Broken => None,
     }
 }
 

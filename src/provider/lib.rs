@@ -10,6 +10,7 @@
 pub mod abilities;
 mod address;
 pub mod attachments;
+pub mod budget;
 pub mod catalog;
 mod chatgpt;
 mod cloud;
@@ -146,6 +147,8 @@ pub enum ErrorClass {
     BadReasoning,
     /// The service rejects tools in this form for the model; `Learned::other_form` has the next one to try.
     ToolForm,
+    /// A limit of the user's budget doesn't allow the call, and nothing was sent.
+    Budget,
     /// The provider rejects this request and would reject it again.
     Refused,
     /// The answer is malformed or incomplete.

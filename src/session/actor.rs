@@ -81,6 +81,7 @@ impl Session {
         let questions = Questions::new();
         let ask_user = AskUser { door: questions.sender() };
         core.services.toolbox = core.services.toolbox.with(vec![Arc::new(ask_user)]);
+        core.limit_costs(questions.sender());
         core.show_problems(&problems);
         Session {
             inbox: Inbox::new(channel),

@@ -36,6 +36,7 @@
 
 mod actor;
 mod background_callback;
+mod budget;
 mod callbacks;
 mod calls;
 mod checkpoints;
@@ -745,6 +746,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// A limit of the budget does not allow another call of a model.
+    #[error("{0}")]
+    OverBudget(String),
     /// The process that worked on the request ended before it could answer.
     #[error("{0}")]
     Interrupted(String),

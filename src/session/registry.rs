@@ -78,6 +78,9 @@ pub struct Overrides {
     pub thought: Option<ThoughtLevel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rounds: Option<u32>,
+    /// What a session may cost, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<f64>,
     /// Permission rules of the kind `allow`, as written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
@@ -97,6 +100,7 @@ impl Overrides {
         settings.mode = self.mode.unwrap_or(settings.mode);
         settings.thought = self.thought.unwrap_or(settings.thought);
         settings.max_rounds = self.max_rounds.unwrap_or(settings.max_rounds);
+        settings.budget.session_usd = self.max_cost.or(settings.budget.session_usd);
         for rule in &self.allow {
             // The command line has reported what is no rule; here it must not allow anything.
             if let Err(error) = settings.allow(rule, ALLOW_OPTION) {

@@ -379,6 +379,7 @@ impl Session {
                 | ErrorClass::Auth
                 | ErrorClass::BadReasoning
                 | ErrorClass::ToolForm
+                | ErrorClass::Budget
                 | ErrorClass::Refused
                 | ErrorClass::Broken => ModelResult::Failed(reason),
             },
@@ -468,6 +469,7 @@ fn give_up_message(error: &ProviderError, seen: bool, attempts: u32) -> String {
             | ErrorClass::TooLong { .. }
             | ErrorClass::BadReasoning
             | ErrorClass::ToolForm
+            | ErrorClass::Budget
             | ErrorClass::Refused
             | ErrorClass::Broken,
         ) => sentence(error),

@@ -369,6 +369,7 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
         | ErrorClass::Auth
         | ErrorClass::BadReasoning
         | ErrorClass::ToolForm
+        | ErrorClass::Budget
         | ErrorClass::Refused
         | ErrorClass::Broken => window,
     }

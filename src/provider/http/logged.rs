@@ -48,6 +48,7 @@ impl Logged {
             ErrorClass::TooLong { .. } => "too long",
             ErrorClass::BadReasoning => "thinking not taken",
             ErrorClass::ToolForm => "tools not taken in this form",
+            ErrorClass::Budget => "budget used up",
             ErrorClass::Refused => "refused",
             ErrorClass::Broken => "broken",
         });

@@ -127,6 +127,7 @@ impl ModelLink {
             | ErrorClass::Auth
             | ErrorClass::BadReasoning
             | ErrorClass::ToolForm
+            | ErrorClass::Budget
             | ErrorClass::Refused
             | ErrorClass::Broken => Vec::new(),
         }
