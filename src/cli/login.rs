@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::{CliError, inspect, serve, terminal};
 use crate::config::{LoginSecret, Logins, Settings, StoredLogin, origin};
 use crate::paths::Paths;
-use crate::provider::{ErrorClass, ProviderError};
 use crate::provider::endpoint::{self, CredentialOrigin, Endpoint, provider_title};
 use crate::provider::http::Http;
 use crate::provider::login::{KeyCheck, check_key};
 use crate::provider::sign_in::{SignIn, has_sign_in, needs_sign_in};
+use crate::provider::{ErrorClass, ProviderError};
 use crate::thread::visible::visible;
 
 /// Longest key, in bytes; real ones have about a hundred, signed tokens two thousand.

@@ -96,7 +96,11 @@ fn rule(written: &str) -> Result<String, String> {
 }
 
 fn dollars(written: &str) -> Result<f64, &'static str> {
-    let dollars = written.trim_start_matches('$').parse().ok().filter(|dollars: &f64| dollars.is_finite() && *dollars > 0.0);
+    let dollars = written
+        .trim_start_matches('$')
+        .parse()
+        .ok()
+        .filter(|dollars: &f64| dollars.is_finite() && *dollars > 0.0);
     dollars.ok_or("expected a number of dollars above 0, such as 2.50")
 }
 

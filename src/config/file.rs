@@ -216,6 +216,9 @@ impl<'a> ConfigReader<'a> {
             "compaction" => self.compaction(value, &mut settings.compaction),
             "environment" => if self.is_users(&key) { self.exposure(value, &mut settings.exposure); },
             "hooks" => if self.is_users(&key) { self.hooks(value, &mut settings.hooks); },
+            "diagnostics" => if self.is_users(&key) {
+                self.diagnostics(value, &mut settings.diagnostics);
+            },
             "budget" => if self.is_users(&key) { self.budget(value, &mut settings.budget); },
             "agents" => if self.is_users(&key) { self.agents(value, &mut settings.agents); },
             "mcp" => self.mcp(value, &mut settings.mcp),

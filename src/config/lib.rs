@@ -8,6 +8,7 @@
 
 mod agents;
 mod budget;
+mod diagnostics;
 mod exposure;
 mod file;
 mod hooks;
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 pub use agents::AgentSettings;
 pub use budget::BudgetSettings;
+pub use diagnostics::{DiagnosticsSettings, StartServers};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_rules::WrittenRule;
@@ -75,6 +77,8 @@ pub struct Settings {
     /// `budget`: limits on cost.
     pub budget: BudgetSettings,
     pub agents: AgentSettings,
+    /// `diagnostics`: language servers.
+    pub diagnostics: DiagnosticsSettings,
     pub mcp: McpSettings,
     pub sandbox: SandboxSettings,
     /// `environment`: which variables programs get.
@@ -120,6 +124,7 @@ impl Default for Settings {
             hooks: HookSettings::default(),
             budget: BudgetSettings::default(),
             agents: AgentSettings::default(),
+            diagnostics: DiagnosticsSettings::default(),
             mcp: McpSettings::default(),
             sandbox: SandboxSettings::default(),
             exposure: ExposureSettings::default(),

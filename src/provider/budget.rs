@@ -35,7 +35,7 @@ pub type AskToGoOn = Box<dyn Fn(String) -> BoxFuture<'static, bool> + Send + Syn
 
 /// The budget of a session and its children. Cheap to clone.
 #[derive(Clone)]
-pub struct Budget {
+pub struct CostBudget {
     inner: Arc<BudgetInner>,
 }
 
@@ -98,7 +98,9 @@ const TABLE: [(&str, Period, Unit, fn(&BudgetSettings) -> Option<f64>); LIMITS] 
     ("session_usd", Period::Session, Unit::Usd, |budget| budget.session_usd),
     ("day_usd", Period::Day, Unit::Usd, |budget| budget.day_usd),
     ("month_usd", Period::Month, Unit::Usd, |budget| budget.month_usd),
-    ("session_tokens", Period::Session, Unit::Tokens, |budget| budget.session_tokens.map(|tokens| tokens as f64)),
+    ("session_tokens", Period::Session, Unit::Tokens, |budget| {
+        budget.session_tokens.map(|tokens| tokens as f64)
+    }),
     ("day_tokens", Period::Day, Unit::Tokens, |budget| budget.day_tokens.map(|tokens| tokens as f64)),
     ("month_tokens", Period::Month, Unit::Tokens, |budget| budget.month_tokens.map(|tokens| tokens as f64)),
 ];
@@ -113,6 +115,8 @@ impl Unit {
 
     fn shown(self, amount: f64) -> String {
         match self {
+            // Less than a cent is shown as well.
+            Unit::Usd if amount < 0.1 => format!("${amount:.4}"),
             Unit::Usd => format!("${amount:.2}"),
             Unit::Tokens => format!("{amount:.0} tokens"),
         }
@@ -125,9 +129,14 @@ struct Exceeded {
     text: String,
 }
 
-impl Budget {
+impl CostBudget {
     /// The budget of a session with this log; `None` if nothing is limited. Totals of days and months are below `data`.
-    pub fn of_session(settings: &Settings, thread: &Thread, data: &Path, ask: AskToGoOn) -> Option<Budget> {
+    pub fn of_session(
+        settings: &Settings,
+        thread: &Thread,
+        data: &Path,
+        ask: AskToGoOn,
+    ) -> Option<CostBudget> {
         if TABLE.iter().all(|(_, _, _, limit)| limit(&settings.budget).is_none()) {
             return None;
         }
@@ -140,11 +149,15 @@ impl Budget {
             state: Mutex::new(BudgetState { spent, ..BudgetState::default() }),
             asking: tokio::sync::Mutex::default(),
         };
-        Some(Budget { inner: Arc::new(inner) })
+        Some(CostBudget { inner: Arc::new(inner) })
     }
 
     /// Reserves the estimate of a call with a body of so many bytes, and asks the user if a limit does not allow it.
-    pub(super) async fn admit(&self, endpoint: &Endpoint, bytes: usize) -> Result<Reservation, ProviderError> {
+    pub(super) async fn admit(
+        &self,
+        endpoint: &Endpoint,
+        bytes: usize,
+    ) -> Result<Reservation, ProviderError> {
         let estimate = self.estimate(endpoint, bytes)?;
         let Some(_) = self.exceeded(estimate).await? else { return Ok(self.reserve(endpoint, estimate)) };
         let _asking = self.inner.asking.lock().await;
@@ -271,16 +284,16 @@ impl Budget {
     }
 }
 
-impl fmt::Debug for Budget {
+impl fmt::Debug for CostBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("limits", &self.inner.settings.budget).finish_non_exhaustive()
+        f.debug_struct("CostBudget").field("limits", &self.inner.settings.budget).finish_non_exhaustive()
     }
 }
 
 /// The estimate of a running call. Dropping it charges what the call really cost.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    budget: Budget,
+    budget: CostBudget,
     model: ModelName,
     estimate: Amount,
     usage: Option<Usage>,
@@ -316,7 +329,10 @@ fn used_up(text: &str) -> ProviderError {
     ProviderError {
         class: ErrorClass::Budget,
         message: format!("The budget is used up. {text}"),
-        hint: Some("Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on.".into()),
+        hint: Some(
+            "Nothing was sent. Raise the limit in [budget] of config.toml or with --max-cost, then go on."
+                .into(),
+        ),
     }
 }
 

@@ -482,11 +482,35 @@ fn variables_with_keys_of_all_providers_are_withheld() {
 #[test]
 fn presets_need_only_their_key() {
     for (model, variable, url, name, value) in [
-        ("groq/m", "GROQ_API_KEY", "https://api.groq.com/openai/v1/chat/completions", "authorization", "Bearer k"),
+        (
+            "groq/m",
+            "GROQ_API_KEY",
+            "https://api.groq.com/openai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
         ("xai/m", "XAI_API_KEY", "https://api.x.ai/v1/responses", "authorization", "Bearer k"),
-        ("mistral/m", "MISTRAL_API_KEY", "https://api.mistral.ai/v1/chat/completions", "authorization", "Bearer k"),
-        ("deepseek/m", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1/chat/completions", "authorization", "Bearer k"),
-        ("together/a/m", "TOGETHER_API_KEY", "https://api.together.ai/v1/chat/completions", "authorization", "Bearer k"),
+        (
+            "mistral/m",
+            "MISTRAL_API_KEY",
+            "https://api.mistral.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "deepseek/m",
+            "DEEPSEEK_API_KEY",
+            "https://api.deepseek.com/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "together/a/m",
+            "TOGETHER_API_KEY",
+            "https://api.together.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
         (
             "fireworks/a/m",
             "FIREWORKS_API_KEY",
@@ -494,10 +518,34 @@ fn presets_need_only_their_key() {
             "authorization",
             "Bearer k",
         ),
-        ("cerebras/m", "CEREBRAS_API_KEY", "https://api.cerebras.ai/v1/chat/completions", "authorization", "Bearer k"),
-        ("moonshot/m", "MOONSHOT_API_KEY", "https://api.moonshot.ai/v1/chat/completions", "authorization", "Bearer k"),
-        ("zai/m", "ZAI_API_KEY", "https://api.z.ai/api/paas/v4/chat/completions", "authorization", "Bearer k"),
-        ("azure/m", "AZURE_OPENAI_API_KEY", "https://unit.openai.azure.com/openai/v1/responses", "api-key", "k"),
+        (
+            "cerebras/m",
+            "CEREBRAS_API_KEY",
+            "https://api.cerebras.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "moonshot/m",
+            "MOONSHOT_API_KEY",
+            "https://api.moonshot.ai/v1/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "zai/m",
+            "ZAI_API_KEY",
+            "https://api.z.ai/api/paas/v4/chat/completions",
+            "authorization",
+            "Bearer k",
+        ),
+        (
+            "azure/m",
+            "AZURE_OPENAI_API_KEY",
+            "https://unit.openai.azure.com/openai/v1/responses",
+            "api-key",
+            "k",
+        ),
         (
             "bedrock/anthropic.claude-opus-5-5",
             "AWS_BEARER_TOKEN_BEDROCK",
@@ -513,12 +561,16 @@ fn presets_need_only_their_key() {
         assert_eq!(endpoint.url(), url);
         assert_eq!(header(&endpoint, name), Some(value), "{model}");
         if !model.starts_with("bedrock") {
-            let error = resolve(&name_of, &Settings::default(), &env(&place)).expect_err("its key is missing");
+            let error =
+                resolve(&name_of, &Settings::default(), &env(&place)).expect_err("its key is missing");
             assert!(error.hint.is_some_and(|hint| hint.contains(variable)), "{model}");
         }
         let chosen = choose(&Settings::default(), &pairs);
         let provider = endpoint.provider().to_owned();
-        assert!(matches!(chosen, ConfiguredModel::Named(model) if model.0.starts_with(&provider)), "{provider}");
+        assert!(
+            matches!(chosen, ConfiguredModel::Named(model) if model.0.starts_with(&provider)),
+            "{provider}"
+        );
     }
     let error = resolve(&ModelName("azure/m".into()), &Settings::default(), &[]).expect_err("no address");
     assert!(error.hint.is_some_and(|hint| hint.contains("AZURE_OPENAI_RESOURCE_NAME")));
@@ -531,7 +583,8 @@ fn local_presets_need_no_key() {
         ("lmstudio/m", "http://127.0.0.1:1234/v1/chat/completions"),
         ("vllm/a/m", "http://127.0.0.1:8000/v1/chat/completions"),
     ] {
-        let endpoint = resolve(&ModelName(model.into()), &Settings::default(), &[]).expect("no key is needed");
+        let endpoint =
+            resolve(&ModelName(model.into()), &Settings::default(), &[]).expect("no key is needed");
         assert_eq!(endpoint.url(), url);
     }
 }
@@ -556,7 +609,8 @@ fn vertex_names_project_location_and_model_in_its_address() {
         ),
     ] {
         let pairs = env(&[("GOOGLE_CLOUD_PROJECT", "p"), ("GOOGLE_CLOUD_LOCATION", location)]);
-        let endpoint = resolve(&ModelName(model.into()), &Settings::default(), &pairs).expect("its place is known");
+        let endpoint =
+            resolve(&ModelName(model.into()), &Settings::default(), &pairs).expect("its place is known");
         assert_eq!(endpoint.url(), url);
         assert_eq!(endpoint.credential_origin(), CredentialOrigin::Cloud("Google Cloud"));
         assert_eq!(endpoint.window, 1_000_000.max(endpoint.window), "the table knows the model");

@@ -10,7 +10,7 @@ mod secrets;
 
 use std::time::Duration;
 
-use super::endpoint::{Endpoint, NO_MODEL, provider_title};
+use super::endpoint::{CredentialOrigin, Endpoint, NO_MODEL, provider_title};
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
 use body::ErrorBody;
@@ -234,7 +234,8 @@ fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
 fn is_tool_form(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     endpoint.wire == WireFormat::OpenAiChat
         && matches!(status, 200 | 400 | 422)
-        && (said.param.as_deref() == Some("reasoning_effort") || said.mentions(&["tools with reasoning_effort"]))
+        && (said.param.as_deref() == Some("reasoning_effort")
+            || said.mentions(&["tools with reasoning_effort"]))
 }
 
 fn is_billing(status: u16, said: &ErrorBody) -> bool {
@@ -348,6 +349,9 @@ fn check_key(endpoint: &Endpoint, failure: &ErrorResponse<'_>, said: &ErrorBody)
                 "The stored login was rejected: run `epitome login {}` in a terminal.",
                 endpoint.provider()
             )
+        }
+        None if matches!(endpoint.credential_origin(), CredentialOrigin::Cloud(_)) => {
+            format!("Check the credentials of the cloud: the service{place} rejected them.")
         }
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
         None => format!(

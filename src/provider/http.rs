@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::ProviderError;
 use super::address::is_http;
-use super::budget::{Budget, Reservation};
+use super::budget::{CostBudget, Reservation};
 use super::cloud::aws::Unsigned;
 use super::credential::Credential;
 use super::endpoint::{Endpoint, Secret};
@@ -51,7 +51,7 @@ pub struct Http {
     /// Overrides the limits derived from the endpoint.
     limits: Option<CallTimeouts>,
     /// Limits what calls may cost.
-    budget: Option<Budget>,
+    budget: Option<CostBudget>,
     /// Answers requests to providers in the place of the network.
     simulated: Option<Arc<dyn SimulatedNetwork>>,
 }
@@ -100,7 +100,7 @@ impl Http {
     }
 
     /// The same clients, with this budget for all calls of models, unless there is one already.
-    pub fn with_budget(&self, budget: impl FnOnce() -> Option<Budget>) -> Http {
+    pub fn with_budget(&self, budget: impl FnOnce() -> Option<CostBudget>) -> Http {
         Http { budget: self.budget.clone().or_else(budget), ..self.clone() }
     }
 

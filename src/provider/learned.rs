@@ -147,9 +147,7 @@ impl Learned {
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> FactSource {
         let known = self.known(endpoint);
         let (window, source) = window(settings, endpoint, &known);
-        if let Some(form) = known.form(now()) {
-            endpoint.take_form(form, settings.models.get(&endpoint.name.0));
-        }
+        self.apply_form(settings, endpoint);
         endpoint.max_output = max_output(endpoint, &known.facts).0;
         endpoint.set_window(window);
         let configured = settings.models.get(&endpoint.name.0);
@@ -178,9 +176,23 @@ impl Learned {
         }
     }
 
+    /// Gives tools in the form that is known to be taken.
+    pub fn apply_form(&self, settings: &Settings, endpoint: &mut Endpoint) {
+        if let Some(form) = self.known(endpoint).form(now()).filter(|form| *form != endpoint.form) {
+            let limits = (endpoint.window, endpoint.max_output);
+            endpoint.take_form(form, settings.models.get(&endpoint.name.0));
+            (endpoint.window, endpoint.max_output) = limits;
+        }
+    }
+
     /// The endpoint to ask instead after an error, if another form of giving tools has not been tried. The form that
     /// the Responses API is tried in is given up for any refusal, unless it has worked before.
-    pub fn other_form(&self, settings: &Settings, endpoint: &Endpoint, class: &ErrorClass) -> Option<Endpoint> {
+    pub fn other_form(
+        &self,
+        settings: &Settings,
+        endpoint: &Endpoint,
+        class: &ErrorClass,
+    ) -> Option<Endpoint> {
         let known = self.known(endpoint).form(now());
         let next = match (endpoint.form, class) {
             (ToolForm::Usual, ErrorClass::ToolForm) => ToolForm::Responses,

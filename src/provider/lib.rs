@@ -2,7 +2,8 @@
 //!
 //! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
 //! on its own behalf and for `listing`, `local`, `count`, `compact`, `login`, `sign_in` and `chatgpt`. A `credential`
-//! gives it the headers that authenticate a request. Providers contain no agent loop.
+//! gives it the headers that authenticate a request, with keys of clouds from `cloud`. A `budget` limits what calls may cost.
+//! Providers contain no agent loop.
 //!
 //! Data flow of a call: `wire::encoding` encodes a `ModelRequest` for an `Endpoint`, `http` sends it and yields
 //! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.

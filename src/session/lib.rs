@@ -53,6 +53,7 @@ mod core;
 pub mod counts;
 pub mod cpu_worker;
 pub mod cross_session_edit;
+mod diagnostics;
 mod draft;
 mod driving;
 mod editor_buffers;

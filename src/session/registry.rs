@@ -24,6 +24,7 @@ use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, SessionEvent, Ticket};
 use epitome_checkpoint::Checkpoints;
 use epitome_config::{CompactionThreshold, HookTrust, Settings};
+use epitome_diagnostics::LanguageServers;
 use epitome_files::paths::Paths;
 use epitome_hooks::functions::Functions;
 use epitome_platform::reaper::Reaper;
@@ -57,6 +58,8 @@ pub struct SessionServices {
     pub reaper: Arc<Reaper>,
     /// The commands that run, of all sessions.
     pub running: RunningCommands,
+    /// The language servers that run, of all sessions.
+    pub languages: LanguageServers,
     /// What tokens are counted with.
     pub rulers: Rulers,
     /// Callbacks and handlers that the embedding program brings.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::core::Core;
+use super::diagnostics;
 use super::effects::{self, ModelCall, ModelCallEvent, RequestSnapshot};
 use super::instructions;
 use super::model_link::Located;
@@ -152,7 +153,10 @@ impl Session {
     /// there is none, which the turn was told.
     pub(super) fn endpoint_for(&mut self, ask: &Effect) -> Option<Endpoint> {
         match self.core.locate() {
-            Located::Ready => self.core.model.endpoint().cloned(),
+            Located::Ready => {
+                self.core.model.recall_form(&self.core.settings);
+                self.core.model.endpoint().cloned()
+            }
             Located::Searching => {
                 if let Some(work) = &mut self.work {
                     work.postponed = Some(ask.clone());
@@ -215,6 +219,10 @@ impl Session {
             self.instructions.remind(&mut self.core)?;
             for (hook, text) in self.hooks.late().take_contexts() {
                 let said = self.core.context(hook, text);
+                self.core.commit(said).map_err(|error| error.to_string())?;
+            }
+            if let Some(text) = self.tools.edits().take_news() {
+                let said = self.core.context(diagnostics::BY.to_owned(), text);
                 self.core.commit(said).map_err(|error| error.to_string())?;
             }
         }
@@ -316,7 +324,8 @@ impl Session {
                             return self.scan_first(ScanPurpose::Call);
                         }
                         if !call.seen
-                            && let Some(effects) = self.core.model.take_other_form(&error, &self.core.settings)
+                            && let Some(effects) =
+                                self.core.model.take_other_form(&error, &self.core.settings)
                         {
                             self.core.model_learned(effects);
                             return self.scan_first(ScanPurpose::Call);

@@ -3,6 +3,7 @@
 
 mod absent;
 mod agents_shown;
+mod budget;
 mod buffers;
 mod caching;
 mod checkpoints;

@@ -71,8 +71,9 @@ impl Ledger {
 
     fn read(&self) -> Result<Days, String> {
         match std::fs::read(&self.file) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|error| format!("{} is damaged ({error}); delete it to start over", self.file.display())),
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+                format!("{} is damaged ({error}); delete it to start over", self.file.display())
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Days::default()),
             Err(error) => Err(self.failed(&error)),
         }
@@ -83,7 +84,11 @@ impl Ledger {
         if let Some(directory) = self.file.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.file.with_extension("lock"))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.file.with_extension("lock"))?;
         file.lock()?;
         Ok(file)
     }

@@ -9,10 +9,9 @@ use crate::endpoint::test_endpoint;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// A budget whose user answers like this, and the number of questions so far.
-fn budget(data: &Path, limits: BudgetSettings, agrees: bool) -> (Budget, Arc<AtomicUsize>) {
+fn budget(data: &Path, limits: BudgetSettings, agrees: bool) -> (CostBudget, Arc<AtomicUsize>) {
     let settings = Settings { budget: limits, ..Settings::default() };
-    let opened =
-        Change::Opened { format: FORMAT_VERSION, session: SessionId("s".into()), cwd: "/".into() };
+    let opened = Change::Opened { format: FORMAT_VERSION, session: SessionId("s".into()), cwd: "/".into() };
     let thread = Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).expect("a thread");
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -21,11 +20,11 @@ fn budget(data: &Path, limits: BudgetSettings, agrees: bool) -> (Budget, Arc<Ato
         count.fetch_add(1, Ordering::Relaxed);
         async move { agrees }.boxed()
     });
-    (Budget::of_session(&settings, &thread, data, ask).expect("something is limited"), asked)
+    (CostBudget::of_session(&settings, &thread, data, ask).expect("something is limited"), asked)
 }
 
 /// A call that takes a million tokens of input: $2 with this model.
-async fn call(budget: &Budget) -> Result<(), ProviderError> {
+async fn call(budget: &CostBudget) -> Result<(), ProviderError> {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     let mut reservation = budget.admit(&endpoint, 40_000).await?;
     reservation.answered();
@@ -104,7 +103,8 @@ async fn money_can_only_be_limited_where_prices_are_known() {
     let data = tempfile::tempdir().expect("a directory");
     let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     endpoint.name = ModelName("somewhere/unheard-of".into());
-    let (money, _) = budget(data.path(), BudgetSettings { day_usd: Some(1.0), ..BudgetSettings::default() }, true);
+    let (money, _) =
+        budget(data.path(), BudgetSettings { day_usd: Some(1.0), ..BudgetSettings::default() }, true);
     let error = money.admit(&endpoint, 400).await.expect_err("its price is not known");
     assert!(error.hint.is_some_and(|hint| hint.contains("[models.\"somewhere/unheard-of\"]")));
     let limits = BudgetSettings { session_tokens: Some(3_000), ..BudgetSettings::default() };
@@ -116,7 +116,8 @@ async fn money_can_only_be_limited_where_prices_are_known() {
 async fn a_damaged_record_of_the_day_stops_calls() {
     let data = tempfile::tempdir().expect("a directory");
     std::fs::write(data.path().join("spent.json"), "{").expect("a file");
-    let (budget, _) = budget(data.path(), BudgetSettings { day_usd: Some(9.0), ..BudgetSettings::default() }, true);
+    let (budget, _) =
+        budget(data.path(), BudgetSettings { day_usd: Some(9.0), ..BudgetSettings::default() }, true);
     let error = call(&budget).await.expect_err("what was spent is not known");
     assert!(error.message.contains("delete it to start over"), "{}", error.message);
 }

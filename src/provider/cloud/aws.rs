@@ -185,7 +185,9 @@ fn canonical_path(url: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => encoded.push(byte.into()),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                encoded.push(byte.into())
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -267,7 +269,8 @@ mod tests {
             })
             .find()
         };
-        let of_environment = [("AWS_ACCESS_KEY_ID", "A0"), ("AWS_SECRET_ACCESS_KEY", "s0"), ("AWS_PROFILE", "work")];
+        let of_environment =
+            [("AWS_ACCESS_KEY_ID", "A0"), ("AWS_SECRET_ACCESS_KEY", "s0"), ("AWS_PROFILE", "work")];
         for (pairs, id, session) in [
             (&of_environment[..], "A0", None),
             (&[], "A1", None),

@@ -89,7 +89,13 @@ impl GoogleSource {
     pub async fn headers(&self, http: &Http) -> Result<Vec<(String, Secret)>, String> {
         let AccessToken { token, quota_project, .. } = match self.cached() {
             Some(token) => token,
-            None => self.keep(self.exchange(http).await?),
+            None => {
+                let _alone = EXCHANGING.lock().await;
+                match self.cached() {
+                    Some(token) => token,
+                    None => self.keep(self.exchange(http).await?),
+                }
+            }
         };
         let bearer = Secret::new(format!("Bearer {}", token.expose()));
         let mut headers = vec![("authorization".to_owned(), bearer)];
@@ -99,7 +105,8 @@ impl GoogleSource {
 
     async fn exchange(&self, http: &Http) -> Result<AccessToken, String> {
         let source = self.clone();
-        let file = tokio::task::spawn_blocking(move || source.file()).await.map_err(|error| error.to_string())??;
+        let file =
+            tokio::task::spawn_blocking(move || source.file()).await.map_err(|error| error.to_string())??;
         let Some((path, file)) = file else { return self.of_metadata_server(http).await };
         let unreadable = |why: String| format!("{} can't be used: {why}", path.display());
         let (url, fields, quota_project) = match file {
@@ -125,7 +132,8 @@ impl GoogleSource {
                 (token_uri.unwrap_or_else(|| TOKEN_URL.to_owned()), fields, quota_project_id)
             }
             CredentialFile::Other => {
-                let known = "it is neither of a service account nor of `gcloud auth application-default login`";
+                let known =
+                    "it is neither of a service account nor of `gcloud auth application-default login`";
                 return Err(unreadable(known.to_owned()));
             }
         };
@@ -155,7 +163,8 @@ impl GoogleSource {
 
     /// The file with credentials. One that is named has to exist. Blocks.
     fn file(&self) -> Result<Option<(PathBuf, CredentialFile)>, String> {
-        let Some(path) = self.named.clone().or_else(|| self.usual.clone().filter(|path| path.exists())) else {
+        let Some(path) = self.named.clone().or_else(|| self.usual.clone().filter(|path| path.exists()))
+        else {
             return Ok(None);
         };
         use std::io::Read as _;
@@ -190,6 +199,9 @@ impl GoogleSource {
 /// The tokens of this process, by source; expired ones are removed, so that there are as many as sources in use.
 static TOKENS: Mutex<BTreeMap<String, AccessToken>> = Mutex::new(BTreeMap::new());
 
+/// Held while a token is asked for: concurrent requests use the same one.
+static EXCHANGING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A signed statement (RS256) that exchanges for a token.
 fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Result<String, String> {
     let issued = now() / 1000;
@@ -201,7 +213,8 @@ fn assertion(email: &str, key: &str, key_id: Option<&str>, audience: &str) -> Re
     let text = format!("{}.{}", part(&header), part(&claims));
     let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
     let der = BASE64_STANDARD.decode(inside.trim()).map_err(|_| "its private key is not PEM".to_owned())?;
-    let key = RsaKeyPair::from_pkcs8(&der).map_err(|why| format!("its private key is not RSA in PKCS #8 ({why})"))?;
+    let key = RsaKeyPair::from_pkcs8(&der)
+        .map_err(|why| format!("its private key is not RSA in PKCS #8 ({why})"))?;
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
         .map_err(|_| "its private key can't sign".to_owned())?;

@@ -331,7 +331,8 @@ impl Endpoint {
     }
 
     pub(super) fn has_key(&self) -> bool {
-        let is_key = |name: &str| matches!(name, "x-api-key" | "api-key" | "authorization" | "x-goog-api-key");
+        let is_key =
+            |name: &str| matches!(name, "x-api-key" | "api-key" | "authorization" | "x-goog-api-key");
         !self.credential.is_absent() || self.headers.iter().any(|(name, _)| is_key(name))
     }
 }

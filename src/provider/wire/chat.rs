@@ -8,7 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, WireTurn, without_blanks};
-use super::{BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write};
+use super::{
+    BodyEnvelope, BodyHead, EncodedTurn, Format, Prefix, RequestMeta, is_own, list_of_tools, put, write,
+};
 use crate::ModelRequest;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::endpoint::{Endpoint, ToolForm};
@@ -164,7 +166,11 @@ fn call_id<'a>(endpoint: &Endpoint, id: &'a str) -> Cow<'a, str> {
         return id.into();
     }
     let digits = Sha256::digest(id);
-    digits.iter().take(SHORT_ID).map(|byte| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(byte % 36)])).collect()
+    digits
+        .iter()
+        .take(SHORT_ID)
+        .map(|byte| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::from(byte % 36)]))
+        .collect()
 }
 
 /// Characters of a short id.

@@ -135,7 +135,11 @@ impl ModelLink {
 
     /// Gives tools in another form from now on, where the service refuses them in the present one; `None` where there
     /// is no other to try.
-    pub fn take_other_form(&mut self, error: &ProviderError, settings: &Settings) -> Option<Vec<ModelEffect>> {
+    pub fn take_other_form(
+        &mut self,
+        error: &ProviderError,
+        settings: &Settings,
+    ) -> Option<Vec<ModelEffect>> {
         let endpoint = self.endpoint.as_ref()?;
         let other = self.learned.other_form(settings, endpoint, &error.class)?;
         tracing::info!(model = %other.name, form = ?other.form, %error, "tools are given in another form");
@@ -150,6 +154,15 @@ impl ModelLink {
         });
         self.endpoint = Some(other);
         Some(Vec::from_iter(notice))
+    }
+
+    /// Gives tools in the form that earlier processes learned, which was read after the endpoint was found.
+    pub fn recall_form(&mut self, settings: &Settings) {
+        if let Some(endpoint) = &mut self.endpoint
+            && endpoint.form == ToolForm::Usual
+        {
+            self.learned.apply_form(settings, endpoint);
+        }
     }
 
     /// What can be found out of a model once it has answered.

@@ -1,12 +1,12 @@
 //! Built-in providers: their URLs and the variables that contain their keys.
 
 use super::{EnvironmentPairs, get, how_to_set, is_own_host};
-use crate::{ErrorClass, ProviderError};
 use crate::abilities::needs_chat;
 use crate::address::{beneath, host_of};
 use crate::credential::Credential;
-use crate::endpoint::{Endpoint, KeyHeader, Quirks};
 use crate::endpoint::errors::missing_key;
+use crate::endpoint::{Endpoint, KeyHeader, Quirks};
+use crate::{ErrorClass, ProviderError};
 use epitome_config::{BuiltInSettings, Settings, WireFormat};
 
 /// A provider that needs no configuration except a key.
@@ -317,9 +317,9 @@ impl Hosted {
     pub fn is_there(&self, settings: &Settings, env: &EnvironmentPairs) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
-                || self.base(env).is_ok_and(|base| {
-                    !Credential::stored(&settings.logins, self.name, &base).is_absent()
-                })
+                || self
+                    .base(env)
+                    .is_ok_and(|base| !Credential::stored(&settings.logins, self.name, &base).is_absent())
                 || self.token.is_some_and(|token| get(env, token).is_some())
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
